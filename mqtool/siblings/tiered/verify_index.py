@@ -185,6 +185,14 @@ def _entry(item: Item, topic: str, queues: list[TieredQueue]) -> str:
     return wrong
 
 
+def _words(keys: str) -> list[str]:
+    """Returns the keys that the tier's dispatcher indexes, with the empty ones between blanks.
+
+    Source: MessageStoreDispatcherImpl.constructIndexFile0 (5.5.0).
+    """
+    return java.split_drop_trailing(keys, properties.KEY_SEPARATOR) if keys.strip() else []
+
+
 def _lookup(item: Item, topic: str, queue: TieredQueue) -> str:
     if item.offset < queue.min_log_offset:
         return ""  # the segment of the record has expired, the index not yet
@@ -194,6 +202,6 @@ def _lookup(item: Item, topic: str, queue: TieredQueue) -> str:
         return ""  # a finding of the queue
     except (StoreError, FormatError) as error:
         return f"leads to no record: {error}"
-    words = [*properties.keys_of(message.properties), message.properties.get(properties.UNIQUE_KEY, "")]
+    words = [*_words(message.properties.get(properties.KEYS, "")), message.properties.get(properties.UNIQUE_KEY, "")]
     hashes = {java.index_hash(f"{topic}#{word}") for word in words}
     return "" if item.key_hash in hashes else f"no key of the record at {item.offset} has hash {item.key_hash}"

@@ -306,3 +306,11 @@ def test_lengths_around_a_record_that_do_not_agree_are_found_from_its_end_too(tm
         assert (found.kind, found.detail) == ("lengths-differ", f"length 2 before the record, {whole} after it")
     finally:
         file.close()
+
+
+def test_an_export_that_fails_leaves_no_file(tmp_path, monkeypatch, capsys):
+    root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
+    with unreadable(monkeypatch, root / "chunk-000001.000000", from_position=5_000, until=6_000):
+        assert run(["export", str(root), "--output", str(tmp_path / "lake")]) == ExitCode.IO_ERROR
+    assert "cannot be read at position" in capsys.readouterr().err
+    assert list((tmp_path / "lake").iterdir()) == []

@@ -3,12 +3,14 @@
 import json
 import shutil
 import struct
+from types import SimpleNamespace
 
 import pytest
 
-from mqtool.formats import commit_log, config_json, tiered
+from mqtool.formats import commit_log, config_json, java, tiered
 from mqtool.records.damage import Damage
 from mqtool.siblings import export
+from mqtool.siblings.tiered import verify_index
 from mqtool.siblings.tiered.kind import OpenedTiered
 from mqtool.siblings.tiered.metadata import read_metadata
 from mqtool.siblings.tiered.store import TieredStore
@@ -241,3 +243,18 @@ def test_an_export_of_a_tier_tells_of_damage_and_goes_on(root, metadata, tmp_pat
     with OpenedTiered(root) as opened:
         count = export.export(opened, tmp_path / "rows.parquet", "tiered-message", damage.append)
     assert (count, [one.kind for one in damage]) == (MESSAGES - 50, ["missing"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "indexed"), [("k  9", ("k", "", "9")), (" k", ("", "k")), ("k ", ("k",)), ("  ", ()), ("", ())]
+)
+def test_empty_keys_between_blanks_have_entries_of_their_own(keys, indexed):
+    message = SimpleNamespace(properties={"KEYS": keys, "UNIQ_KEY": "u"})
+    queue = SimpleNamespace(min_log_offset=0, record=lambda offset, size: message)
+
+    def wrong(key):
+        item = SimpleNamespace(offset=0, size=100, key_hash=java.index_hash(f"Tier#{key}"))
+        return verify_index._lookup(item, "Tier", queue)
+
+    for key in ("u", "k", "9", "", "other"):
+        assert (wrong(key) == "") == (key in (*indexed, "u")), key
