@@ -25,7 +25,7 @@ FLAGS = [
     "enableMultiDispatch",
     "enableLmq",
 ]
-ROLE = {"is_master", "is_slave", "timer_wheel"}
+ROLE = {"is_master", "is_slave", "timer_wheel", "timer_log_size"}
 """The engine always opens a store as a master does, without the timer."""
 FOUND = {"evidence", "unmodelled_parts", "dledger"}
 """What only a forecast says of the files."""
