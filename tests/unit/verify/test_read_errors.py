@@ -365,7 +365,8 @@ def test_what_waits_in_a_timer_that_cannot_be_read_is_unknown(name, tmp_path, mo
     assert [one.area for one in found.checks if one.state is State.UNKNOWN] == [Area.TIMER]
     assert found.next_start is not None
     assert found.next_start.do_not_start is None
-    assert found.next_start.verdict.startswith("the timer's files cannot be read")
+    words = f"{root / name}: cannot be listed" if deny is unlistable else "the timer's files cannot be read"
+    assert found.next_start.verdict.startswith(words)
 
 
 def test_batch_queues_are_not_compared_with_a_log_that_cannot_be_listed(tmp_path, monkeypatch):
