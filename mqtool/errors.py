@@ -129,7 +129,7 @@ class ConfigFileError(StoreError):
 
 
 class ExportError(StoreError):
-    """An export cannot continue from its state, because the log, the directory or the shape of the data differs."""
+    """An export cannot continue or be read, because log, directory or shape of the data differ from its state."""
 
 
 class RefusedError(StoreError):

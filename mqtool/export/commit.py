@@ -112,6 +112,16 @@ def all_manifests(target: Target) -> list[Manifest]:
     return [_manifest(target, name) for name in _commit_names(target)]
 
 
+def message_entries(target: Target) -> list[tuple[Manifest, list[FileEntry]]]:
+    """Returns the commits of an export directory, oldest first, with their files of messages that no commit undoes."""
+    manifests = all_manifests(target)
+    removed = {path for manifest in manifests for path in manifest.removed}
+    return [
+        (manifest, [one for one in manifest.files if one.table == Table.MESSAGES and one.path not in removed])
+        for manifest in manifests
+    ]
+
+
 def last_manifest(target: Target) -> Manifest | None:
     """Returns the newest commit of an export directory; None if there is none."""
     names = _commit_names(target)
@@ -140,7 +150,7 @@ def recover(target: Target, *, alone: bool) -> tuple[Manifest | None, bool]:
         ExportError: the directory contains something other than an export.
     """
     last = last_manifest(target)
-    finished = last is not None and not _is_published(target, last)
+    finished = last is not None and not is_published(target, last)
     if last is not None and finished:
         publish(target, last)
     _remove_staging(target, None if alone else 0 if last is None else last.state.sequence)
@@ -150,7 +160,8 @@ def recover(target: Target, *, alone: bool) -> tuple[Manifest | None, bool]:
     return last, finished
 
 
-def _is_published(target: Target, manifest: Manifest) -> bool:
+def is_published(target: Target, manifest: Manifest) -> bool:
+    """Whether all files of the last commit are in place, and those that it undoes are removed."""
     if posixpath.basename(manifest.staging) in target.names(META):
         return False
     directories = {posixpath.dirname(path) for path in manifest.removed}

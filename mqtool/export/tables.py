@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from mqtool.choices import TableFormat
 from mqtool.errors import UnavailableError, UsageError
-from mqtool.export.commit import Manifest, all_manifests
+from mqtool.export.commit import Manifest, message_entries
+from mqtool.export.delta_log import APPLICATION, LOG, NEVER
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.target import LocalTarget, Target
@@ -51,7 +52,7 @@ def existing(target: Target) -> TableFormat | None:
 
     A table of Iceberg in a configured catalogue is not seen.
     """
-    if target.names(f"{Table.MESSAGES}/_delta_log"):
+    if target.names(f"{Table.MESSAGES}/{LOG}"):
         return TableFormat.DELTA
     return TableFormat.ICEBERG if _ICEBERG_FILE in target.names("") else None
 
@@ -63,13 +64,11 @@ def publish(kind: TableFormat, target: Target) -> bool:
         Whether any commit was missing.
     """
     table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
-    done, manifests = table.sequence(), all_manifests(target)
-    removed = {path for manifest in manifests for path in manifest.removed}  # by a rewind, before there was a table
+    done = table.sequence()
     missing = [
         (manifest, entries)
-        for manifest in manifests
-        if manifest.state.sequence > done
-        and (entries := [one for one in manifest.files if one.table == Table.MESSAGES and one.path not in removed])
+        for manifest, entries in message_entries(target)
+        if manifest.state.sequence > done and entries
     ]
     for manifest, entries in missing:
         table.add(manifest, entries)
@@ -87,8 +86,8 @@ class _Delta:
 
     def sequence(self) -> int:
         table = self._open()
-        version = None if table is None else table.transaction_version("mqtool")
-        return -1 if version is None else int(version)
+        version = None if table is None else table.transaction_version(APPLICATION)
+        return NEVER if version is None else int(version)
 
     def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
         deltalake, transaction = import_module("deltalake"), import_module("deltalake.transaction")
@@ -111,7 +110,7 @@ class _Delta:
             if entry.rows
         ]
         properties = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction("mqtool", manifest.state.sequence)]
+            app_transactions=[deltalake.Transaction(APPLICATION, manifest.state.sequence)]
         )
         table.create_write_transaction(
             actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=properties
@@ -128,10 +127,10 @@ class _Iceberg:
 
     def sequence(self) -> int:
         if not self._catalog.table_exists(ICEBERG_NAME):
-            return -1
+            return NEVER
         snapshots = self._catalog.load_table(ICEBERG_NAME).metadata.snapshots
-        sequences = [int(one.summary.additional_properties.get(_SEQUENCE, -1)) for one in snapshots if one.summary]
-        return max(sequences, default=-1)
+        sequences = [int(one.summary.additional_properties.get(_SEQUENCE, NEVER)) for one in snapshots if one.summary]
+        return max(sequences, default=NEVER)
 
     def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
         self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])

@@ -5,7 +5,7 @@ it into memory; a line longer than `LONGEST_LINE` is an error.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,6 @@ from mqtool.store.named_files import require_regular
 
 _PARQUET = b"PAR1"
 _TABLE_ROWS = 4096
-_MESSAGES = "messages"
 _BESIDE_BODY = 1 << 20
 _BODIES = frozenset(("body", "body_base64"))
 _NO_TIME = (
@@ -110,13 +109,13 @@ def row_of(number: int, document: Any, options: StoreOptions) -> Row:
         return Row(number, None, error.reason)
 
 
-def rows_of_parquet(path: Path, options: StoreOptions, *, keep_times: bool = True) -> Iterator[Row]:
-    """Yields the rows of a Parquet file, or of the messages in a directory that `export` wrote, in order of file names.
+def rows_of_parquet(files: Iterable[Path], options: StoreOptions, *, keep_times: bool = True) -> Iterator[Row]:
+    """Yields the rows of Parquet files, in order.
 
     A row whose body is null is invalid: `export` writes null for a body that is not of the requested type.
 
     Args:
-        path: of the file or directory.
+        files: their paths; `message_files` returns those of an export.
         options: of the store that the messages are for.
         keep_times: the born timestamps are used. Rows of an export are then invalid if theirs is null, because it is
             outside the years 1 to 9999.
@@ -125,12 +124,6 @@ def rows_of_parquet(path: Path, options: StoreOptions, *, keep_times: bool = Tru
         FormatError: a file is not Parquet, or is truncated.
         StoreError: the file is missing or cannot be read.
     """
-    files = [path]
-    if path.is_dir():
-        inside = path / _MESSAGES if (path / _MESSAGES).is_dir() else path
-        files = sorted(inside.rglob("*.parquet"))
-        if not files:
-            raise StoreError("contains no Parquet file; give a directory of `mqtool export`", path)
     number = 0
     for file in files:
         try:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, StoreError
+from mqtool.export.published import holds_tables, message_files
 from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import compression, file_names, hosts, properties
 from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag
@@ -65,7 +66,7 @@ class SkippedCounts(Struct):
 
 def is_store(path: Path) -> bool:
     """Whether a source is a store; any other directory is a Parquet export."""
-    return path.is_dir() and ((path / file_names.COMMIT_LOG).is_dir() or not any(path.rglob("*.parquet")))
+    return path.is_dir() and ((path / file_names.COMMIT_LOG).is_dir() or not holds_tables(path))
 
 
 class Source(Struct, frozen=True):
@@ -170,7 +171,7 @@ class Source(Struct, frozen=True):
 
     def _of_rows(self, options: StoreOptions, skipped: SkippedCounts) -> Iterator[Original]:
         if row_source.is_parquet(self.path):
-            rows = row_source.rows_of_parquet(self.path, options, keep_times=self.keep_times)
+            rows = row_source.rows_of_parquet(message_files(self.path), options, keep_times=self.keep_times)
             yield from self._selected(rows, options, skipped)
             return
         try:

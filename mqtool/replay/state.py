@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from mqtool.errors import StoreError, UsageError
+from mqtool.export.published import message_files
 from mqtool.jobs.resume import ResumeFile
 from mqtool.replay.originals import Position, Source
 from mqtool.store import open_store
@@ -138,10 +139,10 @@ def _matches_target(target: Target, fingerprint: Fingerprint) -> bool:
 
 
 def _head(path: Path, count: int) -> bytes:
-    """Returns the first bytes of a file; for a directory, the names and sizes of its Parquet files."""
+    """Returns the first bytes of a file; for a directory, the names and sizes of its files of messages."""
     try:
         if path.is_dir():
-            listed = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*.parquet"))
+            listed = sorted((str(file.relative_to(path)), file.stat().st_size) for file in message_files(path))
             return json.dumps(listed).encode() if listed else b""
         with path.open("rb") as file:
             return file.read(count)

@@ -416,6 +416,22 @@ def test_a_born_time_that_an_export_cannot_hold_is_not_replaced(mqtool, tmp_path
     assert mqtool("replay", tmp_path / "lake", "--to", tmp_path / "to").code == ExitCode.OK
 
 
+@pytest.mark.parametrize("command", ["append", "replay"])
+def test_an_export_with_other_files_than_it_published_is_refused(mqtool, tmp_path, command):
+    assert mqtool("append", tmp_path / "old", "--from", write(tmp_path / "in", GOOD)).code == ExitCode.OK
+    assert mqtool("export", tmp_path / "old", "--output", tmp_path / "lake").code == ExitCode.OK
+    table(tmp_path / "lake/messages/merged.parquet", body=["again"])
+    words = (
+        (tmp_path / "new", "--from", tmp_path / "lake")
+        if command == "append"
+        else (tmp_path / "lake", "--to", tmp_path / "new")
+    )
+    result = mqtool(command, *words)
+    assert (result.code, len(result.stderr.splitlines())) == (ExitCode.REFUSED, 1)
+    assert "merged.parquet: was not written by the export" in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("source", ["missing", "torn.parquet", "empty", "letters.parquet", "times.parquet"])
 def test_input_that_cannot_be_read_is_one_line(mqtool, tmp_path, source):
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")

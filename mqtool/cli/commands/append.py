@@ -227,10 +227,11 @@ class _Source(Struct, frozen=True):
 
     def rows(self, options: StoreOptions) -> Iterator[Row]:
         """Yields the rows; a file is read from its start each time."""
+        from mqtool.export.published import message_files
         from mqtool.ingest import row_source
 
         if self.table is not None:
-            return row_source.rows_of_parquet(self.table, options)
+            return row_source.rows_of_parquet(message_files(self.table), options)
         assert self.lines is not None
         if self.lines.seekable():
             self.lines.seek(0)

@@ -18,7 +18,7 @@ SMALL = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000}
 def test_a_parquet_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "part-0.parquet").mkdir()
     with pytest.raises(StoreError, match=r"part-0\.parquet: cannot be read: "):
-        list(rows_of_parquet(tmp_path, StoreOptions()))
+        list(rows_of_parquet([tmp_path / "part-0.parquet"], StoreOptions()))
 
 
 def test_rows_behind_one_that_the_store_refuses_are_stored(tmp_path):

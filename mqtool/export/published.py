@@ -1,0 +1,111 @@
+"""Which Parquet files of a directory have the messages to read.
+
+In an export, the manifests decide: files may be there that are not published yet, or that another program wrote instead
+of them, such as OPTIMIZE of Delta, which leaves the old ones. Elsewhere all files count but those whose name, or a
+directory's, begins with `_` or `.`, as in Spark and Arrow.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mqtool.errors import ExportError, StoreError
+from mqtool.export.commit import META, is_published, message_entries
+from mqtool.export.delta_log import ELSEWHERE, LOG, NEVER, delta_files
+from mqtool.export.schema import Table
+from mqtool.export.target import LocalTarget
+from mqtool.store.real_path import named_below
+
+_PARQUET = "*.parquet"
+_CHANGED = "another program has changed the files (OPTIMIZE, VACUUM, rewrite_data_files)"
+
+
+def holds_tables(directory: Path) -> bool:
+    """Whether a directory is an export, or contains Parquet files."""
+    return _root_of(directory) is not None or any(_visible(directory))
+
+
+def message_files(path: Path) -> list[Path]:
+    """Returns the Parquet files of messages, sorted; of an export those that it published.
+
+    Args:
+        path: a file, which is returned itself; an export, or a directory in its `messages`; any other directory.
+
+    Raises:
+        StoreError: the directory is not an export and contains no Parquet file.
+        ExportError: a run of the export has not been completed, or another program has changed its files.
+    """
+    if not path.is_dir():
+        return [path]
+    root = _root_of(path)
+    if root is not None:
+        below = named_below(root, path)
+        return sorted(path / file.relative_to(below) for file in _published(root) if file.is_relative_to(below))
+    tables = path / Table.MESSAGES if (path / Table.MESSAGES).is_dir() else path
+    files = set(_visible(tables))
+    if not files:
+        raise StoreError("contains no Parquet file; give a directory of `mqtool export`", path)
+    _require_in_delta(tables, dict.fromkeys(files, NEVER))
+    return sorted(files)
+
+
+def _root_of(directory: Path) -> Path | None:
+    """Returns the root of the export to which a directory belongs: it, or one above its `messages`."""
+    if (directory / META).is_dir():
+        return directory
+    absolute = directory.absolute()
+    above = (one.parent for one in (absolute, *absolute.parents) if one.name == Table.MESSAGES)
+    return next((one for one in above if (one / META).is_dir()), None)
+
+
+def _visible(directory: Path) -> Iterator[Path]:
+    """Yields the Parquet files below a directory that readers do not ignore; `_a=1` is a partition."""
+    for path in directory.rglob(_PARQUET):
+        parts = path.relative_to(directory).parts
+        if not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts):
+            yield path
+
+
+def _published(root: Path) -> set[Path]:
+    """Returns the published files of messages of an export.
+
+    Raises:
+        ExportError: the last run was not completed, or the files are not those that were published.
+    """
+    target = LocalTarget(str(root))
+    commits = message_entries(target)
+    if not commits or not is_published(target, commits[-1][0]):
+        raise ExportError(
+            "the last run of this export has not been completed; run the same `mqtool export` again, or wait for it",
+            root,
+        )
+    files = {root / entry.path for _, entries in commits for entry in entries}
+    messages = root / Table.MESSAGES
+    for words, others in (
+        ("is missing, although the export published it", {file for file in files if not file.is_file()}),
+        ("was not written by the export", set(_visible(messages)) - files),
+    ):
+        if others:
+            raise ExportError(f"{words}: {_CHANGED}; {ELSEWHERE}", min(others))
+    of_sequence = {root / one.path: each.state.sequence for each, entries in commits for one in entries if one.rows}
+    _require_in_delta(messages, of_sequence)
+    return files
+
+
+def _require_in_delta(directory: Path, sequences: dict[Path, int]) -> None:
+    """Checks that the Delta table in a directory, if there is one, has all rows of files.
+
+    Args:
+        directory: of the table.
+        sequences: by file, the number of its commit. A table may not have those of later commits yet.
+
+    Raises:
+        ExportError: it does not, or this is unknown.
+    """
+    if not (directory / LOG).is_dir():
+        return
+    table = delta_files(directory)
+    for file, sequence in sorted(sequences.items()):
+        if sequence <= table.sequence and file.relative_to(directory).as_posix() not in table.paths:
+            raise ExportError(
+                f"is not, or not with all rows, in the Delta table any more: {_CHANGED}; {ELSEWHERE}", file
+            )
