@@ -293,7 +293,7 @@ def test_a_message_is_forwarded_once_though_it_cannot_be_acknowledged(server, cl
     )
     assert code(forwarded) == "OK"  # or the client would forward it again
     assert "dead letter not acknowledged group=GForward" in caplog.text
-    assert server.call(lambda: server.broker.messages.queue_bounds("%DLQ%GForward", 0)) == (0, 1)
+    until(lambda: server.call(lambda: server.broker.messages.queue_bounds("%DLQ%GForward", 0)) == (0, 1))
 
 
 def test_a_dead_letter_that_cannot_be_stored_withholds_no_other_message(server, client, topic, monkeypatch, caplog):
