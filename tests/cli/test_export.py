@@ -86,8 +86,8 @@ def test_a_second_run_with_state_adds_nothing(mqtool, tmp_path):
     assert lake.in_log_order(lake.rows(tmp_path / "lake")) == COMMITTED
 
 
-@pytest.mark.parametrize("grows", [False, True])
-def test_a_run_that_completes_an_interrupted_one_reports_its_damage(mqtool, tmp_path, grows):
+@pytest.mark.parametrize(("grows", "own_damage"), [(False, 0), (True, 0), (True, 1)])
+def test_a_run_that_completes_an_interrupted_one_reports_its_damage(mqtool, tmp_path, grows, own_damage):
     name, lost = "rollover-5.5.0", 3
     store, ends = copy_store(name, tmp_path), lake.record_ends(name)
     segments = sorted((store / "commitlog").iterdir())
@@ -115,10 +115,16 @@ def test_a_run_that_completes_an_interrupted_one_reports_its_damage(mqtool, tmp_
     if grows:
         lake.grow(name, store, ends[-1])
         segments[lost].unlink()
+    if own_damage:
+        at = ends[-3] + 88  # a byte of the body of the last record but one
+        segment = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= at)
+        data = bytearray(segment.read_bytes())
+        data[at - int(segment.name)] ^= 1
+        segment.write_bytes(data)
     again = mqtool(*arguments)
     assert again.code == 1
     if grows:
-        assert (again.document["outcome"], again.document["damage"]) == ("exported", 0)
+        assert (again.document["outcome"], again.document["damage"]) == ("exported", own_damage)
         assert f"an interrupted run was completed: {first.document['messages']} messages, 1 damaged" in again.stderr
     else:
         assert again.document == first.document | {"outcome": "completed"}

@@ -423,12 +423,13 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
         note(f"{found['damage']} damaged range(s), {found['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}")
     if found["rejected_values"]:
         note(f"{found['rejected_values']} value(s) not written as asked for: {request.target}/{Table.REJECTED_VALUES}")
-    code = ExitCode.NO if found["damage"] or _completed_damage(result) else ExitCode.OK
+    completed_damage = _note_completed(result)
+    code = ExitCode.NO if found["damage"] or completed_damage else ExitCode.OK
     return Output(invocation, EXPORT, output_format).document(found, code)
 
 
-def _completed_damage(result: ExportResult) -> int:
-    """Reports the commit of an interrupted run that this one published besides its own; returns its damaged ranges."""
+def _note_completed(result: ExportResult) -> int:
+    """Notes the commit of an interrupted run that this one published besides its own; returns its damaged ranges."""
     from mqtool.export.schema import Table
 
     if result.completed is None or not result.committed:

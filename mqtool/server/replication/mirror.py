@@ -116,8 +116,8 @@ class Mirror:
         """Follows the master until `stop` is called; reconnects when a connection ends.
 
         Raises:
-            StoreError: the copy cannot be written, or is not a copy of the master's log.
-            RemoteProtocolError: the master sends bytes that are no records, or the server is not the master any more.
+            StoreError: the copy cannot be written, or is not a copy of the log of the server at the address.
+            RemoteProtocolError: the master sends bytes that are not records.
         """
         tables = asyncio.ensure_future(self._keep_tables())
         facts: MasterFacts | None = self._facts

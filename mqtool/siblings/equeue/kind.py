@@ -13,7 +13,7 @@ from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
 from mqtool.siblings.equeue.listing import is_store
 from mqtool.siblings.equeue.settings import settings_of
-from mqtool.siblings.equeue.start import Start, start
+from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.tables import Row, Table
 from mqtool.values import asdict
@@ -39,8 +39,9 @@ class OpenedEQueue(OpenedStore):
         settings = settings_of(self.path, self.store.listing)
         try:
             found = start(self.path, settings, self.store.shape)
+            outcome = _outcome(found.refusal)
         except UnreadableError as error:
-            found = Start(notes=[f"what a start does is unknown: {error}"])
+            found, outcome = Start(notes=[f"what a start does is unknown: {error}"]), "unknown"
         queues = [
             {
                 "topic": topic,
@@ -61,7 +62,7 @@ class OpenedEQueue(OpenedStore):
             "min_position": min((chunk.start for chunk in self.store.chunks), default=None),
             "max_position": max(ends, default=None),
             "queues": queues,
-            "start": _outcome(found, self.store),
+            "start": outcome,
             "oddities": [*found.notes, *(f"{path}: {why}" for path, why in self.store.unread.items())],
         }
 
@@ -215,10 +216,8 @@ class OpenedEQueue(OpenedStore):
             }
 
 
-def _outcome(found: Start, store: EQueueStore) -> str:
-    if found.refusal is not None:
-        return f"{found.refusal.exception}: {found.refusal.path}: {found.refusal.message}"
-    return "unknown" if store.unknown else "ok"
+def _outcome(refusal: Refusal | None) -> str:
+    return "ok" if refusal is None else f"{refusal.exception}: {refusal.path}: {refusal.message}"
 
 
 KIND = OpenedEQueue

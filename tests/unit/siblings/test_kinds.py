@@ -14,7 +14,7 @@ import pytest
 
 from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
-from mqtool.errors import CorruptionError, ExportError
+from mqtool.errors import CorruptionError, ExportError, UnreadableError
 from mqtool.records.damage import Damage
 from mqtool.siblings import export
 from mqtool.siblings.base import OpenedStore
@@ -204,6 +204,25 @@ def test_a_chunk_that_may_not_be_read_is_unknown_and_the_others_are_read(store, 
             reports = {row["file"]: row for row in opened.salvage(None)}
     assert sum(row["forwards"] for row in reports.values()) > 0
     assert run(["verify", str(store)]) == ExitCode.OK
+
+
+def test_what_a_start_does_is_unknown_if_only_it_reads_what_cannot_be_read(monkeypatch):
+    """A bad sector after what tells the layout of the records."""
+    store = equeue_store("equeue-small")
+    chunk = store / "message-chunks/message-chunk-000000002"
+
+    def start(*_):
+        raise UnreadableError("cannot be read at position 2000000: Input/output error", chunk)
+
+    monkeypatch.setattr("mqtool.siblings.equeue.kind.start", start)
+    kind = recognise(store)
+    assert kind is not None
+    with kind.open(store) as opened:
+        layout = opened.layout()
+    assert layout["start"] == "unknown"
+    assert layout["oddities"] == [
+        f"what a start does is unknown: {chunk}: cannot be read at position 2000000: Input/output error"
+    ]
 
 
 @pytest.mark.parametrize(("changed", "kind"), [("missing", "missing-chunk"), ("cut", "no-chunk")])
