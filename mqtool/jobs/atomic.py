@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.jobs.marks import claim_mark, create_mark
@@ -50,11 +50,25 @@ def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
     Raises:
         OSError: it was not written, or not durably; names `path`.
     """
+    with replacing(path, sync_name=sync_name) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, sync_name: bool = True) -> Iterator[IO[bytes]]:
+    """Yields a new file, which replaces `path` atomically and durably on exit; an error removes it.
+
+    Args:
+        path, sync_name: as for `replace_file`.
+
+    Raises:
+        OSError: as for `replace_file`.
+    """
     with naming(path):
         temporary, descriptor = _temporary(path)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 with contextlib.suppress(FileNotFoundError):
                     os.fchmod(descriptor, path.stat().st_mode & 0o7777)

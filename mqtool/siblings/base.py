@@ -10,6 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from msgspec import Struct, field
+
+from mqtool.errors import FormatError, UnreadableError
 from mqtool.records.damage import Damage
 from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.tables import Row, Table
@@ -39,8 +42,39 @@ READ_IT = "let this user read it, or copy it to another disk; then check again"
 
 
 def is_position(text: str) -> bool:
-    """Whether an address is a position or a queue offset: digits, and fewer than any larger than 64 bits has."""
+    """Whether an address is a position or a queue offset: at most 18 digits, which fit into 64 bits."""
     return text.isdecimal() and len(text) < 19
+
+
+class UnreadChunks(Struct):
+    """Chunk files that could not be opened.
+
+    Attributes:
+        reasons: reason by path.
+        unknown: those that the system refuses to read, so that it is unknown what they contain.
+    """
+
+    reasons: dict[Path, str] = field(default_factory=dict)
+    unknown: set[Path] = field(default_factory=set)
+
+    def open(self, path: Path, opened: Callable[[Path], Chunk]) -> Chunk | None:
+        """Opens a chunk file; notes the reason and returns None if that is not possible."""
+        try:
+            return opened(path)
+        except FormatError as error:
+            self.reasons[path] = str(error)
+        except UnreadableError as error:
+            self.reasons[path] = error.reason
+            self.unknown.add(path)
+        return None
+
+    def findings(self, kind: str, next_step: str) -> Iterator[Finding]:
+        """Yields a finding for each file: `KIND-no-chunk` with the next step, or `KIND-unreadable`."""
+        for path, reason in self.reasons.items():
+            if path in self.unknown:
+                yield finding(f"{kind}-unreadable", Severity.UNKNOWN, path, reason, READ_IT)
+            else:
+                yield finding(f"{kind}-no-chunk", Severity.ERROR, path, reason, next_step)
 
 
 MISSING_CHUNK = "missing-chunk"
@@ -167,7 +201,7 @@ class OpenedStore(ABC):
         """
         return None
 
-    def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row] | None:  # noqa: ARG002 - as above
+    def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row] | None:  # noqa: ARG002 - for kinds that rebuild
         """Writes rebuilt queues to a new directory; returns None if the kind has nothing to rebuild.
 
         Args:

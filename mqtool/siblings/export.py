@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqtool.errors import ExportError
-from mqtool.jobs.atomic import PART, sync, sync_directory
+from mqtool.jobs.atomic import replacing
 from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
 from mqtool.siblings.base import OpenedStore
@@ -62,22 +62,14 @@ def write(rows: Iterator[Row], table: Table, target: Path) -> int:
 
 
 def _write(batches: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int:
-    """Writes a file that gets its name when it is complete; a file that ends early would look complete, too."""
+    """Writes a file that gets its name when it is complete; the writer ends a file properly after an error, too."""
     if target.exists():
         raise ExportError("is already there", target)
-    count, temporary = 0, target.with_name(target.name + PART)
-    temporary.unlink(missing_ok=True)
-    try:
-        with pq.ParquetWriter(temporary, arrow_schema(table), compression="zstd") as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                count += batch.num_rows
-        sync(temporary)
-        temporary.rename(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(target.parent)
+    count = 0
+    with replacing(target) as file, pq.ParquetWriter(file, arrow_schema(table), compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
     return count
 
 

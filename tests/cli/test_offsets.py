@@ -436,12 +436,18 @@ def test_a_plan_for_a_broker_that_is_cut_off_is_refused(mqtool, broker, position
     assert f"{plan}: plan-unreadable: expected a plan in JSON" in result.stderr
 
 
-def test_an_interrupted_plan_for_a_broker_goes_on_with_its_undo_file(mqtool, broker, position, tmp_path):
+def applied(mqtool, broker, position, tmp_path):
+    """A plan that sets a position of a broker back by 3, its undo file, and what asks for the position; applied."""
     group, now = position
     plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
     words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-3", "-o", plan)
     assert mqtool("plan", "offsets", *words).code == 0
     assert mqtool("apply", plan, "--yes").code == 0
+    return plan, undo, now
+
+
+def test_an_interrupted_plan_for_a_broker_goes_on_with_its_undo_file(mqtool, broker, position, tmp_path):
+    plan, undo, now = applied(mqtool, broker, position, tmp_path)
     before = undo.read_bytes()
     again = mqtool("apply", plan, "--yes", "--format", "json")
     assert (again.code, again.document["moved"], again.document["already"]) == (0, 0, 1), again.stderr
@@ -557,11 +563,7 @@ def test_a_file_of_places_that_cannot_be_read_is_named(mqtool, tmp_path, name, w
 
 
 def test_an_undo_file_that_an_interrupted_run_has_written_is_kept(mqtool, broker, position, tmp_path):
-    group, now = position
-    plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
-    words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-3", "-o", plan)
-    assert mqtool("plan", "offsets", *words).code == 0
-    assert mqtool("apply", plan, "--yes").code == 0
+    plan, undo, now = applied(mqtool, broker, position, tmp_path)
     before = undo.read_bytes()
     assert mqtool("apply", undo, "--yes").code == 0
     assert (now(), undo.read_bytes()) == (8, before)

@@ -85,7 +85,7 @@ def scan(store: EQueueStore) -> list[Salvaged]:
     """
     reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
     for path in store.unread:
-        if path not in store.listing.messages or path in store.unknown:
+        if path not in store.listing.messages or path in store.unopened.unknown:
             continue
         try:
             chunk = ChunkFile(path)

@@ -11,12 +11,12 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from mqtool.errors import CorruptionError, FormatError, UnreadableError, UnsupportedFormatError
+from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import chunks_in_order, missing_chunks
+from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
@@ -67,9 +67,8 @@ class EQueueStore:
     Attributes:
         path: root of the store.
         listing: its files.
-        chunks: message chunks in the broker's order, without those in `unreadable` and `duplicates`.
-        unreadable: reason by path, for chunk files without a valid header or that the system refuses to read.
-        unknown: the latter ones.
+        chunks: message chunks in the broker's order, without those in `unopened` and `duplicates`.
+        unopened: chunk files without a valid header, or that the system refuses to read.
         duplicates: by path, for chunk files that state the number of another file in their folder: that file.
     """
 
@@ -87,8 +86,7 @@ class EQueueStore:
         self.path = path
         self.max_record_size = max_record_size
         self.listing: Listing = list_store(path)
-        self.unreadable: dict[Path, str] = {}
-        self.unknown: set[Path] = set()
+        self.unopened = UnreadChunks()
         self.duplicates: dict[Path, ChunkFile] = {}
         self.chunks = self._open(self.listing.messages)
         self._queues: dict[Path, list[ChunkFile]] = {}
@@ -186,7 +184,7 @@ class EQueueStore:
             path: f"states chunk number {kept.header.chunk_number}, as {kept.path.name} does, which is read instead"
             for path, kept in self.duplicates.items()
         }
-        return self.unreadable | copies
+        return self.unopened.reasons | copies
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -205,7 +203,7 @@ class EQueueStore:
         numbers = {chunk.header.chunk_number for chunk in self.chunks}
         if not numbers:
             return []
-        unreadable = {equeue.named_number(path.name) for path in self.unreadable}
+        unreadable = {equeue.named_number(path.name) for path in self.unopened.reasons}
         inside = [range(before + 1, after) for before, after in pairwise(sorted(numbers))]
         end = (max(numbers) + 1) * self.capacity
         named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
@@ -322,17 +320,11 @@ class EQueueStore:
     def _open(self, paths: tuple[Path, ...]) -> list[ChunkFile]:
         chunks: list[ChunkFile] = []
         for path in paths:
-            try:
-                chunk = ChunkFile(path)
-            except FormatError as error:
-                self.unreadable[path] = str(error)
-                continue
-            except UnreadableError as error:
-                self.unreadable[path] = error.reason
-                self.unknown.add(path)
+            chunk = self.unopened.open(path, ChunkFile)
+            if chunk is None:
                 continue
             if not chunk.header.is_valid:
-                self.unreadable[path] = f"number {chunk.header.chunk_number}, capacity {chunk.header.capacity}"
+                self.unopened.reasons[path] = f"number {chunk.header.chunk_number}, capacity {chunk.header.capacity}"
                 chunk.close()
                 continue
             _refuse_later_line(chunk)

@@ -15,7 +15,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import MISSING_CHUNK, READ_IT, finding
+from mqtool.siblings.base import MISSING_CHUNK, finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.message_table import (
@@ -49,7 +49,7 @@ class _MessageScan(Struct):
 def verify(store: EQueueStore) -> Iterator[Finding]:
     """Yields a finding for each broken invariant."""
     yield from _not_opened(store)
-    if not store.unknown:
+    if not store.unopened.unknown:
         yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
     yield from _missing_queue_chunks(store)
@@ -94,11 +94,7 @@ def _not_opened(store: EQueueStore) -> Iterator[Finding]:
     """Reports chunk files that are not read."""
     for queue in store.queues:
         store.queue_chunks(queue)  # also finds those that cannot be read
-    for path, reason in store.unreadable.items():
-        if path in store.unknown:
-            yield finding("equeue-unreadable", Severity.UNKNOWN, path, reason, READ_IT)
-        else:
-            yield finding("equeue-no-chunk", Severity.ERROR, path, reason, _NO_CHUNK)
+    yield from store.unopened.findings("equeue", _NO_CHUNK)
     for path, kept in store.duplicates.items():
         number = kept.header.chunk_number
         step = _RENAME if equeue.named_number(path.name) == number else "restore the number in the header"

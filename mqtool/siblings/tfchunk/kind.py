@@ -45,7 +45,7 @@ class OpenedTFChunk(OpenedStore):
             "max_position": database.writer,
             "checkpoints": dict(database.checkpoints),
             "oddities": [
-                *(f"{path}: {reason}" for path, reason in database.unreadable.items()),
+                *(f"{path}: {reason}" for path, reason in database.unread.reasons.items()),
                 *(f"{path.name} is superseded by a newer version" for path in database.superseded),
             ],
         }

@@ -6,12 +6,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mqtool.errors import CorruptionError, FormatError, NotAStoreError, StoreError, UnreadableError
+from mqtool.errors import CorruptionError, NotAStoreError, StoreError
 from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import HEADER_SIZE, ChunkName
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import chunks_in_order, missing_chunks
+from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.frame_scan import scan_frames
 from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
@@ -42,8 +42,7 @@ class TFChunkDb:
         path: directory of the database.
         chunks: files in use, by number; if there are several versions of a number, the highest version.
         superseded: files of lower versions, and files covered by a merged one; the server deletes them when it starts.
-        unreadable: path and reason of files without header or footer, or that the system refuses to read.
-        unknown: the latter ones.
+        unread: files without header or footer, or that the system refuses to read.
         checkpoints: value by file name without `.chk`, for existing files.
         short_checkpoints: names of checkpoint files that are not 8 bytes long.
     """
@@ -59,8 +58,7 @@ class TFChunkDb:
         self.checkpoints: dict[str, int] = {}
         self.short_checkpoints: list[str] = []
         self._read_checkpoints()
-        self.unreadable: dict[Path, str] = {}
-        self.unknown: set[Path] = set()
+        self.unread = UnreadChunks()
         named = self._named()
         if not named:
             raise NotAStoreError("holds no chunk-NNNNNN.VVVVVV", path)
@@ -93,7 +91,7 @@ class TFChunkDb:
         Args:
             name: file name of the only chunk to read; "" for all.
         """
-        for item in chunks_in_order(self.chunks, self.missing_chunks(), self.unreadable, name):
+        for item in chunks_in_order(self.chunks, self.missing_chunks(), self.unread.reasons, name):
             if isinstance(item, Damage):
                 yield item
             elif item.is_transformed:
@@ -134,14 +132,14 @@ class TFChunkDb:
     @property
     def names(self) -> tuple[str, ...]:
         """File names of the chunks in the order of the log, including unreadable and missing ones."""
-        paths = (*(chunk.path for chunk in self.chunks), *self.unreadable)
+        paths = (*(chunk.path for chunk in self.chunks), *self.unread.reasons)
         missing = (one.file_name for one in self.missing_chunks())
         return tuple(sorted({*(path.name for path in paths), *missing}))
 
     @property
     def numbers(self) -> frozenset[int]:
         """The chunk numbers for which there is a file, of whatever state."""
-        paths = (*(chunk.path for chunk in self.chunks), *self.unreadable, *self.superseded)
+        paths = (*(chunk.path for chunk in self.chunks), *self.unread.reasons, *self.superseded)
         return frozenset(name.number for path in paths if (name := tfchunk.parse_name(path.name)))
 
     def missing_chunks(self) -> list[Damage]:
@@ -149,7 +147,7 @@ class TFChunkDb:
         if not self.chunks:
             return []
         size = self.chunks[-1].header.chunk_size
-        unreadable = {name.number for path in self.unreadable if (name := tfchunk.parse_name(path.name))}
+        unreadable = {name.number for path in self.unread.reasons if (name := tfchunk.parse_name(path.name))}
         gaps: list[range] = []
         expected = 0
         for chunk in self.chunks:
@@ -223,17 +221,11 @@ class TFChunkDb:
                 continue
             self.superseded += [path for _, path in versions[:-1]]
             path = versions[-1][1]
-            try:
-                chunk = TFChunkFile(path)
-            except FormatError as error:
-                self.unreadable[path] = str(error)
-                continue
-            except UnreadableError as error:
-                self.unreadable[path] = error.reason
-                self.unknown.add(path)
+            chunk = self.unread.open(path, TFChunkFile)
+            if chunk is None:
                 continue
             if chunk.header.file_type != tfchunk.CHUNK_FILE_TYPE or chunk.header.chunk_size <= 0:
-                self.unreadable[path] = f"file type {chunk.header.file_type}, chunk size {chunk.header.chunk_size}"
+                self.unread.reasons[path] = f"file type {chunk.header.file_type}, chunk size {chunk.header.chunk_size}"
                 chunk.close()
                 continue
             chunks.append(chunk)
@@ -259,7 +251,7 @@ class TFChunkDb:
         """Returns a damage for each chunk without a readable record: missing, unreadable or encrypted."""
         size = self.chunks[-1].header.chunk_size if self.chunks else 0
         unread = self.missing_chunks()
-        for path, reason in self.unreadable.items():
+        for path, reason in self.unread.reasons.items():
             name = tfchunk.parse_name(path.name)
             start = 0 if name is None else name.number * size
             unread.append(Damage(start, start + size, "no-chunk", reason, path, 0))

@@ -8,7 +8,7 @@ import numpy as np
 from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import READ_IT, finding
+from mqtool.siblings.base import finding
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
@@ -21,11 +21,7 @@ _WRITER = "restore the checkpoint; `mqtool info` shows where records end"
 
 def verify(database: TFChunkDb) -> Iterator[Finding]:
     """Yields a finding for each broken invariant of docs/formats/tfchunk.md."""
-    for path, reason in database.unreadable.items():
-        if path in database.unknown:
-            yield finding("tfchunk-unreadable", Severity.UNKNOWN, path, reason, READ_IT)
-        else:
-            yield finding("tfchunk-no-chunk", Severity.ERROR, path, reason, _BACKUP)
+    yield from database.unread.findings("tfchunk", _BACKUP)
     yield from _checkpoints(database)
     yield from _sequence(database)
     for chunk in database.chunks:

@@ -84,13 +84,8 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def test_a_run_killed_before_its_position_is_saved_finds_its_messages_in_a_log_outside_the_root(tmp_path, monkeypatch):
-    target, log = tmp_path / "target", tmp_path / "log"
-    log.mkdir()
-    config = tmp_path / "broker.conf"
-    config.write_text(f"storePathRootDir={target}\nstorePathCommitLog={log}\n")
-    source = copy_store(NAME, tmp_path)
-    asked = replace(request(source, tmp_path), config=config)
+def replay_killed_before_saving(asked, monkeypatch):
+    """A run that ends after it has stored messages, before it saves its position."""
 
     def killed(_, answers):
         list(answers)
@@ -100,6 +95,16 @@ def test_a_run_killed_before_its_position_is_saved_finds_its_messages_in_a_log_o
         patched.setattr(to_store._Run, "_take", killed)
         with pytest.raises(KilledError):
             replay(asked)
+
+
+def test_a_run_killed_before_its_position_is_saved_finds_its_messages_in_a_log_outside_the_root(tmp_path, monkeypatch):
+    target, log = tmp_path / "target", tmp_path / "log"
+    log.mkdir()
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={target}\nstorePathCommitLog={log}\n")
+    source = copy_store(NAME, tmp_path)
+    asked = replace(request(source, tmp_path), config=config)
+    replay_killed_before_saving(asked, monkeypatch)
     report = replay(asked)
     with mqtool.open(source) as store, mqtool.open(target, config) as made:
         expected, found = (sum(not isinstance(one, Damage) for one in each.messages()) for each in (store, made))
@@ -116,15 +121,7 @@ def test_messages_that_the_target_refuses_are_listed_after_a_kill_too(tmp_path, 
     topics = ["A/b", "A", "A/b", "A", "A", "A/b"]
     source.write_text("".join(json.dumps({"topic": topic, "body": str(at)}) + "\n" for at, topic in enumerate(topics)))
     asked = request(source, tmp_path)
-
-    def killed(_, answers):
-        list(answers)
-        raise KilledError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(to_store._Run, "_take", killed)
-        with pytest.raises(KilledError):
-            replay(asked)
+    replay_killed_before_saving(asked, monkeypatch)
     report = replay(asked)
     assert [one[2] for one in contents(tmp_path / "target")] == [b"1", b"3", b"4"]
     assert (report.already_stored, report.refused) == (3, 3)
