@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from mqtool.formats.index_file import ENTRY, SLOT_SIZE
-from mqtool.kernels.compiling import compiled, prefetch
+from mqtool.kernels.buckets import add_to_bucket, bucket_of
+from mqtool.kernels.compiling import compiled, inlined, prefetch
 from mqtool.kernels.machine_code import BYTES, I32, I64, U64
 from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.sums import mixed_entry
@@ -14,6 +15,14 @@ _PLACE_AT, _TIME_AT, _PREVIOUS_AT = (ENTRY.offset(name) for name in ("physical_o
 _ENTRY = ENTRY.size
 _AHEAD = 64
 """Entries whose slots are requested before they are looked at."""
+
+
+@inlined
+def _remainder(value: Any, divisor: Any, inverse: Any) -> Any:
+    """Returns value % divisor for numbers of 31 bits, from 1 / divisor: a division takes the time of ten additions."""
+    rest = value - np.int64(np.float64(value) * inverse) * divisor  # the quotient is one off at most
+    rest = rest + divisor if rest < 0 else rest
+    return rest - divisor if rest >= divisor else rest
 
 
 @compiled("int64", BYTES, "int64", I32, "int64", I64, I64, I64, "int64", U64, I64, I64)
@@ -48,33 +57,35 @@ def plain_entries(
     Returns:
         How many were taken.
     """
-    entries, slots = len(data) // _ENTRY, np.uint32(len(heads))
+    entries, slots = len(data) // _ENTRY, np.int64(len(heads))
+    inverse = 1.0 / np.float64(max(slots, 1))
     least, most = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1)
     heads_at = np.uint64(heads.ctypes.data)
-    segment = taken = np.int64(0)
-    while taken < entries and len(ends) > 0:
+    bucket = low = high = segment = taken = summed = np.int64(0)
+    mixed = np.uint64(0)
+    while taken < entries and slots > 0:
         ahead = taken + _AHEAD
         if ahead < entries:
-            prefetch(heads_at + np.uint64(4) * np.uint64(np.uint32(i32_at(data, ahead * _ENTRY)) % slots))
+            key_hash = i32_at(data, ahead * _ENTRY) & 0x7FFFFFFF
+            prefetch(heads_at + np.uint64(4) * np.uint64(_remainder(key_hash, slots, inverse)))
         at = taken * _ENTRY
         key_hash, physical = i32_at(data, at), i64_at(data, at + _PLACE_AT)
-        if key_hash < 0 or physical >= end:
+        if key_hash < 0:
             break
-        slot = np.int64(np.uint32(key_hash) % slots)
+        slot = np.uint64(_remainder(key_hash, slots, inverse))
         if heads[slot] != i32_at(data, at + _PREVIOUS_AT):
             break
-        if physical < bases[segment]:  # mostly in the order of the log
-            segment = np.int64(0)
-        while segment < len(ends) - 1 and physical >= ends[segment]:
-            segment += 1
-        if physical < bases[segment] or physical >= ends[segment]:
-            break
+        if physical < low or physical >= high:
+            add_to_bucket(total, count, bucket, mixed, taken - summed)
+            mixed, summed = np.uint64(0), taken
+            bucket, low, high, segment = bucket_of(physical, end, bases, ends, first_buckets, shift, segment)
+            if low >= high:
+                break
         heads[slot] = np.int32(first + taken)
-        bucket = first_buckets[segment] + ((physical - bases[segment]) >> shift)
-        total[bucket] += mixed_entry(physical, key_hash, i32_at(data, at + _TIME_AT))
-        count[bucket] += 1
+        mixed += mixed_entry(physical, key_hash, i32_at(data, at + _TIME_AT))
         least, most = min(least, physical), max(most, physical)
         taken += 1
+    add_to_bucket(total, count, bucket, mixed, taken - summed)
     seen[0], seen[1] = least, most
     return int(taken)
 

@@ -13,7 +13,7 @@ import numpy as np
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.kernels.body_crc import body_crc32
-from mqtool.kernels.compiling import compiled, inlined, word_at
+from mqtool.kernels.compiling import compiled, inlined, keep_order, word_at
 from mqtool.kernels.frame_scan import AT, BODY_AT, MIN_SIZE, V1
 from mqtool.kernels.heads import FILE, head, record_in, topic_of
 from mqtool.kernels.machine_code import BYTES, CRC32, I32, I64, PREAD, U32, U64
@@ -71,6 +71,7 @@ def _sum_keys(window: Any, slices: Any, topics: Any, topic: Any, index_tags: Any
     total = np.uint64(0)
     keys = put_keys(window, slices, topics, topic, index_tags, 0, scratch[0], scratch[1], 0)
     for key in range(keys):
+        keep_order()  # a record has one to three keys: making vectors of them would take longer than the sum
         value = np.int64(np.int32(scratch[1][key]))
         # Math.abs, and 0 for the smallest int, as `java.index_hash`
         total += mixed_entry(entry[0], np.int64(0) if value == -_INT_MAX - 1 else abs(value), entry[1])

@@ -6,7 +6,8 @@ import numpy as np
 
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, MAX_EXT_ADDRESS
-from mqtool.kernels.compiling import compiled
+from mqtool.kernels.buckets import add_to_bucket, bucket_of
+from mqtool.kernels.compiling import called, compiled
 from mqtool.kernels.machine_code import BYTES, I64, U64
 from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.sums import mixed_unit
@@ -14,6 +15,32 @@ from mqtool.kernels.sums import mixed_unit
 _SIZE_AT, _TAGS_AT = (CONSUME_QUEUE_UNIT.offset(name) for name in ("size", "tags_code"))
 _UNIT = CONSUME_QUEUE_UNIT.size
 _LEAST, _MOST = commit_log.MIN_RECORD_SIZE, 1 << 28
+
+
+@called
+def _add(data: Any, units: Any, start: Any, key: Any, log: Any, total: Any, count: Any, seen: Any, is_undo: Any) -> Any:
+    """Adds units to the sums until one is not plain, or takes them away again; returns how many."""
+    end, bases, ends, first_buckets, shift = log
+    least, most, last_end = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1), np.int64(-1)
+    bucket = low = high = segment = taken = summed = np.int64(0)
+    mixed, sign = np.uint64(0), np.int64(-1 if is_undo else 1)
+    while taken < units:
+        at = taken * _UNIT
+        physical, size, tags = i64_at(data, at), i32_at(data, at + _SIZE_AT), i64_at(data, at + _TAGS_AT)
+        if size < _LEAST or size >= _MOST or tags <= MAX_EXT_ADDRESS:
+            break
+        if physical < low or physical >= high:
+            add_to_bucket(total, count, bucket, mixed * np.uint64(sign), (taken - summed) * sign)
+            mixed, summed = np.uint64(0), taken
+            bucket, low, high, segment = bucket_of(physical, end, bases, ends, first_buckets, shift, segment)
+            if low >= high:
+                break
+        mixed += mixed_unit(physical, start + taken, size, tags, key)
+        least, most, last_end = min(least, physical), max(most, physical), max(last_end, physical + size)
+        taken += 1
+    add_to_bucket(total, count, bucket, mixed * np.uint64(sign), (taken - summed) * sign)
+    seen[0], seen[1], seen[2] = least, most, last_end
+    return taken
 
 
 @compiled("bool", BYTES, "int64", "uint64", "int64", I64, I64, I64, "int64", U64, I64, I64)
@@ -30,7 +57,7 @@ def plain_units(
     count: Any,
     seen: Any,
 ) -> bool:
-    """Adds units to the sums if each refers to a record inside one segment, in log order; otherwise does nothing.
+    """Adds units to the sums if each refers to a record of the log; otherwise the sums are as before.
 
     Args:
         data: the units' bytes.
@@ -45,27 +72,8 @@ def plain_units(
     Returns:
         Whether the units were added.
     """
-    units = len(data) // _UNIT
-    least, most, last_end = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1), np.int64(-1)
-    segment = 0
-    for unit in range(units):
-        at = unit * _UNIT
-        physical, size = i64_at(data, at), i32_at(data, at + _SIZE_AT)
-        if physical >= end or size < _LEAST or size >= _MOST or i64_at(data, at + _TAGS_AT) <= MAX_EXT_ADDRESS:
-            return False
-        while segment < len(ends) and physical >= ends[segment]:
-            segment += 1
-        if segment == len(ends) or physical < bases[segment]:
-            return False
-        least, most, last_end = min(least, physical), max(most, physical), max(last_end, physical + size)
-    segment = 0
-    for unit in range(units):
-        at = unit * _UNIT
-        physical, size = i64_at(data, at), i32_at(data, at + _SIZE_AT)
-        while physical >= ends[segment]:
-            segment += 1
-        bucket = first_buckets[segment] + ((physical - bases[segment]) >> shift)
-        total[bucket] += mixed_unit(physical, start + unit, size, i64_at(data, at + _TAGS_AT), key)
-        count[bucket] += 1
-    seen[0], seen[1], seen[2] = least, most, last_end
-    return True
+    units, log = np.int64(len(data) // _UNIT), (end, bases, ends, first_buckets, np.int64(shift))
+    taken = _add(data, units, np.int64(start), key, log, total, count, seen, False)
+    if taken < units:
+        _add(data, taken, np.int64(start), key, log, total, count, seen, True)
+    return bool(taken == units)

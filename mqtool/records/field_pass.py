@@ -9,6 +9,7 @@ from mqtool import kernels
 from mqtool.formats.commit_log import LAST_MILLIS
 from mqtool.kernels import Kernels, tables
 from mqtool.records.field_frames import ROWS, FieldFrames
+from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.topics import TopicTable
 from mqtool.records.walk import Skim, Skimmed
 
@@ -71,7 +72,7 @@ class FieldPass:
         self._pass = compiled.field_records
         self._base, self._end = base, end
         self._file, self._count = file, count
-        self._window = np.empty(_WINDOW + tables.SPARE, np.uint8)
+        self._window = page_aligned(_WINDOW + tables.SPARE)
         self._held = np.zeros(2, np.int64)
         self._topics = TopicTable()
         self._step = _FIRST_STEP

@@ -35,6 +35,21 @@ ReadInto = Callable[[int, memoryview], int]
 """`read_into(position, target)`: fills memory that is there; how many bytes, fewer at the end of the file."""
 
 
+_PAGE = 1 << 12
+
+
+def page_aligned(size: int) -> np.ndarray:
+    """Returns uint8 memory to read files into; its first byte begins a page.
+
+    A read is two to six times slower if its target is up to 32 bytes further into a page than its source: measured on
+    AMD EPYC, whose string copy takes such ranges for overlapping. Large memory of the C library begins 16 bytes after a
+    page, and most reads begin with a page of the file.
+    """
+    room = np.empty(size + _PAGE, np.uint8)
+    start = -room.ctypes.data % _PAGE
+    return room[start : start + size]
+
+
 class SegmentBytes:
     """One segment.
 

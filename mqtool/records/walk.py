@@ -181,7 +181,7 @@ class SegmentWalk:
         count = max(0, min(count, self._segment.size - at))
         if self._read_into is not None and count <= segment_bytes.WINDOW:
             if len(self._memory) < count:
-                self._memory = memoryview(bytearray(count))
+                self._memory = segment_bytes.page_aligned(count).data
             view = self._memory[: self._read_into(at, self._memory[:count])]
         else:
             view = memoryview(self._segment.read(at, count))

@@ -11,6 +11,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
 from mqtool.jobs.throttle import Throttle
+from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.survey import CHUNK_BYTES, QueueFiles, Survey, unit_chunks
@@ -123,7 +124,7 @@ class _Scan:
         )
 
     def run(self) -> None:
-        position, memory = self._queue.first_offset, memoryview(bytearray(CHUNK_BYTES))
+        position, memory = self._queue.first_offset, page_aligned(CHUNK_BYTES).data
         for number, file in enumerate(self._queue.files):
             start = file.base // self._queue.unit.size
             if start != position:

@@ -14,6 +14,7 @@ from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, Ind
 from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import kernels
 from mqtool.records.index_build import chain
+from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import Shape, entries_written
 from mqtool.verify.checksums import Buckets, Sums, mix_entries
@@ -109,7 +110,7 @@ class _Scan:
         self._sums = sums
         self.facts = facts
         self._heads = np.zeros(shape.slots, np.int32)
-        self._memory = memoryview(bytearray(max(CHUNK * ENTRY.size, _SLOTS * SLOT_SIZE)))
+        self._memory = page_aligned(max(CHUNK * ENTRY.size, _SLOTS * SLOT_SIZE)).data
 
     def run(self, throttle: Throttle) -> None:
         facts, header = self.facts, self.facts.header

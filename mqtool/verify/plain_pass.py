@@ -7,6 +7,7 @@ from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import Kernels, tables
 from mqtool.kernels.plain_state import BATCH, COUNTED, State
 from mqtool.records.dispatch import Dispatcher
+from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.walk import Skimmed
 from mqtool.store.files import MappedFile
 from mqtool.verify.checksums import BUCKET_BITS, Sums
@@ -95,7 +96,7 @@ class PlainPass:
         self._shared = shared
         self._throttle = throttle
         self._step = _STEP if survey.throttle else _LONG_STEP
-        self._window = np.empty(WINDOW + tables.SPARE, np.uint8)
+        self._window = page_aligned(WINDOW + tables.SPARE)
         self._scratch = (np.empty(_MOST_KEYS, np.int64), np.empty(_MOST_KEYS, np.uint32))
         self._index = tuple(np.ascontiguousarray(column) for column in (survey.index.starts, survey.index.begins))
         self.records = self.newest = 0

@@ -170,7 +170,7 @@ class File:
         Where nothing was written, no disk is read: the kernel makes zeroed pages, in larger units than faults would.
         What is written into them can later be read faster, too; `POSIX_FADV_WILLNEED` would make single pages.
         """
-        opened, scratch = self._opened(), memoryview(bytearray(min(_BLOCK, end - start)))
+        opened, scratch = self._opened(), memoryview(memory.buffer(min(_BLOCK, end - start)))
         for at in range(start, end, _BLOCK):
             os.preadv(opened.number, [scratch[: end - at]], at)
 
