@@ -3,7 +3,9 @@
 Both sides read the same store, written by the engine; jobs that append write stores of their own. What mqtool does to
 files are whole commands as a user types them, start included; the Java store is timed by its own clock, without the
 start of the JVM (java/RealStore.java). In each round a job of one side follows the same job of the other; medians and
-the ratio of each round count. `--write` puts the table into docs/performance.md.
+the ratio of each round count. `--write` puts the table into docs/performance.md. `Limit` is the ratio of what the machine does
+at most to the Java store, measured in the same round: threads that only read the log and compute CRCs (verify), or one that
+fills a new file (put_many).
 
 `verify` reads a log of `--large` and `rebuild` one of 8 GiB, so that their start weighs little; the table of starts has what
 it weighs on a small store. Exports are compared with pyarrow writing the same columns from memory (export.py), and the memory of commands on
@@ -24,6 +26,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ from page import machine, replace
 
 from mqtool import kernels
 from mqtool.records.crc import crc32
+from mqtool.records.segment_bytes import page_aligned
 from mqtool.store import open_store
 from tests.support.rocketmq import JAVA, release
 
@@ -51,12 +56,17 @@ EXPORTED = 1_000_000
 
 @dataclass
 class Measured:
-    """Rates of one job, a pair for each round; the size of a body in bytes; memory of the command in MiB."""
+    """Rates of one job, a pair for each round; the size of a body in bytes; memory of the command in MiB.
+
+    `limit` returns a rate that this machine does not exceed, of which `limits` has one for each round.
+    """
 
     job: str
     size: int
     goal: float
+    limit: Callable[[], float] | None = None
     pairs: list[tuple[float, float]] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
     peak: float = 0.0
 
     def row(self) -> str:
@@ -64,7 +74,10 @@ class Measured:
         ours, theirs = (statistics.median(side) for side in zip(*self.pairs, strict=True))
         ratio = statistics.median(one / other for one, other in self.pairs)
         peak = f"{self.peak:.0f}" if self.peak else ""
-        return f"| {self.job} | {self.size} | {ours:,.0f} | {theirs:,.0f} | {ratio:.2f} | {self.goal:g} | {peak} |"
+        bounds = [limit / other for limit, (_, other) in zip(self.limits, self.pairs, strict=False)]
+        bound = f"{statistics.median(bounds):.2f}" if bounds else ""
+        cells = (self.job, self.size, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ratio:.2f}", f"{self.goal:g}", bound, peak)
+        return f"| {' | '.join(map(str, cells))} |"
 
 
 class Sides:
@@ -135,6 +148,16 @@ class Sides:
         measured.peak = max(measured.peak, result["peak_mib"])
         return self.messages / result["seconds"]
 
+    def read_limit(self, threads: int) -> Callable[[], float]:
+        """Returns what measures how many records of the log threads only copy from the page cache and compute CRCs of."""
+        record = self.size + OVERHEAD
+        return lambda: read_rate(self.store, threads, self.messages * record) * (1 << 30) / record
+
+    def write_limit(self) -> float:
+        """Returns how many records would fill a new file as fast as one thread does."""
+        self.scratch.mkdir(exist_ok=True)
+        return write_rate(self.scratch, 1) * (1 << 30) / (self.size + OVERHEAD)
+
     def script(self, name: str, *words: str, wanted: str = "rate", job: str = "") -> float:
         """Returns a figure of another benchmark, on a new store or, where it only reads, on the one of both sides."""
         place = self.store.parent if name == "engine_read.py" else self.scratch / "own"
@@ -158,11 +181,15 @@ def checks(sides: Sides, log: str = "") -> list[Job]:
 
     return [
         (
-            Measured(f"verify, 1 process{log} (Java: recovery)", size, 2 if large else 1),
+            Measured(f"verify, 1 process{log} (Java: recovery)", size, 2 if large else 1, sides.read_limit(1)),
             verify(1),
             lambda: sides.java("recover"),
         ),
-        (Measured(f"verify, 2 processes{log}", size, 3 if large else 1.5), verify(2), lambda: sides.java("recover")),
+        (
+            Measured(f"verify, 2 processes{log}", size, 3 if large else 1.5, sides.read_limit(2)),
+            verify(2),
+            lambda: sides.java("recover"),
+        ),
     ]
 
 
@@ -197,7 +224,7 @@ def jobs_of(sides: Sides) -> list[Job]:
         (Measured("put until dispatched", size, 1.3 if large else 1.2), append("1"), lambda: sides.java("put")),
         (Measured("put_batch of 32 until dispatched", size, 1.3), append("32"), lambda: sides.java("batch", 32)),
         (
-            Measured("put_many until dispatched (Java: batches of 32)", size, 4),
+            Measured("put_many until dispatched (Java: batches of 32)", size, 4, sides.write_limit),
             append("many"),
             lambda: sides.java("batch", 32),
         ),
@@ -285,20 +312,21 @@ def limits(store: Path) -> list[str]:
     return rows
 
 
-def read_rate(store: Path, threads: int, piece: int = 1 << 20) -> float:
-    """Returns GiB/s of reads of the first segment from the page cache, with the CRC of what was read: what a check costs."""
-    path = min((store / "commitlog").iterdir())
-    size = path.stat().st_size // threads
+def read_rate(store: Path, threads: int, size: int = 1 << 30, piece: int = 1 << 20) -> float:
+    """Returns GiB/s of reads of a log from the page cache, with the CRC of what was read: the least that a check costs."""
+    files = [(path, path.stat().st_size) for path in sorted((store / "commitlog").iterdir())]
+    places = [(path, at) for path, end in files for at in range(0, end, piece)][: size // piece]
 
-    def read(start: int) -> None:
-        buffer = memoryview(bytearray(piece))
-        with path.open("rb", buffering=0) as file:
-            for at in range(start, start + size, piece):
-                crc32(buffer[: os.preadv(file.fileno(), [buffer], at)])
+    def read(thread: int) -> None:
+        buffer = page_aligned(piece).data
+        for path, parts in groupby(places[thread * len(places) // threads :][: len(places) // threads], itemgetter(0)):
+            with path.open("rb", buffering=0) as file:
+                for _, at in parts:
+                    crc32(buffer[: os.preadv(file.fileno(), [buffer], at)])
 
     with ThreadPoolExecutor(threads) as pool:
-        seconds = timed(lambda: list(pool.map(read, range(0, size * threads, size))))
-    return size * threads / (1 << 30) / seconds
+        seconds = timed(lambda: list(pool.map(read, range(threads))))
+    return len(places) // threads * threads * piece / (1 << 30) / seconds
 
 
 def write_rate(store: Path, threads: int, size: int = 1 << 30, piece: int = 2 << 20) -> float:
@@ -394,6 +422,8 @@ def main() -> None:
                     source.make()
                     for row, ours, theirs in jobs:
                         row.pairs.append((ours(row), theirs()))
+                        if row.limit is not None:
+                            row.limits.append(row.limit())
                         print(row.job, size, *(round(rate) for rate in row.pairs[-1]), file=sys.stderr, flush=True)
                 found += [row for row, _, _ in jobs]
                 if source is rebuilt and source.made and size == sizes[0]:
@@ -426,8 +456,8 @@ def text(
         f"| Logs; rounds | {options.log} MiB; verify: {options.large} MiB (bodies of 100: half); {options.rounds} |",
     ]
     lines += [*bounds, ""]
-    lines += ["| Job | Body, bytes | mqtool, messages/s | RocketMQ 5.5.0 | Ratio | Goal | Memory, MiB |"]
-    lines += ["|---|---:|---:|---:|---:|---:|---:|", *(row.row() for row in found), ""]
+    lines += ["| Job | Body, bytes | mqtool, messages/s | RocketMQ 5.5.0 | Ratio | Goal | Limit | Memory, MiB |"]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|---:|", *(row.row() for row in found), ""]
     if written:
         lines += ["| Export, bodies of 1 KiB | mqtool, messages/s | pyarrow from memory | Ratio | Goal |"]
         lines += ["|---|---:|---:|---:|---:|", *written, ""]

@@ -58,7 +58,7 @@ def plain_entries(
         How many were taken.
     """
     entries, slots = len(data) // _ENTRY, np.int64(len(heads))
-    inverse = 1.0 / np.float64(max(slots, 1))
+    inverse = 1.0 / len(heads)  # infinite without slots, of which then none is looked for
     least, most = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1)
     heads_at = np.uint64(heads.ctypes.data)
     bucket = low = high = segment = taken = summed = np.int64(0)
