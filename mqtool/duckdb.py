@@ -65,7 +65,7 @@ class Session:
         self._error: type[Exception] = duckdb.Error
         self.stores = Stores(tuple(sources), options, logs=logs)
         for source in sources:  # so that what is not a store is reported before anything is asked
-            source.open().close()
+            source.open(needs_log=False).close()
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:")
         self.connection.execute("SET autoinstall_known_extensions = false")
         self.connection.execute("SET TimeZone = ?", [zone])

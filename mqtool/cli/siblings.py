@@ -15,7 +15,7 @@ from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
 from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import Body
 from mqtool.cli.output import Output
-from mqtool.cli.ranges import parse_size, parse_times
+from mqtool.cli.ranges import Range, parse_size, parse_times
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage
@@ -217,18 +217,25 @@ def _tests(opened: "OpenedStore", table: Table, filters: Filters, columns: dict[
         chosen = filters.range()
         if chosen.times() != (None, None):
             raise UsageError("--offset: expected offsets; use --time to select by time")
-        tests.append(_between(columns["offset"], *chosen.offsets(*_bounds(opened, table, columns["offset"]))))
+        tests.append(_in_range(opened, table, columns["offset"], chosen))
     return tests
 
 
-def _bounds(opened: "OpenedStore", table: Table, column: str) -> tuple[int, int]:
-    """Returns the first and one past the last value of a column, to which ranges are relative."""
-    first, end = None, 0
+_QUEUE = ("broker", "topic", "queue_id")
+"""Columns that name a queue; a table has some of them."""
+
+
+def _in_range(opened: "OpenedStore", table: Table, column: str, chosen: Range) -> Any:
+    """Returns the predicate of a range, which may be relative to the offsets of the row's queue, or of all rows."""
+    names = [one.name for one in table.columns if one.name in _QUEUE] if column == "queue_offset" else []
+    bounds: dict[tuple[Any, ...], tuple[int, int]] = {}
     for item in opened.rows(table.name):
         if not isinstance(item, Damage):
-            first = item[column] if first is None else min(first, item[column])
-            end = max(end, item[column] + 1)
-    return first or 0, end
+            queue, offset = tuple(item[name] for name in names), item[column]
+            first, end = bounds.get(queue, (offset, offset))
+            bounds[queue] = min(first, offset), max(end, offset + 1)
+    tests = {queue: _between(column, *chosen.offsets(*found)) for queue, found in bounds.items()}
+    return lambda row: tests[tuple(row[name] for name in names)](row)
 
 
 def _between(column: str, low: int | None, high: int | None) -> Any:

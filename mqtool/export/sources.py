@@ -3,6 +3,7 @@
 import glob
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -28,9 +29,21 @@ class Source(Struct, frozen=True):
     path: str
     config: str | None = None
 
-    def open(self) -> Store:
-        """Opens the store."""
-        return open_store(self.path, self.config)
+    def open(self, *, needs_log: bool = True) -> Store:
+        """Opens the store.
+
+        Args:
+            needs_log: refuse a store whose log is missing, because an empty answer would be wrong.
+
+        Raises:
+            StoreError: it has no log, but files that are derived from one.
+        """
+        with ExitStack() as opened:
+            store = opened.enter_context(open_store(self.path, self.config))
+            if needs_log:
+                store.require_log()
+            opened.pop_all()
+        return store
 
 
 def resolve(arguments: Iterable[str | Path], config: str | Path | None = None) -> list[Source]:

@@ -1,6 +1,7 @@
 """Reads the messages to replay from a store, JSON Lines or Parquet, and keeps their old positions."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,10 @@ class Source(Struct, frozen=True):
         Raises:
             StoreError: it has no log, but files that are derived from one.
         """
-        store = open_store(self.path, self.config)
-        if store.is_log_missing:
-            store.close()
-            raise StoreError(
-                "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one; "
-                "if it is elsewhere, give the configuration of the source's broker (replay: --source-config)",
-                self.path,
-            )
+        with ExitStack() as opened:
+            store = opened.enter_context(open_store(self.path, self.config))
+            store.require_log()
+            opened.pop_all()
         return store
 
     def originals(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:

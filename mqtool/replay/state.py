@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.export.published import message_files
 from mqtool.jobs.resume import ResumeFile
+from mqtool.records.damage import Damage
 from mqtool.replay.originals import Position, Source
 from mqtool.store import open_store
 from mqtool.store.broker_config import BrokerConfig
@@ -36,6 +38,7 @@ class State(Struct, frozen=True):
         end: physical offset up to which the target has been searched or written.
         ids_bytes: length of the file of ids in bytes.
         replayed, refused: messages replayed and refused so far.
+        damage, damaged_bytes: damaged ranges of the source's log before `after`, and bytes in them.
     """
 
     shape: dict[str, Any]
@@ -46,6 +49,19 @@ class State(Struct, frozen=True):
     ids_bytes: int = 0
     replayed: int = 0
     refused: int = 0
+    damage: int = 0
+    damaged_bytes: int = 0
+
+    def passed(self, before: "State", damage: list[Damage]) -> "State":
+        """Returns this state with the damage that its run has passed: a later run does not read it again.
+
+        Args:
+            before: the state with which the run began.
+            damage: all that the run has read, also what follows `after`.
+        """
+        behind = [] if self.after is None else [one for one in damage if one.start < self.after[0]]
+        size = sum(one.end - one.start for one in behind)
+        return replace(self, damage=before.damage + len(behind), damaged_bytes=before.damaged_bytes + size)
 
     def save(self, path: Path) -> None:
         """Replaces the state file durably."""

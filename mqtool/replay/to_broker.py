@@ -72,7 +72,7 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
     if before is None or before.source is None:
         fingerprint = states.source_fingerprint(request.source)
         before = State(shape, fingerprint, None, None, 0) if before is None else replace(before, source=fingerprint)
-    report = Report()
+    report = Report(earlier=before if resumes else None)
     originals = islice(
         request.source.originals(StoreOptions(), before.after, report.skipped), request.source.selection.limit
     )
@@ -90,7 +90,8 @@ class _Run:
     """One run of a replay to brokers."""
 
     def __init__(self, request: SendRequest, sender: Sender, state: State, report: Report, ids: IdsFile) -> None:
-        self._request, self._sender, self._state = request, sender, state
+        self._request, self._sender = request, sender
+        self._before = self._state = state
         self._report, self._ids = report, ids
 
     def run(self, originals: Iterator[Original]) -> None:
@@ -126,7 +127,8 @@ class _Run:
 
     def _save(self) -> None:
         if self._request.state is not None:
-            self._state = replace(self._state, ids_bytes=self._ids.flush())
+            state = self._state.passed(self._before, self._report.skipped.damage)
+            self._state = replace(state, ids_bytes=self._ids.flush())
             self._state.save(self._request.state)
 
 

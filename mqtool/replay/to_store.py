@@ -103,6 +103,7 @@ class Report(Struct):
         skipped: what was read but not replayed.
         topics: number of messages by target topic.
         queues: number of queues that each topic needs.
+        earlier: state that earlier runs of the replay have left.
     """
 
     replayed: int = 0
@@ -112,11 +113,13 @@ class Report(Struct):
     skipped: SkippedCounts = field(default_factory=lambda: SkippedCounts(0, 0, []))
     topics: Counter[str] = field(default_factory=Counter)
     queues: dict[str, int] = field(default_factory=dict)
+    earlier: State | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether no message was refused and the log of the source is not damaged."""
-        return not self.refused and not self.skipped.damage
+        """Whether no message was refused and the log of the source is not damaged, neither now nor in earlier runs."""
+        earlier = self.earlier is not None and (self.earlier.refused or self.earlier.damage)
+        return not self.refused and not self.skipped.damage and not earlier
 
     def take(self, original: Original, ack: Ack) -> None:
         """Counts one answer."""
@@ -147,7 +150,7 @@ def replay(request: ReplayRequest) -> Report:
     validator = PutValidator(options, bulk_ingest.batch_topics(request.target, options))
     target = Target(request.target, config_for_reading(request.config, options))
     before, resumes = _state(request, target)
-    report = Report()
+    report = Report(earlier=before if resumes else None)
     originals = request.source.originals(options, before.after, report.skipped)
     if request.dry_run:
         for original in islice(originals, request.source.selection.limit):
@@ -174,7 +177,8 @@ class _Run:
         report: Report,
         ids: IdsFile,
     ) -> None:
-        self._request, self._target, self._validator, self._state = request, target, validator, before
+        self._request, self._target, self._validator = request, target, validator
+        self._before = self._state = before
         self._report, self._ids = report, ids
 
     def run(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
@@ -228,7 +232,8 @@ class _Run:
             return
         end = store.flush()
         fingerprint = states.target_fingerprint(self._target, end) if end else None
-        self._state = replace(self._state, target=fingerprint, end=end, ids_bytes=self._ids.flush())
+        state = self._state.passed(self._before, self._report.skipped.damage)
+        self._state = replace(state, target=fingerprint, end=end, ids_bytes=self._ids.flush())
         self._state.save(self._request.state)
 
 

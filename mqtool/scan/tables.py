@@ -95,9 +95,10 @@ SEGMENTS = _schema(
 )
 
 
-def _opened(stores: Stores) -> Iterator[tuple[Source, Store]]:
+def _opened(stores: Stores, *, needs_log: bool = False) -> Iterator[tuple[Source, Store]]:
+    """Yields the stores; `needs_log` for tables that would be empty if the log is missing."""
     for source in stores.sources:
-        with source.open() as store:
+        with source.open(needs_log=needs_log) as store:
             yield source, store
 
 
@@ -174,7 +175,7 @@ def _offsets(stores: Stores) -> Rows:
 
 
 def _pending(stores: Stores) -> Rows:
-    for source, store in _opened(stores):
+    for source, store in _opened(stores, needs_log=True):
         for one in pending_messages(store):
             row = {name: getattr(one, name, None) for name in PENDING.names}
             yield row | {
@@ -216,7 +217,7 @@ def _topics(stores: Stores) -> Rows:
 
 
 def _segments(stores: Stores) -> Rows:
-    for source, store in _opened(stores):
+    for source, store in _opened(stores, needs_log=True):
         for segment in store.commit_log.segments:
             yield {
                 "broker": source.broker,
@@ -228,7 +229,7 @@ def _segments(stores: Stores) -> Rows:
 
 
 def _damage(stores: Stores) -> Rows:
-    for source, store in _opened(stores):
+    for source, store in _opened(stores, needs_log=True):
         found = [item for item in store.commit_log.walk() if isinstance(item, Damage)]
         yield from damage_batch(found, source.broker, source.path).to_pylist()
 

@@ -10,11 +10,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 from msgspec import Struct
 
+from mqtool.errors import CorruptionError, StoreError, UnreadableError
 from mqtool.formats.codec import Buffer
 from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
 from mqtool.records.damage import Damage
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, FrameRun, scan_frames
 from mqtool.store.files import ReadFile
+from mqtool.store.readable_parts import UnreadableParts
 
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 12
@@ -94,6 +96,18 @@ class FrameFile:
         self.size = self._file.size
         self._window = b""
         self._window_start = 0
+        self._unreadable: UnreadableParts | None = None
+
+    def tolerate(self, unreadable: UnreadableParts) -> None:
+        """From now on, parts that the system cannot read are noted and read as zeros."""
+        self._file.close()
+        self._file, self._unreadable = unreadable.open(self.path, self.size), unreadable
+
+    def unread(self, start: int, end: int) -> Damage | None:
+        """Returns the part of a range of data positions that was found to be unreadable, None if there is none."""
+        base = self.start - HEADER_SIZE
+        found = self._unreadable
+        return None if found is None else found.damage(self.path, base, self.start + start, self.start + end)
 
     def read(self, start: int, count: int) -> bytes:
         """Returns `count` bytes from a data position, or fewer if the file ends earlier."""
@@ -204,8 +218,22 @@ class FrameFile:
 
     def damage(self, start: int, end: int, found: InvalidFrame) -> Damage:
         """Returns a damage for a range of data positions, with the reason why no frame begins there."""
-        base = self.start
-        return Damage(base + start, base + end, found.kind, found.detail, self.path, HEADER_SIZE + start)
+        base, unread = self.start, self.unread(start, end)
+        kind, detail = (found.kind, found.detail) if unread is None else (unread.kind, unread.detail)
+        return Damage(base + start, base + end, kind, detail, self.path, HEADER_SIZE + start)
+
+    def refuse(self, start: int, found: InvalidFrame, what: str) -> StoreError:
+        """Returns the error for a data position at which a caller expected a frame.
+
+        Args:
+            start: the data position.
+            found: what is there.
+            what: what the caller expected, in words that `found` can follow.
+        """
+        unread = self.unread(start, start + FRAME_OVERHEAD + max(found.length, 0))
+        if unread is not None:
+            return UnreadableError(unread.detail, self.path)
+        return CorruptionError(f"{what}: {found.detail}", self.path, self.start + start)
 
     def last_used(self, start: int, end: int) -> int:
         """Returns the data position after the last non-zero byte of a range; `start` if there is none."""

@@ -214,6 +214,20 @@ class Store:
         derived = any(queue.files for queue in self.disk_queues()) or bool(self.disk_index_files())
         return version.had_log(self.checkpoint, has_derived_files=derived)
 
+    def require_log(self) -> None:
+        """Checks that the log is not missing; a store that never had a message passes.
+
+        Raises:
+            StoreError: there is no segment, but files that are derived from one.
+        """
+        if self.is_log_missing:
+            raise StoreError(
+                "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one; "
+                "if it is elsewhere, give the configuration of the store's broker "
+                "(--config; replay: --source-config; Python and Spark: config)",
+                self.path,
+            )
+
     def disk_queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, as they are on disk."""
         return [self._disk_queues[key] for key in sorted(self._disk_queues)]

@@ -93,6 +93,17 @@ def test_a_range_from_the_end_counts_from_the_last_message_that_can_be_read(mqto
     assert [row["position"] for row in found.lines] == [one for one in positions if one >= positions[-1] + 1 - 2000]
 
 
+def test_the_last_entries_are_those_of_each_queue(mqtool):
+    entries = mqtool("dump", SMALL, "--table", "equeue-entry", "--format", "jsonl").lines
+    ends = {(row["topic"], row["queue_id"]): row["queue_offset"] for row in entries}
+    found = mqtool("dump", SMALL, "--table", "equeue-entry", "--offset=-2:end", "--format", "jsonl").lines
+    expected = [row for row in entries if row["queue_offset"] > ends[row["topic"], row["queue_id"]] - 2]
+    assert found == expected
+    assert len(found) == 2 * len(ends)
+    alone = mqtool("dump", SMALL, "--table", "equeue-entry", "--topic", "pay", "--offset=-2:end", "--format", "jsonl")
+    assert alone.lines == [row for row in expected if row["topic"] == "pay"]
+
+
 SELECTIONS = [
     (("--topic", "pa*"), lambda a: a["topic"] == "pay"),
     (("--queue", "1"), lambda a: a["queueId"] == 1),

@@ -118,6 +118,8 @@ REPLAY = OutputSchema(
         count("not_committed", "records that consumers could not see"),
         count("damage", "damaged ranges of the source's log"),
         count("damaged_bytes", "bytes in them"),
+        count("refused_earlier", "messages that earlier runs with this state could not store"),
+        count("damage_earlier", "damaged ranges that earlier runs with this state passed"),
         Column(
             "topics",
             "array",
@@ -173,7 +175,7 @@ def replay(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Replays and reports; ends with 1 if a message was refused or the source is damaged."""
+    """Replays and reports; ends with 1 if this run or an earlier one refused a message or passed damage."""
     from msgspec.structs import replace
 
     from mqtool.replay.originals import Source
@@ -265,6 +267,8 @@ def _counts(result: Report) -> dict[str, Any]:
         "not_committed": skipped.not_committed,
         "damage": len(skipped.damage),
         "damaged_bytes": sum(one.end - one.start for one in skipped.damage),
+        "refused_earlier": result.earlier.refused if result.earlier else 0,
+        "damage_earlier": result.earlier.damage if result.earlier else 0,
         "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
         "reasons": [{"position": position, "reason": reason} for position, reason in result.reasons],
     }

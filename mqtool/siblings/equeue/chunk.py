@@ -7,6 +7,7 @@ import numpy as np
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH, ChunkHeader
 from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
+from mqtool.store.readable_parts import UnreadableParts
 
 __all__ = ["ChunkFile", "Frame", "InvalidFrame"]
 
@@ -22,8 +23,12 @@ class ChunkFile(FrameFile):
 
     position_field = LENGTH.size
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, unreadable: UnreadableParts | None = None) -> None:
         """Opens the file and reads header and footer.
+
+        Args:
+            path: path of the file.
+            unreadable: where to note unreadable parts between header and footer; None to raise an error for them.
 
         Raises:
             TruncatedError: the file is shorter than a header.
@@ -41,6 +46,8 @@ class ChunkFile(FrameFile):
         if self.size >= HEADER_SIZE + FOOTER_SIZE:
             self.footer = equeue.FOOTER.parse(self._file.read(self.size - FOOTER_SIZE, FOOTER_SIZE))
             self.footer_data_size = self.footer.data_size
+        if unreadable is not None:
+            self.tolerate(unreadable)
 
     def assume(self, header: ChunkHeader) -> None:
         """Reads the chunk as if it had another header, because its own one is damaged."""

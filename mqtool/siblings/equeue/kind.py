@@ -16,6 +16,7 @@ from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.tables import Row, Table
+from mqtool.store.readable_parts import UnreadableParts
 from mqtool.values import asdict
 from mqtool.verify.findings import Finding
 
@@ -32,7 +33,7 @@ class OpenedEQueue(OpenedStore):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = EQueueStore(path)
+        self.store = EQueueStore(path, unreadable=UnreadableParts())
 
     def layout(self) -> Row:
         """Returns a description of the store, and what the broker would do to it on startup."""

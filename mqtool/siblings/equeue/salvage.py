@@ -23,6 +23,7 @@ from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter, write_offsets, write_setting
 from mqtool.siblings.salvaged import SalvagedChunk, salvage_row
 from mqtool.siblings.tables import Row
+from mqtool.store.readable_parts import UnreadableParts
 
 _NOWHERE = "no message states this position, and neither neighbour's length leads to one"
 
@@ -153,7 +154,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
     Returns:
         The result for each chunk; the chunk files are closed.
     """
-    with EQueueStore(root, settings.max_record_size) as store:
+    with EQueueStore(root, settings.max_record_size, UnreadableParts()) as store:
         reports = scan(store)
         places = _places([message for report in reports for message in report.records], offset_limit(settings))
         plans: dict[TopicQueue, QueuePlan] = {}

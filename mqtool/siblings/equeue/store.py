@@ -1,7 +1,7 @@
 """Reads an EQueue store: messages with damage, queues, single messages."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
 from mqtool.siblings.frame_scan import scan_frames
+from mqtool.store.readable_parts import UnreadableParts
 
 _INDEX_CHUNK = 8
 """Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is part of `reserved`."""
@@ -72,12 +73,16 @@ class EQueueStore:
         duplicates: by path, for chunk files that state the number of another file in their folder: that file.
     """
 
-    def __init__(self, path: Path, max_record_size: int = MAX_RECORD_SIZE) -> None:
+    def __init__(
+        self, path: Path, max_record_size: int = MAX_RECORD_SIZE, unreadable: UnreadableParts | None = None
+    ) -> None:
         """Opens the message chunks.
 
         Args:
             path: the root directory.
             max_record_size: maximum record size in bytes; larger records count as damage.
+            unreadable: where to note unreadable parts of message chunks, which then are damage of kind `unreadable`;
+                None to raise an error for them.
 
         Raises:
             NotAStoreError: there are no chunks.
@@ -88,7 +93,7 @@ class EQueueStore:
         self.listing: Listing = list_store(path)
         self.unopened = UnreadChunks()
         self.duplicates: dict[Path, ChunkFile] = {}
-        self.chunks = self._open(self.listing.messages)
+        self.chunks = self._open(self.listing.messages, partial(ChunkFile, unreadable=unreadable))
         self._queues: dict[Path, list[ChunkFile]] = {}
         self.tail: Tail | None = None
 
@@ -120,7 +125,7 @@ class EQueueStore:
     def queue_chunks(self, queue: QueueFiles) -> list[ChunkFile]:
         """Returns the chunks of a queue in the broker's order."""
         if queue.directory not in self._queues:
-            self._queues[queue.directory] = self._open(queue.chunks)
+            self._queues[queue.directory] = self._open(queue.chunks, ChunkFile)
         return self._queues[queue.directory]
 
     def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
@@ -241,13 +246,14 @@ class EQueueStore:
 
         Raises:
             CorruptionError: there is no valid record at the position.
+            UnreadableError: the system cannot read what is there.
         """
         chunk = self.chunk_of(position)
         if chunk is None:
             raise CorruptionError("no chunk holds this position", self.path, position)
         found = self.read(chunk, position - chunk.start)
         if isinstance(found, InvalidFrame):
-            raise CorruptionError(f"no message: {found.detail}", chunk.path, position)
+            raise chunk.refuse(position - chunk.start, found, "no message")
         return found
 
     def chunk_of(self, position: int) -> ChunkFile | None:
@@ -317,10 +323,10 @@ class EQueueStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _open(self, paths: tuple[Path, ...]) -> list[ChunkFile]:
+    def _open(self, paths: tuple[Path, ...], opened: Callable[[Path], ChunkFile]) -> list[ChunkFile]:
         chunks: list[ChunkFile] = []
         for path in paths:
-            chunk = self.unopened.open(path, ChunkFile)
+            chunk = self.unopened.open(path, opened)
             if chunk is None:
                 continue
             if not chunk.header.is_valid:

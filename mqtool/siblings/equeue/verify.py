@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
-from mqtool.records.damage import Damage
-from mqtool.siblings.base import MISSING_CHUNK, finding
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.siblings.base import MISSING_CHUNK, READ_IT, finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.message_table import (
@@ -58,6 +58,9 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
         if isinstance(item, Damage):
             if item.kind == MISSING_CHUNK:
                 scan.damage.append(item)
+            elif item.kind == DamageKind.UNREADABLE:
+                scan.damage.append(item)
+                yield finding("equeue-unreadable", Severity.UNKNOWN, item.path, item.detail, READ_IT, item.position)
             elif item.end > item.start:
                 scan.damage.append(item)
                 detail = f"forwards: {item.detail}"
@@ -68,7 +71,8 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
             scan.reached[valid.chunk.path] = valid.run.end
         yield from _records(store, valid, scan.messages)
     for chunk in store.chunks:
-        if chunk.is_finished and scan.reached.get(chunk.path, 0) != chunk.room:
+        is_unread = chunk.unread(0, chunk.room) is not None
+        if chunk.is_finished and scan.reached.get(chunk.path, 0) != chunk.room and not is_unread:
             yield from _backwards(store, chunk)
     yield from _tail(store)
     for queue in store.queues:
@@ -104,7 +108,12 @@ def _not_opened(store: EQueueStore) -> Iterator[Finding]:
 
 def _starts(store: EQueueStore) -> Iterator[Finding]:
     """Reports what the broker would do to the store on startup."""
-    found = start(store.path, settings_of(store.path, store.listing), store.shape)
+    try:
+        found = start(store.path, settings_of(store.path, store.listing), store.shape)
+    except UnreadableError as error:
+        detail = f"what a start does is unknown: {error.reason}"
+        yield finding("equeue-unreadable", Severity.UNKNOWN, Path(str(error.path)), detail, READ_IT)
+        return
     found.close()
     if found.refusal is not None:
         refusal = found.refusal

@@ -12,6 +12,7 @@ from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MD5_SIZE, MapEntry
 from mqtool.formats.tfchunk_records import Record
 from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
+from mqtool.store.readable_parts import UnreadableParts
 
 _HASHED_AT_ONCE = 1 << 20
 _STATED_AT = 6
@@ -51,8 +52,12 @@ class TFChunkFile(FrameFile):
 
     position_field = _STATED_AT
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, unreadable: UnreadableParts | None = None) -> None:
         """Opens the file and reads header and footer.
+
+        Args:
+            path: path of the file.
+            unreadable: where to note unreadable parts between header and footer; None to raise an error for them.
 
         Raises:
             FormatError: the file is too short for header and footer.
@@ -69,6 +74,8 @@ class TFChunkFile(FrameFile):
         self.start = self.header.start
         self.name = tfchunk.parse_name(path.name)
         self.written = self.footer.physical_size if self.is_completed else self.size - HEADER_SIZE
+        if unreadable is not None:
+            self.tolerate(unreadable)
 
     @property
     def number(self) -> int:

@@ -15,6 +15,7 @@ from mqtool.siblings.tfchunk import salvage, verify
 from mqtool.siblings.tfchunk.chunk import StoredRecord
 from mqtool.siblings.tfchunk.columns import CHUNKS, RECORDS, TABLES
 from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
+from mqtool.store.readable_parts import UnreadableParts
 from mqtool.verify.findings import Finding
 
 
@@ -30,7 +31,7 @@ class OpenedTFChunk(OpenedStore):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.database = TFChunkDb(path)
+        self.database = TFChunkDb(path, UnreadableParts())
 
     def layout(self) -> Row:
         """Returns a description of the database."""
@@ -85,7 +86,8 @@ class OpenedTFChunk(OpenedStore):
 
     def verify(self) -> Iterator[Finding]:
         """Yields a finding for each broken invariant."""
-        return verify.verify(self.database)
+        with TFChunkDb(self.path) as database:  # which does not go on after unreadable bytes
+            yield from verify.verify(database)
 
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports the readable records of each chunk; with a target, also writes them as a Parquet file.

@@ -1,12 +1,12 @@
 """Reads a directory of TFChunk files and checkpoints: records with damage, single records."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mqtool.errors import CorruptionError, NotAStoreError, StoreError
+from mqtool.errors import CorruptionError, NotAStoreError, StoreError, UnreadableError
 from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import HEADER_SIZE, ChunkName
@@ -17,6 +17,7 @@ from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
 from mqtool.store.files import ReadFile, list_directory, require_directory
+from mqtool.store.readable_parts import UnreadableParts
 
 
 def is_database(path: Path) -> bool:
@@ -47,8 +48,13 @@ class TFChunkDb:
         short_checkpoints: names of checkpoint files that are not 8 bytes long.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, unreadable: UnreadableParts | None = None) -> None:
         """Opens the files.
+
+        Args:
+            path: directory of the database.
+            unreadable: where to note unreadable parts of chunks, which then are damage of kind `unreadable`; None to
+                raise an error for them.
 
         Raises:
             NotAStoreError: the directory contains no chunk files.
@@ -63,7 +69,7 @@ class TFChunkDb:
         if not named:
             raise NotAStoreError("holds no chunk-NNNNNN.VVVVVV", path)
         self.superseded: list[Path] = []
-        self.chunks = self._open(named)
+        self.chunks = self._open(named, partial(TFChunkFile, unreadable=unreadable))
         self._place_writer()
 
     @property
@@ -169,16 +175,19 @@ class TFChunkDb:
 
         Raises:
             CorruptionError: there is no such record.
+            UnreadableError: the system cannot read what is there.
         """
         chunk = next((c for c in self.chunks if c.start <= position < c.header.end), None)
         if chunk is None:
             raise CorruptionError("no chunk holds this position", self.path, position)
         place = chunk.place_of(position)
         if place is None:
+            if unread := chunk.unread(chunk.footer.physical_size, chunk.size - HEADER_SIZE):
+                raise UnreadableError(unread.detail, chunk.path)
             raise CorruptionError("the position map of the scavenged chunk has no such record", chunk.path, position)
         found = chunk.read_record(place)
         if isinstance(found, InvalidFrame):
-            raise CorruptionError(f"no record: {found.detail}", chunk.path, position)
+            raise chunk.refuse(place, found, "no record")
         return found
 
     def close(self) -> None:
@@ -211,7 +220,7 @@ class TFChunkDb:
         )
         return {name: path for name, path in names if name is not None}
 
-    def _open(self, named: dict[ChunkName, Path]) -> list[TFChunkFile]:
+    def _open(self, named: dict[ChunkName, Path], opened: Callable[[Path], TFChunkFile]) -> list[TFChunkFile]:
         chunks: list[TFChunkFile] = []
         covered = -1
         for number in sorted({name.number for name in named}):
@@ -221,7 +230,7 @@ class TFChunkDb:
                 continue
             self.superseded += [path for _, path in versions[:-1]]
             path = versions[-1][1]
-            chunk = self.unread.open(path, TFChunkFile)
+            chunk = self.unread.open(path, opened)
             if chunk is None:
                 continue
             if chunk.header.file_type != tfchunk.CHUNK_FILE_TYPE or chunk.header.chunk_size <= 0:

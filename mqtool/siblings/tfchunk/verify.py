@@ -5,10 +5,11 @@ from functools import partial
 
 import numpy as np
 
+from mqtool.errors import UnreadableError
 from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import finding
+from mqtool.siblings.base import READ_IT, finding
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
@@ -25,17 +26,24 @@ def verify(database: TFChunkDb) -> Iterator[Finding]:
     yield from _checkpoints(database)
     yield from _sequence(database)
     for chunk in database.chunks:
-        yield from _header(chunk)
-        if chunk.is_completed:
-            yield from _footer(chunk)
-            yield from _hash(chunk)
-        if chunk.is_transformed:
-            detail = "its records are encrypted: framing and positions cannot be checked"
-            yield finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
-        else:
-            places = _Places()
-            yield from _frames(chunk, places)
-            yield from _map(chunk, places)
+        try:
+            yield from _chunk(chunk)
+        except UnreadableError as error:
+            yield finding("tfchunk-unreadable", Severity.UNKNOWN, chunk.path, error.reason, READ_IT)
+
+
+def _chunk(chunk: TFChunkFile) -> Iterator[Finding]:
+    yield from _header(chunk)
+    if chunk.is_completed:
+        yield from _footer(chunk)
+        yield from _hash(chunk)
+    if chunk.is_transformed:
+        detail = "its records are encrypted: framing and positions cannot be checked"
+        yield finding("tfchunk-frames", Severity.UNKNOWN, chunk.path, detail)
+    else:
+        places = _Places()
+        yield from _frames(chunk, places)
+        yield from _map(chunk, places)
 
 
 def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from mqtool.errors import NotAStoreError, UsageError
+from mqtool.errors import NotAStoreError, StoreError, UsageError
 from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
 from mqtool.export.sources import Source, resolve
 from mqtool.records.frames import Frames
@@ -273,3 +273,10 @@ def test_there_is_no_cut_where_the_log_has_no_file(tmp_path):
     shutil.rmtree(store / "consumequeue")
     with open_store(store) as opened:
         assert Cuts(opened).first_at(int(segments[3].name), int(segments[4].name)) is None
+
+
+def test_a_store_whose_log_is_missing_is_not_exported_as_an_empty_one(tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    (store / "commitlog").rename(tmp_path / "log")
+    with pytest.raises(StoreError, match="expected a CommitLog, found no segment"):
+        plan_of(store, 10**9)

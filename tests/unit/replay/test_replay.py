@@ -229,6 +229,39 @@ def test_damage_is_passed_over_and_reported(tmp_path, capsys):
     assert "bad-crc" in printed.err
 
 
+def test_what_an_earlier_run_passed_is_reported_by_the_run_that_ends_the_replay(tmp_path, capsys):
+    store, state = damaged(tmp_path), tmp_path / "state"
+    (tmp_path / "broker.conf").write_text("maxMessageSize=600\n")
+    words = ["replay", str(store), "--to", str(tmp_path / "target"), "--state", str(state), "--format", "json"]
+    words += ["--config", str(tmp_path / "broker.conf")]
+    found = []
+    for limit in (["--limit", "8"], ["--limit", "8"], [], []):
+        code = run_program([*words, *limit])
+        one = json.loads(capsys.readouterr().out)
+        found.append((code, one["damage"], one["damage_earlier"], one["refused"], one["refused_earlier"]))
+    (_, _, _, first, _), (_, _, _, second, _), (_, _, _, third, _), _ = found
+    assert second + third
+    assert found == [
+        (1, 1, 0, first, 0),
+        (1, 0, 1, second, first),
+        (1, 0, 1, third, first + second),
+        (1, 0, 1, 0, first + second + third),
+    ]
+
+
+def test_damage_after_the_last_message_is_reported_once_by_each_run(tmp_path):
+    store, state = copy_store(NAME, tmp_path), tmp_path / "state"
+    segment = min((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[COMMITTED[-1]["physical_offset"] + 88] ^= 1
+    segment.write_bytes(data)
+    counts = []
+    for _ in range(3):
+        report = replayed(store, tmp_path / "target", state=state)
+        counts.append((len(report.skipped.damage), report.earlier.damage if report.earlier else 0, report.is_complete))
+    assert counts == [(1, 0, False)] * 3
+
+
 def test_a_dry_run_counts_and_writes_nothing(tmp_path):
     report = replayed(STORE, tmp_path / "target", dry_run=True)
     assert (report.replayed, report.topics["Orders"]) == (

@@ -154,6 +154,16 @@ def test_refused_messages_are_listed_with_the_words_of_who_refused(server, tmp_p
         assert words in reason
 
 
+def test_what_an_earlier_run_could_not_send_is_reported_by_the_next_one(server, tmp_path):
+    rows = [{"topic": "Bad topic", "body": "x"}, *({"topic": "Fits", "body": str(n)} for n in range(4))]
+    path, state = lines(tmp_path / "lines", *rows), tmp_path / "state"
+    first = sent(path, server, Selection(limit=3), state=state)
+    assert (first.replayed, first.refused, first.is_complete) == (2, 1, False)
+    rest = sent(path, server, state=state)
+    assert rest.earlier is not None
+    assert (rest.replayed, rest.refused, rest.earlier.refused, rest.is_complete) == (2, 0, 1, False)
+
+
 def test_without_auto_create_a_topic_has_no_route(tmp_path):
     with MqServer(autoCreateTopicEnable="false") as server:
         report = sent(lines(tmp_path / "lines", {"topic": "Nowhere", "body": "x"}), server)

@@ -19,6 +19,8 @@ import pytest
 
 import mqtool.duckdb
 from mqtool.duckdb import Session
+from mqtool.engine import StoreOptions
+from mqtool.engine import open_store as open_engine
 from mqtool.errors import StoreError, UnavailableError, UsageError
 from mqtool.export.sources import resolve
 from mqtool.polars import facts_of, scan_store
@@ -274,6 +276,43 @@ def test_the_other_tables_say_what_the_library_says(tmp_path):
         assert one("SELECT messages FROM topics WHERE topic = 'Orders'") == [(96,)]
         joined = "SELECT count(*) FROM messages m JOIN queue_units u USING (broker, physical_offset) WHERE m.topic = 'Orders'"
         assert one(joined) == [(96,)]
+
+
+MISSING_LOG = "expected a CommitLog, found no segment"
+
+
+def rows_of(sql, *stores, **options):
+    with Session(*stores, **options) as session:
+        return [tuple(row.values()) for batch in session.ask(sql)[1] for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("table", ["messages", "message_keys", "pending", "segments", "damage"])
+def test_a_question_that_needs_a_missing_log_is_refused_and_not_answered_with_no_row(table, tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    (path / "commitlog").rename(tmp_path / "log")
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathCommitLog={tmp_path / 'log'}\n")
+    with pytest.raises(StoreError, match=MISSING_LOG):
+        rows_of(f"SELECT count(*) FROM {table}", path)
+    expected = rows_of(f"SELECT count(*) FROM {table}", copy_store("orders-5.5.0", tmp_path / "complete"))
+    assert rows_of(f"SELECT count(*) FROM {table}", path, config=config) == expected
+    with pytest.raises(StoreError, match=MISSING_LOG):
+        scan_store(path).collect()
+
+
+def test_questions_about_other_files_are_answered_without_the_log(tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    tables_of_files = ("queue_units", "index_entries", "offsets", "topics")
+    before = [rows_of(f"SELECT count(*) FROM {table}", path) for table in tables_of_files]
+    (path / "commitlog").rename(tmp_path / "log")
+    assert [rows_of(f"SELECT count(*) FROM {table}", path) for table in tables_of_files] == before
+    assert ("log-missing",) in rows_of("SELECT code FROM findings", path)
+
+
+def test_a_store_that_never_had_a_message_has_no_rows(tmp_path):
+    open_engine(tmp_path / "store", StoreOptions()).close()
+    assert rows_of("SELECT count(*) FROM messages", tmp_path / "store") == [(0,)]
+    assert rows_of("SELECT count(*) FROM damage", tmp_path / "store") == [(0,)]
 
 
 def one_by_one(queue):

@@ -18,6 +18,8 @@ from mqtool.errors import CorruptionError, ExportError, UnreadableError
 from mqtool.records.damage import Damage
 from mqtool.siblings import export
 from mqtool.siblings.base import OpenedStore
+from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.writer import EQueueWriter
 from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.registry import KINDS, VERBS, recognise
 from mqtool.siblings.tfchunk.store import is_database
@@ -204,6 +206,66 @@ def test_a_chunk_that_may_not_be_read_is_unknown_and_the_others_are_read(store, 
             reports = {row["file"]: row for row in opened.salvage(None)}
     assert sum(row["forwards"] for row in reports.values()) > 0
     assert run(["verify", str(store)]) == ExitCode.OK
+
+
+def written_equeue(root):
+    """A store with a completed chunk of 64 KiB and a current one."""
+    with EQueueWriter(root, EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=1000)) as writer:
+        for number in range(400):
+            writer.put("Orders", 0, b"%d " % number + bytes(100))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("chunk", "table", "code"),
+    [
+        ("chunk-000001.000000", "tfchunk-record", "tfchunk-unreadable"),
+        ("message-chunks/message-chunk-000000000", "equeue-message", "equeue-unreadable"),
+    ],
+    ids=["tfchunk", "equeue"],
+)
+def test_what_is_around_a_bad_sector_is_read_and_what_is_lost_is_said(
+    chunk, table, code, monkeypatch, capsys, tmp_path
+):
+    store = tfchunk_store("plain") if table.startswith("tfchunk") else written_equeue(tmp_path / "store")
+    path, sector = store / chunk, 4096
+    kind = recognise(store)
+    assert kind is not None
+    with kind.open(store) as opened:
+        every = [row for row in opened.rows(table) if not isinstance(row, Damage)]
+        whole = {row["file"]: row for row in opened.salvage(None)}[path.name]
+    with unreadable(monkeypatch, path, from_position=sector, until=sector + 512):
+        with kind.open(store) as opened:
+            rows = list(opened.rows(table))
+            codes = {(one.code, one.severity) for one in opened.verify()}
+            report = {row["file"]: row for row in opened.salvage(tmp_path / "saved")}[path.name]
+        assert run(["dump", str(store), "--format", "jsonl"]) == ExitCode.NO
+        dumped = capsys.readouterr()
+    found = [row for row in rows if not isinstance(row, Damage)]
+    damage = [row for row in rows if isinstance(row, Damage)]
+    assert [one.kind for one in damage] == ["unreadable"]
+    assert damage[0].path == path
+    assert damage[0].detail.endswith("Input/output error")
+    assert 0 < len(every) - len(found) < whole["forwards"]
+    assert all(row in every for row in found)
+    assert (code, Severity.UNKNOWN) in codes
+    assert Severity.ERROR not in {severity for _, severity in codes}
+    kept = report["forwards"] + report["backwards"] + report["between"]
+    assert whole["forwards"] - kept == len(every) - len(found)
+    assert report["damaged_bytes"] >= 512
+    assert len(dumped.out.splitlines()) == len(found)
+    assert "Input/output error" in dumped.err
+
+
+def test_a_record_that_cannot_be_read_is_no_damaged_one(monkeypatch):
+    store = tfchunk_store("plain")
+    kind = recognise(store)
+    assert kind is not None
+    path = store / "chunk-000001.000000"
+    with unreadable(monkeypatch, path, from_position=4096, until=4608), kind.open(store) as opened:
+        (damage,) = (row for row in opened.rows("tfchunk-record") if isinstance(row, Damage))
+        with pytest.raises(UnreadableError, match="Input/output error"):
+            opened.get(str(damage.start))
 
 
 def test_what_a_start_does_is_unknown_if_only_it_reads_what_cannot_be_read(monkeypatch):

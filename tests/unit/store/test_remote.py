@@ -109,6 +109,13 @@ def test_queues_in_rocksdb_are_not_read_there_and_the_log_is(tmp_path):
         assert sum(1 for _ in store.messages()) == 47
 
 
+def test_a_question_about_messages_is_refused_if_the_log_is_missing(tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    (path / "commitlog").rename(tmp_path / "log")
+    with Session(uploaded(path)) as session, pytest.raises(StoreError, match="expected a CommitLog, found no segment"):
+        list(session.ask("SELECT topic FROM messages")[1])
+
+
 def test_a_place_without_objects_is_named():
     with pytest.raises(NotAStoreError, match="memory://nothing/store: no such prefix; give the store's root"):
         mqtool.open("memory://nothing/store")
