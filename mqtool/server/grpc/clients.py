@@ -345,14 +345,29 @@ class Clients:
         self._left(client)
 
     def lost(self, stream: "Telemetry") -> None:
-        """Handles the end of a telemetry stream.
+        """Handles the end of a telemetry stream: its client can get no more commands.
 
-        Its client can get no more commands, but its settings are kept for a while.
+        The client leaves with its connection. Until then it may work on messages, and send calls and heartbeats
+        (ClientActivity). Its settings are kept for a while.
         """
-        client = self.table.get(stream.client_id)
-        if client is not None and client.stream is stream:
-            client.stream = None
+        client, peer = self.table.get(stream.client_id), stream.call.peer
+        if client is None or client.stream is not stream:
+            return
+        client.stream = None
+        if peer.closed:
             self._left(client)
+        else:
+            peer.on_close(lambda _: self._disconnected(client))
+
+    def _disconnected(self, client: Client) -> None:
+        if client.stream is None and self.table.get(client.client_id) is client:  # else it has come back, or left
+            self._left(client)
+
+    def is_present(self, client_id: str) -> bool:
+        """Whether a client is in its consumer group: not if it left, or sent no heartbeat for two minutes."""
+        client = self.table.get(client_id)
+        group = None if client is None else self._core.broker.clients.consumer_group(client.group)
+        return client is not None and group is not None and client.peer in group.members
 
     def _left(self, client: Client) -> None:
         self._core.broker.clients.forget(client.peer)

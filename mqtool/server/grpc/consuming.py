@@ -28,6 +28,7 @@ from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
 from mqtool.server.net.http2 import Call
+from mqtool.server.net.peer import Peer
 from mqtool.store.filters import TagFilter
 
 _LOG = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Consuming:
     def __init__(self, core: Core, clients: Clients, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Creates the handler; `spawn` runs work that no call waits for."""
         self._core, self._clients, self._spawn = core, clients, spawn
-        self.renewals = Renewals(core)
+        self.renewals = Renewals(core, clients.is_present)
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
@@ -121,13 +122,22 @@ class Consuming:
             if answer.code != ResponseCode.SUCCESS:
                 raise _refused_pop(answer)
             popped = await self._deliverable(call, group, topic, config, tags, answer)
+            if popped and request.auto_renew:
+                await self._renew(call, client, group, topic, popped)
             if popped:
-                if request.auto_renew:
-                    for one in popped:
-                        self.renewals.add(
-                            client.client_id, group, topic, one.lite, one.handle, one.receipt, client.peer
-                        )
                 return popped
+
+    async def _renew(self, call: Call, client: Client, group: str, topic: str, popped: list[_Popped]) -> None:
+        """Starts to renew messages; raises StatusError if their client has left meanwhile: others get them then."""
+        if not self._clients.is_present(client.client_id):
+            await self._give_back(client.client_id, group, topic, popped, call.peer)
+            raise StatusError(d.MESSAGE_NOT_FOUND, f"The client [{client.client_id}] is disconnected.")
+        for one in popped:
+            self.renewals.add(client.client_id, group, topic, one.lite, one.handle, one.receipt, client.peer)
+
+    async def _give_back(self, client_id: str, group: str, topic: str, popped: list[_Popped], peer: Peer) -> None:
+        for one in popped:
+            await self.renewals.give_back(client_id, group, topic, one.lite, one.handle, one.receipt, peer)
 
     def _expect_delivery(self, call: Call, request: s.ReceiveMessageRequest, popped: list[_Popped]) -> None:
         """Makes messages visible again if their call ends before they are sent.
@@ -137,13 +147,9 @@ class Consuming:
         client_id, group = call.header("x-mq-client-id"), request.group.name
         topic, peer = request.message_queue.topic.name, call.peer
 
-        async def give_back() -> None:
-            for one in popped:
-                await self.renewals.give_back(client_id, group, topic, one.lite, one.handle, one.receipt, peer)
-
         def undelivered() -> None:
             if not self._core.broker.is_stopping:
-                self._spawn(give_back())
+                self._spawn(self._give_back(client_id, group, topic, popped, peer))
 
         if call.is_open:
             call.on_undelivered = undelivered

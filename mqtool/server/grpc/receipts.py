@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -168,8 +169,9 @@ class Renewals:
     Must be used in the event loop's thread.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Core, is_present: Callable[[str], bool]) -> None:
+        """Creates an empty table; `is_present` tells whether the client of a client id is there."""
+        self._core, self._is_present = core, is_present
         self._table: OrderedDict[tuple[str, str, str], _Renewed] = OrderedDict()
         self._by_client: dict[str, set[tuple[str, str, str]]] = {}
 
@@ -213,7 +215,12 @@ class Renewals:
         return entry
 
     async def turn(self) -> float:
-        """Renews messages whose invisible duration ends soon; returns the seconds until the next run."""
+        """Renews messages whose invisible duration ends soon; returns the seconds until the next run.
+
+        Those of clients that are gone become visible (DefaultReceiptHandleManager.scheduleRenewTask).
+        """
+        for client_id in [one for one in self._by_client if not self._is_present(one)]:
+            await self.free(client_id)
         now = time.time_ns() // 1_000_000
         due = [
             entry

@@ -1,6 +1,8 @@
 """Calls that no official client makes: streams without a client id, settings of nobody, fields that few programs use."""
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import grpc
@@ -172,6 +174,49 @@ def test_a_client_leaves_once_and_its_stream_may_report_something_else_than_sett
     assert code(client.call("Heartbeat", group=named("GLeaves"), client_type=d.SIMPLE_CONSUMER)) == "OK"
     for expected in ("OK", "UNRECOGNIZED_CLIENT_TYPE"):
         assert code(client.call("NotifyClientTermination", group=named("GLeaves"))) == expected
+
+
+def members_of(server, group):
+    """Ids of the consumers of a group."""
+    found = server.call(lambda: server.broker.clients.consumer_group(group))
+    return [] if found is None else found.client_ids()
+
+
+@pytest.mark.slow
+def test_a_consumer_without_its_stream_keeps_its_messages_until_its_connection_ends(server, connect, topic):
+    worker, other = connect(), connect()
+    worker.consume("GStream", topic, d.PUSH_CONSUMER)
+    other.consume("GStream", topic)
+    worker.send(topic, b"long work")
+    (message,) = worker.receive("GStream", topic, auto_renew=True)
+    worker._commands.put(None)
+    clients = server._server._endpoint.clients
+    until(lambda: server.call(lambda: clients.table[worker.client_id].stream is None))
+    assert worker.client_id in members_of(server, "GStream")
+    poll = {"long_polling_timeout": {"seconds": 5}, "seconds": 30}
+    assert other.receive("GStream", topic, **poll) == []
+    worker.channel.close()
+    until(lambda: worker.client_id not in members_of(server, "GStream"))
+    (again,) = other.receive("GStream", topic, **poll)
+    assert (again.body, again.system_properties.delivery_attempt) == (b"long work", 2)
+    assert message.system_properties.delivery_attempt == 1
+
+
+def test_a_message_for_a_consumer_that_leaves_while_it_polls_is_for_the_others(server, connect, topic):
+    leaving, other = connect(), connect()
+    leaving.consume("GGone", topic, d.PUSH_CONSUMER)
+    with ThreadPoolExecutor(1) as pool:
+        fields = asked("GGone", topic) | {"auto_renew": True, "long_polling_timeout": {"seconds": 15}}
+        poll = pool.submit(lambda: leaving.call("ReceiveMessage", **fields))
+        time.sleep(0.3)
+        assert code(leaving.call("NotifyClientTermination", group=named("GGone"))) == "OK"
+        other.send(topic, b"for another")
+        answers = poll.result()
+    (status,) = [one.status for one in answers if one.WhichOneof("content") == "status"]
+    assert (d.Code.Name(status.code), "is disconnected" in status.message) == ("MESSAGE_NOT_FOUND", True)
+    assert not [one for one in answers if one.WhichOneof("content") == "message"]
+    other.consume("GGone", topic)
+    assert received(other, "GGone", topic).body == b"for another"
 
 
 @pytest.mark.parametrize(

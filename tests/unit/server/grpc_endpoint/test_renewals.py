@@ -33,9 +33,9 @@ def receipt(offset, *, age_ms=0, invisible_ms=5_000, revive_queue=1):
     return Receipt(0, popped, invisible_ms, revive_queue, 0, "broker-a", 0, offset, offset * 100)
 
 
-def renewing(core, *given):
+def renewing(core, *given, present=True):
     """Renewals of messages, of which each is due, and which the client names by `h` and their offset."""
-    renewals = Renewals(core)
+    renewals = Renewals(core, lambda _client: present)
     for one in given:
         renewals.add("c@1", "G", "T", "", f"h{one.offset}", one, None)
     return renewals
@@ -116,3 +116,12 @@ def test_what_a_client_leaves_behind_is_visible_to_others_soon():
     renewals = renewing(core, receipt(1), receipt(2, age_ms=6_000))
     asyncio.run(renewals.free("c@1"))
     assert [(code, offset) for code, offset, _ in core.asked] == [(CHANGE, 1)]
+
+
+def test_messages_of_a_client_that_is_gone_are_not_renewed_but_visible_soon():
+    core = Core()
+    renewals = renewing(core, receipt(1), receipt(2, invisible_ms=60_000), present=False)
+    turn(renewals)
+    turn(renewals)
+    assert sorted((code, offset) for code, offset, _ in core.asked) == [(CHANGE, 1), (CHANGE, 2)]
+    assert renewals._table == {}
