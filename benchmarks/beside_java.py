@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from check import run as run_command
 from page import machine, replace
+from page_cache import warm
 
 from mqtool import kernels
 from mqtool.records.crc import crc32
@@ -99,6 +101,11 @@ class Sides:
         size = self.size
         self.script("engine_read.py", f"size={size}", f"messages={self.messages}", "jobs=", "text=yes", wanted="")
         os.sync()
+
+    def warmly(self, job: Callable[[], float]) -> float:
+        """Runs a job while all files of the store are in the page cache."""
+        warm(self.store)
+        return job()
 
     def java(self, job: str, *extra: int) -> float:
         """Returns the rate of a job of the Java store."""
@@ -421,9 +428,9 @@ def main() -> None:
                 for _ in range(options.rounds if jobs else 0):
                     source.make()
                     for row, ours, theirs in jobs:
-                        row.pairs.append((ours(row), theirs()))
+                        row.pairs.append((source.warmly(partial(ours, row)), source.warmly(theirs)))
                         if row.limit is not None:
-                            row.limits.append(row.limit())
+                            row.limits.append(source.warmly(row.limit))
                         print(row.job, size, *(round(rate) for rate in row.pairs[-1]), file=sys.stderr, flush=True)
                 found += [row for row, _, _ in jobs]
                 if source is rebuilt and source.made and size == sizes[0]:

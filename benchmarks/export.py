@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import processes
 from benchmarks.bodies import vary_bodies
+from benchmarks.page_cache import warm
 from mqtool.export.plain import ExportRequest, export
 from mqtool.export.plan import partitions, plan_store
 from mqtool.export.read import read_partition
@@ -82,6 +83,7 @@ def speed(directory: Path, messages: int, rounds: int, *, with_spark: bool) -> N
             scale = 20 if name == "row by row" else 1
             if spark is not None and name in spark.jobs:
                 spark.prepare(name)
+            warm(store)
             before = processes.cpu_seconds()
             seconds = timed(lambda job=job, target=target: job(target)) * scale
             used = (processes.cpu_seconds() - before) * scale
