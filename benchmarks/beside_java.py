@@ -5,7 +5,7 @@ files are whole commands as a user types them, start included; the Java store is
 start of the JVM (java/RealStore.java). In each round a job of one side follows the same job of the other; medians and
 the ratio of each round count. `--write` puts the table into docs/performance.md. `Limit` is the ratio of what the machine does
 at most to the Java store, measured in the same round: threads that only read the log and compute CRCs (verify), or one that
-fills a new file (put_many).
+fills a new file (puts).
 
 `verify` reads a log of `--large` and `rebuild` one of 8 GiB, so that their start weighs little; the table of starts has what
 it weighs on a small store. Exports are compared with pyarrow writing the same columns from memory (export.py), and the memory of commands on
@@ -228,8 +228,16 @@ def jobs_of(sides: Sides) -> list[Job]:
             lambda row: sides.command(row, f"dump {{store}} --jobs 2 --format jsonl {QUIET}"),
             lambda: sides.java("decode"),
         ),
-        (Measured("put until dispatched", size, 1.3 if large else 1.2), append("1"), lambda: sides.java("put")),
-        (Measured("put_batch of 32 until dispatched", size, 1.3), append("32"), lambda: sides.java("batch", 32)),
+        (
+            Measured("put until dispatched", size, 1.3 if large else 1.2, sides.write_limit),
+            append("1"),
+            lambda: sides.java("put"),
+        ),
+        (
+            Measured("put_batch of 32 until dispatched", size, 1.3, sides.write_limit),
+            append("32"),
+            lambda: sides.java("batch", 32),
+        ),
         (
             Measured("put_many until dispatched (Java: batches of 32)", size, 4, sides.write_limit),
             append("many"),
