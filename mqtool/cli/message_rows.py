@@ -60,7 +60,7 @@ MESSAGE = OutputSchema(
         Column("body_encoding", "string", "of body: text, base64, hex, json, none or redacted", show=DATA),
         Column("offset_message_id", "string", "store host and physical offset, hexadecimal"),
         Column("body_size", "integer", "bytes of the whole body, with --max-body", show=DATA, optional=True),
-        Column("batch_index", "integer", "place in the inner batch, with --explode", show=DATA, optional=True),
+        Column("batch_index", "integer", "place in the inner batch, if shown alone", show=DATA, optional=True),
     ),
     mixed=(DAMAGE,),
 )

@@ -2,8 +2,8 @@
 
 The index knows hashes of topics with keys, not keys, and only of dispatched records. So the records that it names are
 read and tested, and the parts of the log that its files do not cover are scanned. It cannot be asked for a topic whose
-name is unknown (its queues and configuration were deleted), and has no entries of rolled-back transactions: a small log
-is scanned for these, of a larger one the answer says so.
+name is unknown (its queues and configuration were deleted), and has no entries of rolled-back transactions and of the
+single messages of inner batches: a small log is scanned for these, of a larger one the answer says so.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _MAX_SCANNED = 8 << 20
 """Maximum number of bytes that a look-up by key scans between two parts of the log that the index covers."""
 _SMALL_LOG = 8 << 20
 """Bytes of a log that is scanned even where the index covers it."""
-_NOT_NAMED = "rolled-back transactions, and topics without queue and configuration"
+_NOT_NAMED = "rolled-back transactions, messages of inner batches, and topics without queue and configuration"
 _MAX_READ = 10_000
 """Maximum number of records that it reads, oldest first; any number of messages may share a key."""
 
@@ -63,7 +63,8 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
         raise UsageError(f"the index cannot serve this search: {why}; look by scan")
     if method is SearchMethod.SCAN or not terms or not files:
         why = "" if method is SearchMethod.SCAN else "; no key was given" if not terms else "; there is no index"
-        return SearchResult([f"scan of {_extent(store, selection)} bytes{why}"], store.messages(**criteria))
+        items = store.messages(**criteria, inner_batches=True)
+        return SearchResult([f"scan of {_extent(store, selection)} bytes{why}"], items)
     search = _IndexSearch(store, selection, files, terms, scans_rest=method is SearchMethod.AUTO)
     return SearchResult(search.methods(), _limited(search.items(), selection.limit))
 
@@ -111,18 +112,20 @@ def messages_by_scan(store: Store, term: str) -> KeyMatches:
     log = store.commit_log
     if log.max_offset - log.min_offset > _SMALL_LOG:
         return KeyMatches([], [], log.max_offset - log.min_offset)
-    return _matches(term, store.messages(keys=[term]), 0, 0)
+    return _matches(term, store.messages(keys=[term], inner_batches=True), 0, 0)
 
 
 def _matches(term: str, items: Iterable[Message | Damage], unread: int, more: int) -> KeyMatches:
-    named: dict[int, Message] = {}
+    named: dict[tuple[int, int], Message] = {}
     damage: dict[Damage, None] = {}
+    selection = Selection.of(keys=[term])
     for item in items:
         if isinstance(item, Damage):
             damage[item] = None
-        elif item.unique_key == term or term in item.keys:
-            named[item.physical_offset] = item
-    return KeyMatches([named[offset] for offset in sorted(named)], list(damage), unread, more)
+            continue
+        for message in selection.matching(item):
+            named[message.physical_offset, message.batch_index or 0] = message
+    return KeyMatches([named[place] for place in sorted(named)], list(damage), unread, more)
 
 
 def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
@@ -247,7 +250,7 @@ class _IndexSearch(Struct):
 
     def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
         criteria = structs.asdict(self.selection)
-        return self.store.messages(**{**criteria, "start": start, "end": end, "limit": None})
+        return self.store.messages(**{**criteria, "start": start, "end": end, "limit": None}, inner_batches=True)
 
     def _read(self, offset: int) -> Iterator[Message | Damage]:
         log = self.store.commit_log
@@ -262,11 +265,12 @@ class _IndexSearch(Struct):
             return
         except StoreError:
             return  # the index outlives cut records; whether this one ever was one, `verify` can tell
-        if not self._is_selected(message):
-            return
-        yield crc_damage(message) or message
+        found = self._selected(message)
+        if found:
+            damage = crc_damage(message)
+            yield from [damage] if damage else found
 
-    def _is_selected(self, message: Message) -> bool:
+    def _selected(self, message: Message) -> list[Message]:
         selection = self.selection
         in_time = (selection.begin_time is None or message.store_timestamp >= selection.begin_time) and (
             selection.end_time is None or message.store_timestamp < selection.end_time
@@ -275,9 +279,8 @@ class _IndexSearch(Struct):
             selection.end is None or message.physical_offset < selection.end
         )
         in_queue = selection.queue_id is None or message.queue_id == selection.queue_id
-        return (
-            in_time and in_range and in_queue and selection.matches_topic(message.topic) and selection.matches(message)
-        )
+        is_there = in_time and in_range and in_queue and selection.matches_topic(message.topic)
+        return selection.matching(message) if is_there else []
 
 
 def crc_damage(message: Message) -> Damage | None:

@@ -124,6 +124,19 @@ def _topic(data: bytes) -> str:
     return decode_utf8(data)
 
 
+def is_batch(message: Message) -> bool:
+    """Whether a message is the record of an inner batch, and not yet one of its messages."""
+    return message.batch_index is None and message_batch.is_inner_batch(message.sys_flag)
+
+
+def parts_of(message: Message) -> list[Message]:
+    """Returns the messages of an inner batch; any other message, or a malformed batch, unchanged."""
+    try:
+        return explode(message) if is_batch(message) else [message]
+    except FormatError:
+        return [message]
+
+
 def explode(message: Message) -> list[Message]:
     """Returns the messages of an inner batch with their own queue offsets; any other message unchanged.
 

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.formats import java, properties
+from mqtool.formats.commit_log import SysFlag
 from mqtool.records.frames import Frames
 from mqtool.store.globs import Globs
-from mqtool.store.message import Message
+from mqtool.store.message import Message, is_batch, parts_of
 
 
 class Selection(Struct, frozen=True, dict=True):
@@ -96,8 +97,13 @@ class Selection(Struct, frozen=True, dict=True):
         """Whether the column tests are not sufficient."""
         return bool(self.tags or self.keys or self.unique_keys or self.properties or self.grep is not None)
 
-    def narrow(self, frames: Frames) -> Frames:
-        """Returns the frames that pass all column tests and a byte search in the properties."""
+    def narrow(self, frames: Frames, *, inner_batches: bool = False) -> Frames:
+        """Returns the frames that pass all column tests and a byte search in the properties.
+
+        Args:
+            frames: the records.
+            inner_batches: return inner batches without the byte search: each of their messages has own properties.
+        """
         keep = np.ones(len(frames), bool)
         if self.queue_id is not None:
             keep &= frames.column("queue_id") == self.queue_id
@@ -110,7 +116,12 @@ class Selection(Struct, frozen=True, dict=True):
             codes, topics = found.coded_topics
             found = found.select(np.array([self.matches_topic(topic) for topic in topics], bool)[codes])
         needles = self._needles()
-        return found.select(_contains(found, needles)) if needles and len(found) else found
+        if not needles or not len(found):
+            return found
+        contains = _contains(found, needles)
+        if inner_batches:
+            contains |= (found.column("sys_flag") & SysFlag.INNER_BATCH) != 0
+        return found.select(contains)
 
     def _needles(self) -> list[tuple[bytes, ...]]:
         """Returns tuples of byte strings; the stored properties must contain at least one of each tuple."""
@@ -118,6 +129,13 @@ class Selection(Struct, frozen=True, dict=True):
         needles = [tuple(java.encode_utf8(word) for word in words) for words in wanted]
         needles.extend((java.encode_utf8(f"{name}\x01{value}"),) for name, value in self.properties)
         return needles
+
+    def matching(self, message: Message) -> list[Message]:
+        """Returns the messages of a record that pass the exact tests; an inner batch as a whole if only itself does."""
+        if not self.needs_properties or not is_batch(message):
+            return [message] if self.matches(message) else []
+        found = [one for one in parts_of(message) if self.matches(one)]
+        return found or ([message] if self.matches(message) else [])
 
     def matches(self, message: Message) -> bool:
         """Whether a message passes the tests for which `narrow` is only a pre-filter."""

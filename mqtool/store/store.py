@@ -320,9 +320,10 @@ class Store:
         """Yields messages in CommitLog order, and damage between them.
 
         Args:
-            wanted: see `Selection`; `check_crc=False` accepts records with a wrong body too.
+            wanted: see `Selection`; `check_crc=False` accepts records with a wrong body too. With `inner_batches=True`,
+                tags, keys, properties and bodies are those of each message of an inner batch, which is yielded alone.
         """
-        check_crc = bool(wanted.pop("check_crc", True))
+        check_crc, inner = bool(wanted.pop("check_crc", True)), bool(wanted.pop("inner_batches", False))
         selection = Selection.of(**wanted)
         left = selection.limit
         if left == 0:
@@ -331,16 +332,16 @@ class Store:
             if isinstance(item, Damage):
                 yield item
                 continue
-            frames = selection.narrow(item)
+            frames = selection.narrow(item, inner_batches=inner)
             for position in frames.positions.tolist():
-                message = from_record(commit_log_format.parse_record(frames.view, position))
-                if not selection.matches(message):
-                    continue
-                yield message
-                if left is not None:
-                    left -= 1
-                    if left == 0:
-                        return
+                record = from_record(commit_log_format.parse_record(frames.view, position))
+                found = selection.matching(record) if inner else [record] if selection.matches(record) else []
+                for message in found:
+                    yield message
+                    if left is not None:
+                        left -= 1
+                        if left == 0:
+                            return
 
     def batches(
         self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **wanted: object

@@ -98,7 +98,8 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str], bool]:
 def _not_scanned(unread: int) -> str:
     return (
         f"the {unread} bytes of the log were not scanned: the index does not name records of rolled-back transactions, "
-        "and of topics without queue and configuration; `mqtool find STORE --key KEY --by scan` does"
+        "messages of inner batches, and topics without queue and configuration; "
+        "`mqtool find STORE --key KEY --by scan` does"
     )
 
 

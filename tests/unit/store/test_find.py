@@ -1,5 +1,6 @@
 """Messages by key: limits of a search through the index, and addresses of damaged records."""
 
+import base64
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from mqtool.store.find import find_messages, messages_by_key
 from mqtool.store.oddities import oddities
 from mqtool.story import histories_of
 from tests.support.builder import StoreBuilder
-from tests.support.stores import copy_store
+from tests.support.stores import answers, copy_store, store_fixture
 from tests.support.unreadable import unreadable
 
 
@@ -171,6 +172,40 @@ def test_rolled_back_transactions_are_found(tmp_path):
         assert {one.sys_flag & 12 for one in found} == {12}
         assert found == list(find_messages(store, SearchMethod.SCAN, keys=["x12"]).items)
         assert len(histories_of(store, "x12")[0]) == len(found)
+
+
+@pytest.mark.parametrize("method", [SearchMethod.AUTO, SearchMethod.SCAN])
+def test_the_messages_of_an_inner_batch_are_found_one_by_one(method):
+    """As a consumer got them from the broker."""
+    delivered = [line for line in answers("bcq-5.5.0", "messages") if line["kind"] == "message"]
+    with open_store(store_fixture("bcq-5.5.0").directory) as store:
+
+        def places(**criteria):
+            found = find_messages(store, method, **criteria).items
+            return [(one.topic, one.queue_id, one.queue_offset, one.body) for one in found]
+
+        def expected(fits):
+            rows = [row for row in delivered if fits(row["properties"])]
+            return sorted(
+                (row["topic"], row["queueId"], row["queueOffset"], base64.b64decode(row["body"])) for row in rows
+            )
+
+        for row in delivered[::7]:
+            key, word = row["properties"]["UNIQ_KEY"], row["properties"].get("KEYS", "k0")
+            assert places(unique_keys=[key]) == expected(lambda found, key=key: found["UNIQ_KEY"] == key)
+            assert sorted(places(keys=[word])) == expected(lambda found, word=word: found.get("KEYS") == word)
+        assert sorted(places(tags=["TagA"])) == expected(lambda found: found.get("TAGS") == "TagA")
+        assert places(unique_keys=["FD"]) == []
+        (history,) = histories_of(store, delivered[1]["properties"]["UNIQ_KEY"])[0]
+        assert [(one.queue_id, one.queue_offset) for one in history.records] == [
+            (delivered[1]["queueId"], delivered[1]["queueOffset"])
+        ]
+
+
+def test_a_selection_of_records_does_not_look_into_batches():
+    """A purge chooses whole records."""
+    with open_store(store_fixture("bcq-5.5.0").directory) as store:
+        assert list(store.messages(keys=["k3"])) == []
 
 
 def test_an_index_entry_that_leads_into_a_record_names_no_message(tmp_path):
