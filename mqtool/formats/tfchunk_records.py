@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from mqtool.errors import BadMagicError, FormatError
 from mqtool.formats.codec import Buffer, Unit
+from mqtool.formats.equeue_message import MAX_TICKS
 from mqtool.formats.fields import le16u, le32, le64, raw, u8
 from mqtool.formats.sequence import Sequence, bytes32, bytes_leb
 
@@ -154,6 +155,15 @@ LAST_OF_VERSION_0 = {
 """Numbers in version 0 that mean the greatest one, so that a deleted stream stays deleted in version 1."""
 
 
+_TIME = {"time": (0, MAX_TICKS)}
+BOUNDS: dict[int, dict[str, tuple[int, int]]] = {
+    RecordType.PREPARE: _TIME,
+    RecordType.COMMIT: _TIME,
+    RecordType.SYSTEM: _TIME | {"system_type": (1, 255), "serialization": (1, 255)},
+}
+"""Lowest and highest values of fields that the reading constructors accept: others make them throw (5.0.8)."""
+
+
 def parse(data: Buffer, position: int = 0) -> Record:
     """Parses one record without its lengths, from a position to the end of the data.
 
@@ -162,7 +172,7 @@ def parse(data: Buffer, position: int = 0) -> Record:
 
     Raises:
         BadMagicError: another type or version.
-        FormatError: it does not fit, or does not fill the data.
+        FormatError: it does not fit, does not fill the data, or has a value with which the server does not read it.
     """
     head = HEAD.parse(data, position)
     layout = LAYOUTS.get((head.record_type, head.version))
@@ -173,6 +183,10 @@ def parse(data: Buffer, position: int = 0) -> Record:
     if after != len(data):
         found = f"expected a record that fills {len(data) - position} bytes, found one of {after - position}"
         raise FormatError(found, layout=layout.name, position=position)
+    for name, (least, most) in BOUNDS[head.record_type].items():
+        if not least <= getattr(record, name) <= most:
+            found = f"expected {name} from {least} to {most}, found {getattr(record, name)}"
+            raise FormatError(found, layout=layout.name, position=position)
     return record
 
 

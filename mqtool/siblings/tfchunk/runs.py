@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
-from mqtool.formats.tfchunk_records import HEAD, LAYOUTS
+from mqtool.formats.tfchunk_records import BOUNDS, HEAD, LAYOUTS
 from mqtool.siblings.frame_scan import FrameRun
 from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
@@ -56,7 +56,10 @@ def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
             starts = run.starts[rows]
             ends = starts + run.sizes[rows]
             fields = read_columns(sequence, run.data, starts, ends)
-            valid[rows] = fields.good & (fields.after == ends)  # as `tfchunk_records.parse`
+            good = fields.good & (fields.after == ends)  # as `tfchunk_records.parse`
+            for name, (least, most) in BOUNDS[record_type].items():
+                good &= (fields.fixed[name] >= least) & (fields.fixed[name] <= most)
+            valid[rows] = good
             groups.append(Group(int(record_type), version, rows, fields))
     count = len(run) if valid.all() else int(np.argmin(valid))
     kept = [(group, int(np.searchsorted(group.rows, count))) for group in groups]

@@ -7,12 +7,18 @@ import struct
 import pytest
 from msgspec.structs import replace
 
+from mqtool.cli.app import run
+from mqtool.cli.exits import ExitCode
+from mqtool.errors import CorruptionError
 from mqtool.formats import tfchunk_records
+from mqtool.formats.equeue_message import MAX_TICKS
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
+from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tfchunk import salvage
+from mqtool.siblings.tfchunk.chunk import StoredRecord
 from mqtool.siblings.tfchunk.kind import OpenedTFChunk
 from mqtool.siblings.tfchunk.runs import valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb
@@ -212,3 +218,48 @@ def test_a_record_is_not_read_backwards_into_those_that_are_read_forwards(copied
         end = second.frame.end
         assert chunk.read_record_before(end, first.frame.end).frame.start == first.frame.end
         assert isinstance(chunk.read_record_before(end, first.frame.end + 1), InvalidFrame)
+
+
+def rewritten(root, chosen, **changes):
+    """Changes fields of the last record of a type; returns its position."""
+    with TFChunkDb(root) as database:
+        of_kind = (
+            one for one in database.records() if isinstance(one, StoredRecord) and isinstance(one.record, chosen)
+        )
+        *_, found = of_kind
+        data = tfchunk_records.build(replace(found.record, **changes))
+        with found.chunk.path.open("r+b") as file:
+            file.seek(HEADER_SIZE + found.frame.start + 4)
+            file.write(data)
+    return found.position
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (Prepare, {"time": (1 << 63) - 1}),
+        (Prepare, {"time": -1}),
+        (Prepare, {"time": MAX_TICKS + 1}),
+        (Commit, {"time": MAX_TICKS + 1}),
+        (System, {"system_type": 0}),
+        (System, {"serialization": 0}),
+    ],
+)
+def test_a_record_that_the_server_cannot_read_is_damage(kind, changes, tmp_path, capsys):
+    root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
+    position = rewritten(root, kind, **changes)
+    with TFChunkDb(root) as database:
+        damage = [one for one in database.records() if isinstance(one, Damage)]
+        with pytest.raises(CorruptionError, match=next(iter(changes))):
+            database.record_at(position)
+    assert [one.start for one in damage] == [position]
+    assert next(iter(changes)) in damage[0].detail
+    assert run(["verify", str(root)]) == ExitCode.NO
+    assert "tfchunk-frames" in capsys.readouterr().out
+
+
+def test_the_latest_time_of_the_calendar_is_readable(tmp_path):
+    root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
+    rewritten(root, Prepare, time=MAX_TICKS)
+    with TFChunkDb(root) as database:
+        assert not [one for one in database.records() if isinstance(one, Damage)]
