@@ -23,7 +23,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.attributes import LITE_QUOTA
 from mqtool.server.broker.pop.lite_subscriptions import bind_topic
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import MAX_BODY, MAX_LITE_BYTES, check_lite_topic
+from mqtool.server.grpc.messages import MAX_BODY, MAX_LITE_BYTES, check_lite_topic, tag_filter
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
 
@@ -117,7 +117,7 @@ class Client:
     def language(self) -> str:
         """Language of the client, as the broker names it."""
         language = self.settings.user_agent.language
-        return _LANGUAGES.get(language) or (d.Language.Name(language) if language else "OTHER")
+        return _LANGUAGES.get(language) or (_name_in(d.Language, language) if language else "OTHER")
 
 
 class Clients:
@@ -216,6 +216,14 @@ class Clients:
             except StatusError as error:
                 text = "the specified group is blank" if not name.strip() else error.message
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + text) from error
+            if settings.client_type not in _CONSUMERS:
+                kind = _name_in(d.ClientType, settings.client_type)
+                raise GrpcError(GrpcStatus.INTERNAL, f"{prefix}Client type is not consumer, type: {kind}")
+            for one in settings.subscription.subscriptions:
+                try:
+                    tag_filter(one.expression)
+                except StatusError as error:
+                    raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{prefix}expression format is not correct") from error
             if settings.client_type in _LITE and not bind_topic(self._core.group_config(name)):
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{prefix}regular group cannot use LITE mode: {name}")
         elif settings.HasField("publishing"):
@@ -434,6 +442,11 @@ def retry_policy(config: GroupConfig) -> d.RetryPolicy:
 def _set_ms(duration: Duration, value: int) -> None:
     duration.seconds, rest = divmod(value, 1000)
     duration.nanos = rest * 1_000_000
+
+
+def _name_in(enum: Any, number: int) -> str:
+    """Returns the name of a number in an enumeration; another version of the protocol may have further ones."""
+    return str(enum.Name(number)) if number in enum.values() else "UNRECOGNIZED"
 
 
 def _number(value: object, default: int) -> int:

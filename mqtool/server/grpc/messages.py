@@ -206,8 +206,17 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
 
 
 def tag_filter(expression: d.FilterExpression) -> TagFilter:
-    """Returns a filter that compares tags themselves; it selects all messages for an SQL expression."""
-    return TagFilter("" if expression.type == d.SQL else expression.expression)
+    """Returns a filter that compares tags themselves; it selects all messages for an SQL expression.
+
+    Raises:
+        StatusError: there is no SQL expression, or nothing but separators of tags (FilterAPI).
+    """
+    text, is_sql = expression.expression, expression.type == d.SQL
+    if is_sql and not text:
+        raise StatusError(d.ILLEGAL_FILTER_EXPRESSION, "Expression can't be null! SQL92")
+    if not is_sql and text and not text.replace("||", ""):
+        raise StatusError(d.ILLEGAL_FILTER_EXPRESSION, "subString split error")
+    return TagFilter("" if is_sql else text)
 
 
 def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: str | None, attempt: int) -> None:

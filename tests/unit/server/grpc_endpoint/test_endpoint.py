@@ -413,6 +413,31 @@ def test_a_group_without_a_name_ends_the_stream(client, topic):
     assert (error.code(), "blank" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "expression", "status", "words"),
+    [
+        (d.PRODUCER, {}, grpc.StatusCode.INTERNAL, "Client type is not consumer, type: PRODUCER"),
+        (d.CLIENT_TYPE_UNSPECIFIED, {}, grpc.StatusCode.INTERNAL, "type: CLIENT_TYPE_UNSPECIFIED"),
+        (99, {}, grpc.StatusCode.INTERNAL, "type: UNRECOGNIZED"),
+        (d.PUSH_CONSUMER, {"expression": "||"}, grpc.StatusCode.INVALID_ARGUMENT, "expression format is not correct"),
+        (d.PUSH_CONSUMER, {"type": d.SQL}, grpc.StatusCode.INVALID_ARGUMENT, "expression format is not correct"),
+    ],
+)
+def test_a_subscription_that_cannot_be_meant_ends_the_stream(server, client, topic, kind, expression, status, words):
+    entry = d.SubscriptionEntry(topic=named(topic), expression=d.FilterExpression(**expression))
+    subscription = d.Subscription(group=named("GNotMeant"), subscriptions=[entry])
+    error = client.telemetry(d.Settings(client_type=kind, subscription=subscription))
+    assert isinstance(error, grpc.RpcError)
+    assert (error.code(), words in error.details()) == (status, True)
+    assert server.call(lambda: server.broker.clients.consumer_group("GNotMeant")) is None
+
+
+def test_a_client_of_an_unknown_language_is_served(client, topic):
+    subscription = d.Subscription(group=named("GTongue"))
+    settings = d.Settings(client_type=d.PUSH_CONSUMER, subscription=subscription, user_agent=d.UA(language=99))
+    assert code(client.telemetry(settings)) == "OK"
+
+
 @pytest.mark.parametrize("name", ["a b", "SCHEDULE_TOPIC_XXXX", ""])
 def test_an_invalid_topic_of_a_producer_ends_the_stream(server, client, topic, name):
     error = client.produce(topic, name)

@@ -224,9 +224,11 @@ def test_a_message_for_a_consumer_that_leaves_while_it_polls_is_for_the_others(s
     [
         ({"batch_size": -1}, "INTERNAL_SERVER_ERROR"),
         ({"filter_expression": {"type": d.SQL, "expression": "a >"}}, "ILLEGAL_FILTER_EXPRESSION"),
+        ({"filter_expression": {"type": d.SQL, "expression": ""}}, "ILLEGAL_FILTER_EXPRESSION"),
+        ({"filter_expression": {"type": d.TAG, "expression": "||||"}}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"group": {"name": "CID_RMQ_SYS_any"}}, "ILLEGAL_CONSUMER_GROUP"),
     ],
-    ids=["batch size", "filter", "system group"],
+    ids=["batch size", "filter", "no filter", "no tag", "system group"],
 )
 def test_a_receive_that_cannot_be_meant_is_refused(client, topic, fields, expected):
     client.consume("GMeant", topic)
