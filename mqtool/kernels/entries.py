@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from mqtool.formats import java
 from mqtool.formats.index_file import ENTRY, SLOT_SIZE
 from mqtool.kernels.buckets import add_to_bucket, bucket_of
 from mqtool.kernels.compiling import compiled, inlined, prefetch
@@ -12,7 +13,7 @@ from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.sums import mixed_entry
 
 _PLACE_AT, _TIME_AT, _PREVIOUS_AT = (ENTRY.offset(name) for name in ("physical_offset", "time_diff", "previous"))
-_ENTRY = ENTRY.size
+_ENTRY, _INT_MAX = ENTRY.size, java.INT_MAX
 _AHEAD = 64
 """Entries whose slots are requested before they are looked at."""
 
@@ -66,7 +67,7 @@ def plain_entries(
     while taken < entries and slots > 0:
         ahead = taken + _AHEAD
         if ahead < entries:
-            key_hash = i32_at(data, ahead * _ENTRY) & 0x7FFFFFFF
+            key_hash = i32_at(data, ahead * _ENTRY) & _INT_MAX
             prefetch(heads_at + np.uint64(4) * np.uint64(_remainder(key_hash, slots, inverse)))
         at = taken * _ENTRY
         key_hash, physical = i32_at(data, at), i64_at(data, at + _PLACE_AT)

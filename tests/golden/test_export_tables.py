@@ -138,9 +138,10 @@ def test_a_date_that_is_null_is_null_in_a_delta_table(tmp_path):
 def test_nothing_to_export_is_an_empty_table(tmp_path, kind):
     pytest.importorskip(tables._LIBRARIES[kind])
     store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
-    for segment in (store / "commitlog").iterdir():
-        segment.unlink()
-    shutil.rmtree(store / "consumequeue")
+    for directory in ("commitlog", "consumequeue", "index"):
+        shutil.rmtree(store / directory)
+    (store / "checkpoint").unlink()
+    (store / "commitlog").mkdir()
     lake.run_export(f"b={store}", target, read=ALL, table=kind, write=WriteOptions(("topic",)))
     assert read(kind, target) == []
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,7 +23,7 @@ from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.writer import EQueueWriter
 from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.registry import KINDS, VERBS, recognise
-from mqtool.siblings.tfchunk.store import is_database
+from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
 from mqtool.siblings.tiered.store import is_tiered
 from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
@@ -391,7 +392,13 @@ def test_lengths_around_a_record_that_do_not_agree_are_found_from_its_end_too(tm
 
 def test_an_export_that_fails_leaves_no_file(tmp_path, monkeypatch, capsys):
     root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
-    with unreadable(monkeypatch, root / "chunk-000001.000000", from_position=5_000, until=6_000):
-        assert run(["export", str(root), "--output", str(tmp_path / "lake")]) == ExitCode.IO_ERROR
+    runs = TFChunkDb.runs
+
+    def fails(self, name=""):
+        yield from islice(runs(self, name), 1)
+        raise UnreadableError("cannot be read at position 5000", root)
+
+    monkeypatch.setattr(TFChunkDb, "runs", fails)
+    assert run(["export", str(root), "--output", str(tmp_path / "lake")]) == ExitCode.IO_ERROR
     assert "cannot be read at position" in capsys.readouterr().err
     assert list((tmp_path / "lake").iterdir()) == []
