@@ -6,7 +6,7 @@ dledger 0.3.1.2, 0.3.2).
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger, file_names, java
-from mqtool.recovery.action_log import Action, StartHung, load_fails, throws
+from mqtool.recovery.action_log import Action, StartHung, throws
 from mqtool.recovery.dledger_log import LedgerLogRecovery, MixedLog
 from mqtool.recovery.reput import dispatch_on
 from mqtool.recovery.start import Start
@@ -17,20 +17,21 @@ class LedgerStart(Start):
     """One start of one store in DLedger mode."""
 
     def _construct(self) -> None:
-        super()._construct()
         self._check_node()
+        super()._construct()
 
     def _check_node(self) -> None:
-        """Checks that a number follows the first character of the node's name (constructor of DLedgerCommitLog)."""
+        """Checks that a number follows the first character of the node's name.
+
+        Source: BrokerController.getBrokerIdentity (5.5.0) and the constructor of DLedgerCommitLog (4.9.7), both run.
+        """
         place = self.settings.dledger
         assert place is not None
         number = place.directory.name.removeprefix(file_names.DLEDGER_PREFIX)[1:]
         try:
             java.parse_int(number)
         except FormatError:
-            words = f'java.lang.NumberFormatException: For input string: "{number}"'
-            refuse = load_fails if self.settings.release >= (5, 0) else throws
-            raise refuse(words) from None
+            raise throws(f'java.lang.NumberFormatException: For input string: "{number}"') from None
 
     def _recover_log(self) -> None:
         log = LedgerLogRecovery(self.state).run()

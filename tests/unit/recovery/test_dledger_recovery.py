@@ -127,12 +127,12 @@ def test_dispatch_may_end_after_what_is_committed_and_not_before(committed, hang
         assert any("dispatch comes no further than" in one for one in found.accepted)
 
 
-@pytest.mark.parametrize(("release", "code"), [("4.9", -1), ("5.5", -3)])
+@pytest.mark.parametrize("release", ["4.9", "5.5"])
 @pytest.mark.parametrize("node", ["node-a", "n", "n1x", "n99999999999"])
-def test_a_node_without_a_number_does_not_start(node, release, code, home):
+def test_a_node_without_a_number_does_not_start(node, release, home):
     home.rename(home.with_name(f"dledger-{node}"))
     found = predict(home.parent, release, KEYS | {"dLegerSelfId": node}, whole_broker=False)
-    assert (found.exit, found.refusal) == (code, f'java.lang.NumberFormatException: For input string: "{node[1:]}"')
+    assert (found.exit, found.refusal) == (-1, f'java.lang.NumberFormatException: For input string: "{node[1:]}"')
 
 
 @pytest.mark.parametrize("node", ["n7", "x-1", "n+2"])
