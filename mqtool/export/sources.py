@@ -3,7 +3,6 @@
 import glob
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -38,12 +37,7 @@ class Source(Struct, frozen=True):
         Raises:
             StoreError: it has no log, but files that are derived from one.
         """
-        with ExitStack() as opened:
-            store = opened.enter_context(open_store(self.path, self.config))
-            if needs_log:
-                store.require_log()
-            opened.pop_all()
-        return store
+        return open_store(self.path, self.config, needs_log=needs_log)
 
 
 def resolve(arguments: Iterable[str | Path], config: str | Path | None = None) -> list[Source]:

@@ -1,7 +1,6 @@
 """Reads the messages to replay from a store, JSON Lines or Parquet, and keeps their old positions."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +97,7 @@ class Source(Struct, frozen=True):
         Raises:
             StoreError: it has no log, but files that are derived from one.
         """
-        with ExitStack() as opened:
-            store = opened.enter_context(open_store(self.path, self.config))
-            store.require_log()
-            opened.pop_all()
-        return store
+        return open_store(self.path, self.config, needs_log=True)
 
     def originals(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
         """Yields the messages in the source's order.

@@ -42,18 +42,25 @@ from mqtool.store.selection import Selection
 from mqtool.store.start_index import QueueStartIndex
 
 
-def open_store(path: str | Path, config: broker_config.ConfigSource = None) -> "Store":
+def open_store(path: str | Path, config: broker_config.ConfigSource = None, *, needs_log: bool = False) -> "Store":
     """Opens a store directory for reading. Writes nothing, takes no lock, is safe while a broker is running.
 
     Args:
         path: the store's root (storePathRootDir).
         config: a broker.conf, or the broker's keys as a mapping; overrules what is detected.
+        needs_log: refuse a store whose log is missing, for callers to whom it would look like one without messages.
 
     Raises:
         NotAStoreError: nothing of a store is there.
         LayoutError, ConfigFileError: the configuration does not fit.
+        StoreError: there is no segment, but files that are derived from one.
     """
-    return Store(remote.store_root(path), config)
+    with contextlib.ExitStack() as opened:
+        store = opened.enter_context(Store(remote.store_root(path), config))
+        if needs_log:
+            store.require_log()
+        opened.pop_all()
+    return store
 
 
 @contextlib.contextmanager

@@ -76,6 +76,8 @@ class ClientPeer(Peer):
 
 
 _NOWHERE = Endpoint({})
+_WATCHED = "grpc_clients_leave"
+"""Attribute of a connection: its end is reported to `Clients`."""
 
 
 class Client:
@@ -86,6 +88,7 @@ class Client:
         settings: settings that the client sent, completed by the server.
         peer: its peer in the broker's tables.
         stream: its telemetry stream; None if it has none.
+        connection: that of its last stream, if this ended while the connection was open.
         deliver: handles what the broker sends to the client.
         version: version of its subscriptions; increases with each change.
         size: size in bytes of the settings that the client sent.
@@ -95,6 +98,7 @@ class Client:
         self.client_id, self.deliver = client_id, deliver
         self.settings = d.Settings()
         self.stream: Telemetry | None = None
+        self.connection: Peer | None = None
         self.version = self.size = 0
         self.peer = ClientPeer(self)
 
@@ -364,12 +368,18 @@ class Clients:
         client.stream = None
         if peer.closed:
             self._left(client)
-        else:
-            peer.on_close(lambda _: self._disconnected(client))
+            return
+        client.connection = peer
+        if _WATCHED not in peer.attributes:
+            peer.attributes[_WATCHED] = True
+            peer.on_close(self._disconnected)
 
-    def _disconnected(self, client: Client) -> None:
-        if client.stream is None and self.table.get(client.client_id) is client:  # else it has come back, or left
-            self._left(client)
+    def _disconnected(self, peer: Peer) -> None:
+        """Handles the end of a connection: clients leave whose stream on it ended, and that have no other one."""
+        for client in [one for one in self.table.values() if one.connection is peer]:
+            client.connection = None
+            if client.stream is None:
+                self._left(client)
 
     def is_present(self, client_id: str) -> bool:
         """Whether a client is in its consumer group: not if it left, or sent no heartbeat for two minutes."""
