@@ -38,7 +38,7 @@ def bucket_of(physical: Any, end: Any, bases: Any, ends: Any, first_buckets: Any
 
 @inlined
 def add_to_bucket(total: Any, count: Any, bucket: Any, mixed: Any, number: Any) -> None:
-    """Adds the sum of some units or entries, and how many there are; nothing if there are none."""
+    """Adds the sum and the number of units or entries to those of their bucket, unless the number is 0."""
     if number != 0:
         total[bucket] += mixed
         count[bucket] += number

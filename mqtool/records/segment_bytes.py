@@ -39,11 +39,10 @@ _PAGE = 1 << 12
 
 
 def page_aligned(size: int) -> np.ndarray:
-    """Returns uint8 memory to read files into; its first byte begins a page.
+    """Returns a uint8 buffer to read files into, aligned to a page.
 
-    A read is two to six times slower if its target is up to 32 bytes further into a page than its source: measured on
-    AMD EPYC, whose string copy takes such ranges for overlapping. Large memory of the C library begins 16 bytes after a
-    page, and most reads begin with a page of the file.
+    On AMD EPYC, a read is two to six times slower if its buffer begins 1 to 32 bytes further into a page than the data
+    does in the file. Large blocks of the C library begin 16 bytes into a page (docs/decisions/0001-pread.md).
     """
     room = np.empty(size + _PAGE, np.uint8)
     start = -room.ctypes.data % _PAGE

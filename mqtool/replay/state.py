@@ -38,7 +38,7 @@ class State(Struct, frozen=True):
         end: physical offset up to which the target has been searched or written.
         ids_bytes: length of the file of ids in bytes.
         replayed, refused: messages replayed and refused so far.
-        damage, damaged_bytes: damaged ranges of the source's log before `after`, and bytes in them.
+        damage: number of damaged ranges of the source's log before `after`.
     """
 
     shape: dict[str, Any]
@@ -50,18 +50,17 @@ class State(Struct, frozen=True):
     replayed: int = 0
     refused: int = 0
     damage: int = 0
-    damaged_bytes: int = 0
 
     def passed(self, before: "State", damage: list[Damage]) -> "State":
-        """Returns this state with the damage that its run has passed: a later run does not read it again.
+        """Returns this state with the number of damaged ranges before `after`, which a later run does not read again.
 
         Args:
             before: the state with which the run began.
-            damage: all that the run has read, also what follows `after`.
+            damage: every range that the run has found, including those after `after`.
         """
-        behind = [] if self.after is None else [one for one in damage if one.start < self.after[0]]
-        size = sum(one.end - one.start for one in behind)
-        return replace(self, damage=before.damage + len(behind), damaged_bytes=before.damaged_bytes + size)
+        after = self.after
+        passed = 0 if after is None else sum(one.start < after[0] for one in damage)
+        return replace(self, damage=before.damage + passed)
 
     def save(self, path: Path) -> None:
         """Replaces the state file durably."""

@@ -104,7 +104,7 @@ class FrameFile:
         self._file, self._unreadable = unreadable.open(self.path, self.size), unreadable
 
     def unread(self, start: int, end: int) -> Damage | None:
-        """Returns the part of a range of data positions that was found to be unreadable, None if there is none."""
+        """Returns the unreadable part of a range of data positions; None if all that was read of it could be read."""
         base = self.start - HEADER_SIZE
         found = self._unreadable
         return None if found is None else found.damage(self.path, base, self.start + start, self.start + end)

@@ -131,7 +131,10 @@ class Selection(Struct, frozen=True, dict=True):
         return needles
 
     def matching(self, message: Message) -> list[Message]:
-        """Returns the messages of a record that pass the exact tests; an inner batch as a whole if only itself does."""
+        """Returns the messages of a record that pass the exact tests.
+
+        Those of an inner batch are tested one by one. If none passes, the record itself is tested.
+        """
         if not self.needs_properties or not is_batch(message):
             return [message] if self.matches(message) else []
         found = [one for one in parts_of(message) if self.matches(one)]
