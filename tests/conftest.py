@@ -83,8 +83,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """`-n auto`: one more than there are processors, since tests with real brokers mostly wait for them; not in the fast tier."""
-    return (os.cpu_count() or 1) + (config.getoption("--tier") != "fast")
+    """`-n auto`: two more than there are processors, since tests with real brokers mostly wait for them; not in the fast tier."""
+    return (os.cpu_count() or 1) + (0 if config.getoption("--tier") == "fast" else 2)
 
 
 _WATCH = Watch()
