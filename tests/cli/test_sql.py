@@ -84,8 +84,16 @@ def test_a_statement_may_be_longer_than_the_name_of_a_file(capsysbinary):
 @pytest.mark.parametrize("time", ["'infinity'::TIMESTAMP", "DATE '290000-01-01'"])
 def test_a_time_after_the_year_9999_is_one_line_and_code_2(time, capsys):
     assert run(["sql", STORE, f"SELECT {time} AS t"]) == 2
-    assert "not in the years 1 to 9999; cast it to text" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "not in the years 1 to 9999" in error
+    assert "cast it to text" in error
     assert run(["sql", STORE, f"SELECT ({time})::VARCHAR AS t"]) == 0
+
+
+def test_times_in_nanoseconds_are_printed_with_all_digits(capsysbinary):
+    times = "TIMESTAMP_NS '2020-01-01 00:00:00.123456789' AS a, NULL::TIMESTAMP_NS AS b"
+    assert run(["sql", STORE, f"SELECT {times}", "--format", "json"]) == 0
+    assert json.loads(capsysbinary.readouterr().out)["rows"] == [{"a": "2020-01-01T00:00:00.123456789", "b": None}]
 
 
 def test_explain_prints_what_was_read(capsysbinary):

@@ -168,12 +168,26 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _rows(batch: Any, names: list[str]) -> list[dict[str, Any]]:
-    """Returns rows as values of Python, which knows the years 1 to 9999 only."""
+    """Returns rows as values of Python, which knows the years 1 to 9999 and microseconds only."""
+    import pyarrow as pa
+
+    columns = [_with_nanoseconds(column) for column in batch.columns]
     try:
-        found: list[dict[str, Any]] = batch.rename_columns(names).to_pylist()
+        found: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns, names=names).to_pylist()
     except (OverflowError, ValueError) as error:
-        raise UsageError("a time is not in the years 1 to 9999; cast it to text: ::VARCHAR") from error
+        what = "a time is not in the years 1 to 9999, or one in a list has nanoseconds"
+        raise UsageError(f"{what}; cast it to text: ::VARCHAR") from error
     return found
+
+
+def _with_nanoseconds(column: Any) -> Any:
+    """Returns times in nanoseconds as text, all other columns as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
+        return column
+    return pc.replace_substring(pc.cast(column, pa.string()), " ", "T")
 
 
 def _column(name: str, field: Any) -> Column:
