@@ -252,6 +252,16 @@ def test_a_configuration_that_contradicts_the_files_is_refused_by_name(mqtool, t
     assert tree_digest(root) == before
 
 
+def test_the_store_of_a_slave_takes_no_messages(mqtool, tmp_path):
+    root, config = copy_store("orders-5.5.0", tmp_path), tmp_path / "broker.conf"
+    before = tree_digest(root)
+    for role, code in (("SLAVE", ExitCode.REFUSED), ("SYNC_MASTER", ExitCode.OK)):
+        config.write_text(f"brokerRole={role}\n", "utf-8")
+        result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD), "--config", config)
+        assert (result.code, "brokerRole is SLAVE" in result.stderr) == (code, code is ExitCode.REFUSED)
+        assert (tree_digest(root) == before) is (code is ExitCode.REFUSED)
+
+
 def test_a_new_store_has_the_sizes_of_the_configuration(mqtool, tmp_path):
     config = tmp_path / "broker.conf"
     config.write_text(

@@ -83,6 +83,30 @@ def options_for(
     return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
 
 
+def options_to_append(
+    root: Path,
+    config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
+    compat: Compat | None = None,
+    **chosen: Any,
+) -> StoreOptions:
+    """Returns options for opening a store to add messages; arguments and other errors are those of `options_for`.
+
+    Raises:
+        LayoutError: the configuration is that of a slave, which takes messages from nobody but its master
+            (HookUtils.checkBeforePutMessage, 4.9.7 and 5.5.0).
+    """
+    keys = broker_config.load(config)
+    if keys.text("brokerRole") == "SLAVE":
+        where = keys.source or "the configuration"
+        words = (
+            f"cannot take messages: brokerRole is SLAVE in {where}, so its log is a copy of its master's, which would "
+            "continue it after other messages. Append to the master; or, if this store takes its place, set "
+            "brokerRole=ASYNC_MASTER"
+        )
+        raise LayoutError(words, root)
+    return options_for(root, keys, compat, **chosen)
+
+
 def options_of_new_store(root: Path, keys: BrokerConfig, compat: Compat = Compat.V5_5, **chosen: Any) -> StoreOptions:
     """Returns options for creating a store; the arguments are those of `options_for`.
 

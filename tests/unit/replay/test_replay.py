@@ -15,7 +15,7 @@ import mqtool
 from mqtool.cli.app import run as run_program
 from mqtool.cli.exits import ExitCode
 from mqtool.engine import StoreOptions
-from mqtool.errors import ConfigFileError, FormatError, StoreError, UsageError
+from mqtool.errors import ConfigFileError, FormatError, LayoutError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.replay import pace
 from mqtool.replay.originals import SkippedCounts, Source
@@ -95,6 +95,12 @@ def test_a_store_is_replayed_in_its_order(tmp_path, name):
     assert (report.replayed, report.refused) == (len(rows), 0)
     with mqtool.open(tmp_path / "target") as store:
         assert verify(store).state in (State.CLEAN, State.UNKNOWN)
+
+
+def test_nothing_is_replayed_into_the_store_of_a_slave(tmp_path):
+    with pytest.raises(LayoutError, match="brokerRole is SLAVE"):
+        replayed(store_fixture("orders-5.5.0"), tmp_path / "target", config={"brokerRole": "SLAVE"})
+    assert not (tmp_path / "target").exists()
 
 
 def test_messages_of_a_batch_are_replayed_one_by_one(tmp_path):
