@@ -73,8 +73,10 @@ _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, Js
 _TRIES = 6
 _TRY_AGAIN_SECONDS = 0.5
 
-_NOT_IN_FILES = {"mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"}
-"""Members of the answer with the topics that are stored in another file."""
+_MAPPINGS, _MAPPINGS_VERSION = "topicQueueMappingDetailMap", "mappingDataVersion"
+"""Members of the answer with the topics that a 5.x broker stores in topicQueueMapping.json."""
+_FOR_NAME_SERVERS = "topicQueueMappingInfoMap"
+"""A member that is stored nowhere, although it has the name of the table in that file."""
 
 
 class MasterFacts(Struct, frozen=True):
@@ -122,7 +124,7 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
 
 
 async def sync_tables(connection: Connection, root: Path, *, release: Release) -> None:
-    """Copies topics, groups, offsets, and how groups get messages, into the configuration files of the copy.
+    """Copies topics, mappings of static topics, groups, offsets, and how groups get messages, into files of the copy.
 
     Source: SlaveSynchronize, LmqConsumerOffsetManager.encode (5.5.0); a real slave leaves out the offsets of LMQs.
 
@@ -140,9 +142,17 @@ async def sync_tables(connection: Connection, root: Path, *, release: Release) -
         except FormatError as error:
             raise RemoteProtocolError(f"answer to {code.name}: {error}") from error
         if isinstance(table, Topics):
-            for member in _NOT_IN_FILES & table.extra.keys():
-                del table.extra[member]
+            _save_mappings(files, table)
         files.save(_file_of(name, table), build(table, files.style))
+
+
+def _save_mappings(files: ConfigFiles, topics: Topics) -> None:
+    """Moves the mappings of static topics from an answer into their own file, if the master knows such topics."""
+    mappings, version = topics.extra.pop(_MAPPINGS, None), topics.extra.pop(_MAPPINGS_VERSION, None)
+    topics.extra.pop(_FOR_NAME_SERVERS, None)
+    if version is not None:
+        table = {"dataVersion": version, "topicQueueMappingInfoMap": mappings or {}}
+        files.save(file_names.TOPIC_QUEUE_MAPPING, config_json.build(table, files.style))
 
 
 def _file_of(name: str, table: Any) -> str:

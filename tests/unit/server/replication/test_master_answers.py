@@ -1,6 +1,7 @@
 """Answers and records of a master that are not what a copy needs: refused with what is wrong, nothing is stored."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -69,6 +70,19 @@ def test_tables_that_cannot_be_parsed_end_the_sync_and_empty_ones_are_left_out(t
     broken = empty | {codes[-1]: [Command(0, body=b"[]")]}
     with pytest.raises(RemoteProtocolError, match=f"answer to {codes[-1]}: "):
         asyncio.run(master.sync_tables(Broker(**broken), tmp_path, release=V5_5))
+
+
+@pytest.mark.parametrize("mappings", [b"{}", b'{"S":{"bname":"b","epoch":7,"hostedQueues":{},"totalQueues":2}}'])
+def test_mappings_of_static_topics_get_their_own_file(tmp_path, mappings):
+    version = b'{"counter":3,"stateVersion":0,"timestamp":5}'
+    body = b'{"topicConfigTable":{},"mappingDataVersion":%s,"topicQueueMappingDetailMap":%s}' % (version, mappings)
+    answers = {code.name: [Command(0)] for code, _, _ in master._TABLES.values()}
+    answers["GET_ALL_TOPIC_CONFIG"] = [Command(0, body=body)]
+    asyncio.run(master.sync_tables(Broker(**answers), tmp_path, release=V5_5))
+    files = {path.name: json.loads(path.read_bytes()) for path in (tmp_path / "config").iterdir()}
+    expected = {"dataVersion": json.loads(version), "topicQueueMappingInfoMap": json.loads(mappings)}
+    assert files["topicQueueMapping.json"] == expected
+    assert "mappingDataVersion" not in files["topics.json"]
 
 
 @pytest.mark.parametrize(
