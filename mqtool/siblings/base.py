@@ -206,7 +206,8 @@ class OpenedStore(ABC):
 
         Args:
             out: the directory.
-            on_damage: called with each range without a message: queues have no new entries for messages there.
+            on_damage: called with each range without a message, for which queues have no new entries, and with each
+                range of unreadable entries.
 
         Returns:
             A row for each queue: queue, entries, kept, placed, filled.

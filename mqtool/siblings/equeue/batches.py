@@ -29,10 +29,14 @@ def message_batches(store: EQueueStore, chunk: str = "") -> Iterator[Any]:
 
 
 def entry_batches(store: EQueueStore) -> Iterator[Any]:
-    """Yields record batches of queue entries, and damage for chunks that are missing or cannot be read."""
+    """Yields record batches of queue entries, and damage for chunks or parts that are missing or cannot be read."""
     for queue in store.queues:
         yield from store.unread_entries(queue)
-        for first, found in store.entry_arrays(queue):
+        for item in store.entry_arrays(queue):
+            if isinstance(item, Damage):
+                yield item
+                continue
+            first, found = item
             count = len(found)
             yield arrow.record_batch(
                 ENTRIES,

@@ -1,11 +1,13 @@
 """Reads one chunk file of EQueue: header, footer, frames of messages or entries of a queue."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH, ChunkHeader
+from mqtool.records.damage import Damage
 from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
 from mqtool.store.readable_parts import UnreadableParts
 
@@ -71,3 +73,40 @@ class ChunkFile(FrameFile):
         """Returns the first `count` entries of a queue chunk, or fewer if the file ends earlier."""
         data = self._file.read(HEADER_SIZE, count * ENTRY_SIZE)
         return equeue.QUEUE_ENTRY.rows(data)
+
+    def entry_parts(
+        self, *, is_last: bool
+    ) -> "Iterator[tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]] | Damage]":
+        """Yields (queue offset of the first entry, array of entries) of a queue chunk, with unreadable parts between.
+
+        The positions of a damage are those of entries: a queue offset times 12 bytes.
+
+        Args:
+            is_last: stop where the broker finds the end of the queue, at the first entry without a position. After an
+                unreadable part without such an entry before it, the queue may have ended in that part.
+        """
+        entries = self.entries(min(self.header.capacity, self.room) // ENTRY_SIZE)
+        first = self.header.chunk_number * (self.header.capacity // ENTRY_SIZE)
+        at = 0
+        for start, after in [*self._unread_entries(len(entries)), (len(entries), len(entries))]:
+            part = entries[at:start]
+            if is_last and len(invalid := np.flatnonzero(part["position_plus_one"] <= 0)):
+                yield first + at, part[: invalid[0]]
+                return
+            yield first + at, part
+            if start < after and (unread := self.unread(start * ENTRY_SIZE, after * ENTRY_SIZE)):
+                low, high = (first + start) * ENTRY_SIZE, (first + after) * ENTRY_SIZE
+                yield Damage(low, high, unread.kind, unread.detail, self.path, HEADER_SIZE + start * ENTRY_SIZE)
+            at = after
+
+    def _unread_entries(self, count: int) -> list[tuple[int, int]]:
+        """Returns the ranges of the first `count` entries of which a byte could not be read; ascending, half-open."""
+        ranges = [] if self._unreadable is None else self._unreadable.ranges(self.path, -HEADER_SIZE)
+        found: list[tuple[int, int]] = []
+        for start, end in sorted(ranges):
+            first, after = max(0, start) // ENTRY_SIZE, min(count, -(-end // ENTRY_SIZE))
+            if found and first <= found[-1][1]:
+                found[-1] = found[-1][0], max(after, found[-1][1])
+            elif first < after:
+                found.append((first, after))
+        return found

@@ -114,6 +114,7 @@ class OpenedEQueue(OpenedStore):
 
         Raises:
             CorruptionError: there is no message at the position.
+            UnreadableError: the system cannot read the message, or the entry at the queue offset.
         """
         position = self._position_of(address)
         return None if position is None else message_row(self.store.message_at(position))
@@ -180,8 +181,8 @@ class OpenedEQueue(OpenedStore):
         if at and is_position(offset):
             topic, _, queue_id = place.rpartition("/")
             queues = (q for q in self.store.queues if q.topic == topic and str(q.queue_id) == queue_id)
-            entries = (entry for q in queues for number, entry in self.store.entries(q) if number == int(offset))
-            return next((entry.message_position for entry in entries), None)
+            entries = (self.store.entry_at(queue, int(offset)) for queue in queues)
+            return next((entry.message_position for entry in entries if entry is not None), None)
         try:
             return equeue_message.parse_id(address).position
         except FormatError:
@@ -194,14 +195,18 @@ class OpenedEQueue(OpenedStore):
     def _entries(self) -> Iterator[Row | Damage]:
         for queue in self.store.queues:
             yield from self.store.unread_entries(queue)
-            for offset, entry in self.store.entries(queue):
-                yield {
-                    "topic": queue.topic,
-                    "queue_id": queue.queue_id,
-                    "queue_offset": offset,
-                    "message_position": entry.message_position,
-                    "tag_code": entry.tag_code,
-                }
+            for item in self.store.entry_arrays(queue):
+                if isinstance(item, Damage):
+                    yield item
+                    continue
+                for offset, (position_plus_one, tag_code) in enumerate(item[1].tolist(), item[0]):
+                    yield {
+                        "topic": queue.topic,
+                        "queue_id": queue.queue_id,
+                        "queue_offset": offset,
+                        "message_position": position_plus_one - 1,
+                        "tag_code": tag_code,
+                    }
 
     def _chunks(self) -> Iterator[Row]:
         folders: list[list[ChunkFile]] = [self.store.chunks, *map(self.store.queue_chunks, self.store.queues)]

@@ -18,6 +18,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.filler import filler, first_filler
+from mqtool.siblings.equeue.listing import QueueFiles
 from mqtool.siblings.equeue.message_table import tag_code
 from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
@@ -74,7 +75,8 @@ def plan_queues(
     Args:
         store: contains the messages.
         settings: chunk sizes of the rebuilt queues; by default those of the majority of the chunk headers.
-        on_damage: called with each damaged range of the message chunks.
+        on_damage: called with each damaged range of the message chunks, and each unreadable one of the queue chunks:
+            the messages of entries there are placed like those without an entry.
     """
     limit = offset_limit(settings or settings_of(store.path, store.listing))
     logged: dict[TopicQueue, list[_LoggedMessage]] = {}
@@ -85,11 +87,24 @@ def plan_queues(
             logged.setdefault(key, []).append(_LoggedMessage(item.position, code, item.record.queue_offset))
         elif on_damage is not None:
             on_damage(item)
-    existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
+    existing = {(queue.topic, queue.queue_id): _entries(store, queue, on_damage) for queue in store.queues}
     log_end = max((chunk.start + chunk.room for chunk in store.chunks), default=0)
     log = range(_log_start(store), store.tail.end if store.tail is not None else log_end)
     keys = sorted(logged.keys() | existing.keys())
     return [_plan(key, logged.get(key, []), existing.get(key, {}), log, limit) for key in keys]
+
+
+def _entries(
+    store: EQueueStore, queue: QueueFiles, on_damage: Callable[[Damage], None] | None
+) -> dict[int, QueueEntry]:
+    """Returns the readable entries of a queue by queue offset."""
+    entries: dict[int, QueueEntry] = {}
+    for item in store.entry_arrays(queue):
+        if not isinstance(item, Damage):
+            entries |= {offset: QueueEntry(*values) for offset, values in enumerate(item[1].tolist(), item[0])}
+        elif on_damage is not None:
+            on_damage(item)
+    return entries
 
 
 def _log_start(store: EQueueStore) -> int:

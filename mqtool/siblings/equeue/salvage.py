@@ -89,7 +89,7 @@ def scan(store: EQueueStore) -> list[Salvaged]:
         if path not in store.listing.messages or path in store.unopened.unknown:
             continue
         try:
-            chunk = ChunkFile(path)
+            chunk = store.opened(path)
         except FormatError:
             continue  # shorter than a header
         try:

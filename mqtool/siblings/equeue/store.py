@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
+from mqtool.errors import CorruptionError, FormatError, UnreadableError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
@@ -71,6 +71,7 @@ class EQueueStore:
         chunks: message chunks in the broker's order, without those in `unopened` and `duplicates`.
         unopened: chunk files without a valid header, or that the system refuses to read.
         duplicates: by path, for chunk files that state the number of another file in their folder: that file.
+        opened: opens a chunk file as this store opens them.
     """
 
     def __init__(
@@ -81,8 +82,8 @@ class EQueueStore:
         Args:
             path: the root directory.
             max_record_size: maximum record size in bytes; larger records count as damage.
-            unreadable: where to note unreadable parts of message chunks, which then are damage of kind `unreadable`;
-                None to raise an error for them.
+            unreadable: where to note unreadable parts of chunks, which then are damage of kind `unreadable`; None to
+                raise an error for them.
 
         Raises:
             NotAStoreError: there are no chunks.
@@ -93,7 +94,8 @@ class EQueueStore:
         self.listing: Listing = list_store(path)
         self.unopened = UnreadChunks()
         self.duplicates: dict[Path, ChunkFile] = {}
-        self.chunks = self._open(self.listing.messages, partial(ChunkFile, unreadable=unreadable))
+        self.opened: Callable[[Path], ChunkFile] = partial(ChunkFile, unreadable=unreadable)
+        self.chunks = self._open(self.listing.messages)
         self._queues: dict[Path, list[ChunkFile]] = {}
         self.tail: Tail | None = None
 
@@ -125,7 +127,7 @@ class EQueueStore:
     def queue_chunks(self, queue: QueueFiles) -> list[ChunkFile]:
         """Returns the chunks of a queue in the broker's order."""
         if queue.directory not in self._queues:
-            self._queues[queue.directory] = self._open(queue.chunks, ChunkFile)
+            self._queues[queue.directory] = self._open(queue.chunks)
         return self._queues[queue.directory]
 
     def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
@@ -277,29 +279,43 @@ class EQueueStore:
         return StoredMessage(chunk.start + frame.start, chunk, frame, record)
 
     def entries(self, queue: QueueFiles) -> Iterator[tuple[int, equeue.QueueEntry]]:
-        """Yields (queue offset, entry) for the entries of a queue, up to the end that the broker finds."""
-        for first, found in self.entry_arrays(queue):
-            for number, values in enumerate(found.tolist(), first):
-                yield number, equeue.QueueEntry(*values)
+        """Yields (queue offset, entry) for the readable entries of a queue, up to the end that the broker finds."""
+        for item in self.entry_arrays(queue):
+            if not isinstance(item, Damage):
+                first, found = item
+                for number, values in enumerate(found.tolist(), first):
+                    yield number, equeue.QueueEntry(*values)
 
-    def entry_arrays(self, queue: QueueFiles) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"]]:
-        """Yields (queue offset of the first entry, array of entries) for each chunk of a queue.
+    def entry_at(self, queue: QueueFiles, offset: int) -> equeue.QueueEntry | None:
+        """Returns the entry at a queue offset; None if the queue has none there.
+
+        Raises:
+            UnreadableError: the system cannot read it.
+        """
+        for item in self.entry_arrays(queue):
+            if isinstance(item, Damage):
+                if item.start <= offset * ENTRY_SIZE < item.end:
+                    raise UnreadableError(item.detail, item.path or queue.directory)
+            elif item[0] <= offset < item[0] + len(item[1]):
+                return equeue.QueueEntry(*item[1][offset - item[0]].item())
+        return None
+
+    def entry_arrays(
+        self, queue: QueueFiles
+    ) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"] | Damage]:
+        """Yields (queue offset of the first entry, array of entries) of a queue's chunks, see `ChunkFile.entry_parts`.
 
         The last array ends where the broker finds the end of the queue.
         """
         chunks = self.queue_chunks(queue)
         for chunk in chunks:
-            count = chunk.header.capacity // ENTRY_SIZE
-            found = chunk.entries(min(count, chunk.room // ENTRY_SIZE))
-            if chunk is chunks[-1]:
-                invalid = np.flatnonzero(found["position_plus_one"] <= 0)
-                found = found[: invalid[0]] if len(invalid) else found
-            yield chunk.header.chunk_number * count, found
+            yield from chunk.entry_parts(is_last=chunk is chunks[-1])
 
     def unread_entries(self, queue: QueueFiles) -> list[Damage]:
         """Returns a damage for each chunk of a queue that cannot be read, and for each missing one between others.
 
-        Its positions are those of entries: a queue offset times 12 bytes.
+        `entry_arrays` yields the unreadable parts of other chunks. Positions are those of entries: a queue offset times
+        12 bytes.
         """
         chunks = self.queue_chunks(queue)
         unread = {path: reason for path, reason in self.unread.items() if path.parent == queue.directory}
@@ -323,10 +339,10 @@ class EQueueStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _open(self, paths: tuple[Path, ...], opened: Callable[[Path], ChunkFile]) -> list[ChunkFile]:
+    def _open(self, paths: tuple[Path, ...]) -> list[ChunkFile]:
         chunks: list[ChunkFile] = []
         for path in paths:
-            chunk = self.unopened.open(path, opened)
+            chunk = self.unopened.open(path, self.opened)
             if chunk is None:
                 continue
             if not chunk.header.is_valid:

@@ -9,15 +9,19 @@ from msgspec.structs import astuple, replace
 from mqtool.errors import FormatError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import finding
+from mqtool.siblings.base import READ_IT, finding
 from mqtool.siblings.equeue.filler import filled_after
 from mqtool.siblings.equeue.listing import QueueFiles, setting
 from mqtool.siblings.equeue.message_table import NO_CODE, ExpectedMessage, MessageTable
+from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.verify.findings import Finding, Severity
 
 _REBUILD = "rebuild the queue from the message chunks"
+_UNKNOWN_END = 1 << 62
+"""End of a queue whose last chunk the system refuses to read: no message can state a queue offset after it."""
 _SALVAGE = "salvage the store: that puts the entry of each message at the queue offset that it states"
 
 
@@ -32,11 +36,19 @@ def verify_queues(
         damage: ranges of the log without a message; entries that point into them are not reported.
     """
     comparison = _Comparison(messages)
+    unread: dict[TopicQueue, int] = {}
     for queue in store.queues:
         yield from _folder(queue)
         next_offset, fillers = 0, 0
         parts = []
-        for first, entries in store.entry_arrays(queue):
+        unread[queue.topic, queue.queue_id] = _entries_not_opened(store, queue)
+        for item in store.entry_arrays(queue):
+            if isinstance(item, Damage):
+                yield finding("equeue-unreadable", Severity.UNKNOWN, item.path, item.detail, READ_IT, item.position)
+                unread[queue.topic, queue.queue_id] += (item.end - item.start) // ENTRY_SIZE
+                next_offset = item.end // ENTRY_SIZE
+                continue
+            first, entries = item
             next_offset = first + len(entries)
             parts.append(entries["position_plus_one"] - 1)
             for number in comparison.mismatches(queue, entries):
@@ -49,10 +61,18 @@ def verify_queues(
         if fillers:
             detail = f"{fillers} entries of {queue.topic}/{queue.queue_id} stand for lost messages; consumers skip them"
             yield finding("equeue-entry-filler", Severity.NOTE, queue.directory, detail)
+        if queue.chunks and queue.chunks[-1] in store.unopened.unknown:
+            next_offset = _UNKNOWN_END
         if parts and len(comparison.positions):
             yield from _offsets(queue, comparison.stated_offsets(queue, np.concatenate(parts)), next_offset)
-    yield from _missing(store, comparison)
+    yield from _missing(store, comparison, unread)
     return comparison.entry_positions
+
+
+def _entries_not_opened(store: EQueueStore, queue: QueueFiles) -> int:
+    """Returns the number of entries that the chunks of a queue have which the system refuses to read."""
+    count = sum(path in store.unopened.unknown for path in queue.chunks)
+    return count and count * settings_of(store.path, store.listing).queue_chunk_entries
 
 
 class _Comparison:
@@ -198,11 +218,16 @@ def _dangling_entry(store: EQueueStore, template: Finding, position: int, damage
     yield replace(template, code=code, severity=severity, evidence=detail)
 
 
-def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
+def _missing(store: EQueueStore, comparison: _Comparison, unread: dict[TopicQueue, int]) -> Iterator[Finding]:
     """Yields findings about messages that have no entry or several.
 
     The broker deletes a queue whose messages were all consumed: it marks it in queue.setting, then removes its folder
     (Queue.Delete). The messages stay in the log.
+
+    Args:
+        store: the store.
+        comparison: its messages and entries.
+        unread: number of entries of each queue that the system cannot read; messages may have theirs there.
     """
     folders = {(queue.topic, queue.queue_id): queue for queue in store.queues}
     for (topic, queue_id), count in comparison.without_entry():
@@ -213,6 +238,13 @@ def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
             detail += ", and the queue has no folder: it was deleted after they were consumed, or is lost"
             yield finding("equeue-entry-missing", Severity.WARNING, path, detail, _REBUILD)
         elif not _is_deleted(queue):
+            unknown = unread[topic, queue_id]
+            if count <= unknown:
+                detail += " in the part of the queue that can be read"
+                yield finding("equeue-entry-missing", Severity.UNKNOWN, path, detail, READ_IT)
+                continue
+            if unknown:
+                detail = f"at least {count - unknown} message(s) of {topic}/{queue_id} have no entry"
             detail += ": consumers do not get them"
             yield finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
     for position, count in comparison.with_several_entries():
