@@ -1,14 +1,32 @@
-"""Runs the background services of a broker until it stops."""
+"""Runs the background services of a broker until it stops, and work that must not be interrupted."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 _LOG = logging.getLogger(__name__)
 
 _SHORTEST_S = 0.05
 _AFTER_FAILURE_S = 1.0
+
+T = TypeVar("T")
+
+
+async def uninterrupted(work: Awaitable[T]) -> T:
+    """Returns the result of work; if the current task is cancelled meanwhile, both continue as if it were not.
+
+    Use it for work after which the task has to clean up what it did for a client that may have left.
+    """
+    future = asyncio.ensure_future(work)
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+    return future.result()
 
 
 class Tasks:

@@ -23,6 +23,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
+from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.grpc.messages import fill_incoming, tag_filter
@@ -123,21 +124,27 @@ class Consuming:
                 raise _refused_pop(answer)
             popped = await self._deliverable(call, group, topic, config, tags, answer)
             if popped and request.auto_renew:
-                await self._renew(call, client, group, topic, popped)
+                self._renew(call, client, group, topic, popped)
             if popped:
                 return popped
 
-    async def _renew(self, call: Call, client: Client, group: str, topic: str, popped: list[_Popped]) -> None:
+    def _renew(self, call: Call, client: Client, group: str, topic: str, popped: list[_Popped]) -> None:
         """Starts to renew messages; raises StatusError if their client has left meanwhile: others get them then."""
         if not self._clients.is_present(client.client_id):
-            await self._give_back(client.client_id, group, topic, popped, call.peer)
+            self._give_back(client.client_id, group, topic, popped, call.peer)
             raise StatusError(d.MESSAGE_NOT_FOUND, f"The client [{client.client_id}] is disconnected.")
         for one in popped:
             self.renewals.add(client.client_id, group, topic, one.lite, one.handle, one.receipt, client.peer)
 
-    async def _give_back(self, client_id: str, group: str, topic: str, popped: list[_Popped], peer: Peer) -> None:
-        for one in popped:
-            await self.renewals.give_back(client_id, group, topic, one.lite, one.handle, one.receipt, peer)
+    def _give_back(self, client_id: str, group: str, topic: str, popped: list[_Popped], peer: Peer) -> None:
+        """Makes messages visible again soon, without waiting; those that are popped stay so while the broker stops."""
+
+        async def give_back() -> None:
+            for one in popped:
+                await self.renewals.give_back(client_id, group, topic, one.lite, one.handle, one.receipt, peer)
+
+        if not self._core.broker.is_stopping:
+            self._spawn(give_back())
 
     def _expect_delivery(self, call: Call, request: s.ReceiveMessageRequest, popped: list[_Popped]) -> None:
         """Makes messages visible again if their call ends before they are sent.
@@ -146,11 +153,7 @@ class Consuming:
         """
         client_id, group = call.header("x-mq-client-id"), request.group.name
         topic, peer = request.message_queue.topic.name, call.peer
-
-        def undelivered() -> None:
-            if not self._core.broker.is_stopping:
-                self._spawn(self._give_back(client_id, group, topic, popped, peer))
-
+        undelivered = partial(self._give_back, client_id, group, topic, popped, peer)
         if call.is_open:
             call.on_undelivered = undelivered
         else:
@@ -200,7 +203,7 @@ class Consuming:
                 found.append(one)
             else:
                 try:
-                    await self._dead_letter(call, group, topic, one.receipt, one.lite)
+                    await uninterrupted(self._dead_letter(call, group, topic, one.receipt, one.lite))
                 except StatusError as error:  # it is popped again later
                     _LOG.warning("dead letter not stored group=%s topic=%s error=%s", group, topic, error)
         return found

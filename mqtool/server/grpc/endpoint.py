@@ -78,7 +78,8 @@ class GrpcEndpoint:
             _SERVICE + name: answering(handler, answer, check and _checking(check, getattr(s, f"{name}Request")))
             for name, (handler, answer) in unary.items()
         }
-        self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry})
+        polls = frozenset({_SERVICE + "ReceiveMessage", _SERVICE + "PullMessage"})
+        self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry}, polls)
 
     def connection(self, peer: Peer, endpoint: Endpoint) -> Http2Connection:
         """Returns the HTTP/2 protocol for a new connection."""

@@ -116,10 +116,17 @@ class Stream(Protocol):
 
 
 class Methods(Struct, frozen=True):
-    """The RPCs of a service, by path."""
+    """The RPCs of a service, by path.
+
+    Attributes:
+        calls, streams: handlers of calls with one request, and of bidirectional streams.
+        polls: paths of calls whose handlers wait for something that may not happen. They are cancelled when their call
+            ends; all other handlers run to their end, because half of what they do may be worse than nothing.
+    """
 
     calls: Mapping[str, Handler]
     streams: Mapping[str, Callable[["Call"], Stream]]
+    polls: frozenset[str] = frozenset()
 
 
 class Call:
@@ -132,6 +139,7 @@ class Call:
         on_undelivered: called once if the call ends before its whole answer was sent; set by a handler that took
             something for its client, after checking `is_open`.
         is_open: whether the call has not ended yet.
+        is_poll: whether its handler is cancelled when the call ends.
     """
 
     __slots__ = (
@@ -148,6 +156,7 @@ class Call:
         "handler",
         "headers",
         "is_open",
+        "is_poll",
         "on_undelivered",
         "stream",
         "stream_id",
@@ -161,7 +170,7 @@ class Call:
         self.stream: Stream | None = None
         self.future: asyncio.Future[Result] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.is_open = True
+        self.is_open, self.is_poll = True, False
         self.on_undelivered: Callable[[], None] | None = None
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
@@ -393,7 +402,7 @@ class Http2Connection:
         elif not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             call.finish(GrpcStatus.INTERNAL, "expected content-type application/grpc")
         elif path in self._methods.calls:
-            call.handler = self._methods.calls[path]
+            call.handler, call.is_poll = self._methods.calls[path], path in self._methods.polls
             self._set_deadline(call)
         elif path in self._methods.streams:
             self._set_deadline(call)
@@ -653,7 +662,7 @@ class Http2Connection:
         if call.timer is not None:
             call.timer.cancel()
             call.timer = None
-        if call.future is not None:
+        if call.future is not None and call.is_poll:
             call.future.cancel()
 
     def _over(self, call: Call) -> None:

@@ -31,6 +31,7 @@ from mqtool.server.broker.pop.records import (
 )
 from mqtool.server.broker.pop.request import PopRequest, read_request
 from mqtool.server.broker.pop.revive import Revive
+from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.filters import MessageFilter
 
@@ -181,7 +182,7 @@ class PopProcessor:
                 continue
             future = self._broker.writer.flushed(one.stored)
             if future is not None:
-                await future
+                await uninterrupted(future)  # the messages are invisible now: the caller has to give them back
             key, following = one.point.key, one.result.next_begin_offset
             if not self._broker.offsets.has_reset(*key):
                 self._broker.offsets.commit(*key, max(following, self._broker.offsets.get(*key) or 0))

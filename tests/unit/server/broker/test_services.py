@@ -29,7 +29,7 @@ from mqtool.server.broker.tables.config_persister import ConfigPersister, Memory
 from mqtool.server.broker.tables.queue_locks import QueueLocks, QueueName
 from mqtool.server.broker.tables.skipped import SkippedRecords
 from mqtool.server.broker.tables.stats import Stats, _Item
-from mqtool.server.broker.tasks import Tasks
+from mqtool.server.broker.tasks import Tasks, uninterrupted
 from mqtool.server.broker.writer import Writer
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client
@@ -79,6 +79,36 @@ def test_work_at_intervals_goes_on_after_a_failure(monkeypatch, caplog):
 
     asyncio.run(main())
     assert len(logged(caplog, "a turn failed")) == 1
+
+
+@pytest.mark.parametrize("error", [None, StoreError("the disk is full", "store")], ids=["result", "error"])
+def test_work_that_must_not_be_interrupted_ends_though_its_task_is_cancelled(error):
+    async def main():
+        flushed = asyncio.get_running_loop().create_future()
+
+        async def work():
+            await flushed
+            if error is not None:
+                raise error
+            return "stored"
+
+        async def handle():
+            return await uninterrupted(work()), await uninterrupted(asyncio.sleep(0, "cleaned up"))
+
+        task = asyncio.ensure_future(handle())
+        for _ in range(2):
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.sleep(0)
+        assert (task.done(), task.cancelling()) == (False, 0)
+        flushed.set_result(None)
+        return await task
+
+    if error is None:
+        assert asyncio.run(main()) == ("stored", "cleaned up")
+    else:
+        with pytest.raises(StoreError, match="the disk is full"):
+            asyncio.run(main())
 
 
 def test_a_service_that_ends_with_an_error_is_logged(caplog):

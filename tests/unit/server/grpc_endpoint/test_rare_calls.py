@@ -219,6 +219,62 @@ def test_a_message_for_a_consumer_that_leaves_while_it_polls_is_for_the_others(s
     assert received(other, "GGone", topic).body == b"for another"
 
 
+@pytest.fixture
+def cancelled_in_flush(server, client, monkeypatch):
+    """Makes a call that waits for a flush, cancels it there, and ends the flush once the server has noticed."""
+
+    def cancel(rpc, **fields):
+        begun = []
+
+        def flushed(_result, _properties=b""):
+            begun.append(asyncio.get_running_loop().create_future())
+            return begun[-1]
+
+        def end():
+            for one in begun:
+                if not one.done():
+                    one.set_result(PutStatus.PUT_OK)
+
+        request = getattr(s, f"{rpc}Request")
+        stub = client.channel.unary_stream(SERVICE + rpc, request.SerializeToString)
+        connection = server._server._endpoint.clients.table[client.client_id].stream.call.connection
+        with monkeypatch.context() as patch:
+            patch.setattr(server.broker.writer, "flushed", flushed)
+            call = stub(request(**fields), metadata=client.metadata, timeout=60)
+            until(lambda: begun)
+        call.cancel()
+        until(lambda: server.call(lambda: len(connection._calls)) == 1)  # the telemetry stream
+        server.call(end)
+
+    return cancel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("renewed", [False, True])
+def test_messages_whose_poll_ends_while_their_check_point_is_flushed_are_soon_visible_again(
+    server, client, topic, cancelled_in_flush, renewed
+):
+    """They come as delivery 1: they were never delivered (ReceiveMessageResponseStreamWriter, 5.5.0)."""
+    client.consume("GFlushed", topic, d.PUSH_CONSUMER)
+    assert code(client.send(topic, b"popped")) == "OK"
+    fields = asked("GFlushed", topic) | {"invisible_duration": {"seconds": 3600}, "auto_renew": renewed}
+    cancelled_in_flush("ReceiveMessage", **fields)
+    (again,) = client.receive("GFlushed", topic, long_polling_timeout={"seconds": 15})
+    assert (again.body, again.system_properties.delivery_attempt) == (b"popped", 1)
+
+
+def test_a_transaction_whose_end_is_cancelled_while_it_is_stored_has_ended(server, client, cancelled_in_flush):
+    """Without the record of its end, the half message would be checked, and its message stored a second time."""
+    server.create_topic("Cancelled", "TRANSACTION")
+    client.produce("Cancelled")
+    system = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 600}}
+    entry = client.send("Cancelled", b"half", **system).entries[0]
+    _, ends = server.call(lambda: server.broker.messages.queue_bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0))
+    fields = {"message_id": entry.message_id, "transaction_id": entry.transaction_id, "resolution": d.COMMIT}
+    cancelled_in_flush("EndTransaction", topic=named("Cancelled"), **fields)
+    until(lambda: server.call(lambda: server.broker.messages.queue_bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)[1]) > ends)
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

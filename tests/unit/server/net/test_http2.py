@@ -49,14 +49,14 @@ class Exchange:
         self.peer = Written()
         self.is_stopping = False
         self.reasons = {}
-        methods = Methods({"/s/M": handler}, {"/s/S": stream})
+        methods = Methods({"/s/M": handler, "/s/Poll": handler}, {"/s/S": stream}, frozenset({"/s/Poll"}))
         self.server = Http2Connection(self.peer, methods, Limits(), lambda: self.is_stopping)
         self.client = H2Connection(H2Configuration(client_side=True))
         self.client.initiate_connection()
         self.pass_on()
 
-    def call(self, message, timeout="10S"):
-        return self.send(framed(message), **{"grpc-timeout": timeout})
+    def call(self, message, timeout="10S", path="/s/M"):
+        return self.send(framed(message), **{"grpc-timeout": timeout, ":path": path})
 
     def send(self, data, **headers):
         """Sends a request of any bytes, with other or more headers."""
@@ -223,7 +223,7 @@ def test_a_server_that_stops_ends_its_calls_and_takes_no_more():
 
         exchange = Exchange(never)
         exchange.answers()
-        waiting = exchange.call(b"one")
+        waiting = exchange.call(b"one", path="/s/Poll")
         exchange.pass_on()
         exchange.is_stopping = True
         late = exchange.call(b"two")
@@ -238,7 +238,10 @@ def test_a_server_that_stops_ends_its_calls_and_takes_no_more():
 
 
 @pytest.mark.usefixtures("form")
-def test_a_call_that_is_reset_in_the_read_of_its_request_gets_no_answer():
+@pytest.mark.parametrize("path", ["/s/M", "/s/Poll"])
+def test_a_call_that_is_reset_in_the_read_of_its_request_gets_no_answer(path):
+    """A poll is given up; anything else is carried out to its end."""
+
     async def main():
         futures = []
 
@@ -248,10 +251,12 @@ def test_a_call_that_is_reset_in_the_read_of_its_request_gets_no_answer():
 
         exchange = Exchange(handler)
         exchange.answers()
-        first, second = exchange.call(b"one"), exchange.call(b"two")
+        first, second = exchange.call(b"one", path=path), exchange.call(b"two", path=path)
         exchange.client.reset_stream(first)
         exchange.pass_on()
-        assert futures[0].cancelled()
+        assert futures[0].cancelled() == (path == "/s/Poll")
+        if not futures[0].done():
+            futures[0].set_result(b"late")
         futures[1].set_result(b"answered")
         for _ in range(3):
             await asyncio.sleep(0)
@@ -468,7 +473,7 @@ def test_a_handler_waits_until_its_client_has_read(monkeypatch):
         exchange.pass_on()
         await steps()
         exchange.call(b"second")
-        reset = exchange.call(b"reset")
+        reset = exchange.call(b"reset", path="/s/Poll")
         exchange.pass_on()
         await steps()
         exchange.client.reset_stream(reset)
@@ -613,7 +618,7 @@ def test_a_call_whose_deadline_passes_is_given_up_even_if_its_client_does_not_re
             return later
 
         exchange = Watched(handler)
-        stream = exchange.call(b"", "1n")
+        stream = exchange.call(b"", "1n", "/s/Poll")
         exchange.pass_on()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
