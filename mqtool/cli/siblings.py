@@ -126,15 +126,20 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
         body = _body_view(view, default=Body.TEXT)
         for address in addresses:
             try:
-                row = opened.get(address)
+                found = opened.get(address)
             except CorruptionError as error:
                 report.report(f"{address}: nothing found: {error}")
                 continue
-            if row is None:
+            rows = [item for item in found if not isinstance(item, Damage)]
+            if not rows:
                 note(f"{address}: nothing found")
                 report.missing()
-            else:
-                output.row(sibling_tables.row(row, chosen, body))
+            elif len(rows) > 1:
+                note(f"{address}: {len(rows)} messages are at this address")
+            for item in found:
+                if isinstance(item, Damage):
+                    report.damage(item)
+            output.rows(sibling_tables.row(row, chosen, body) for row in rows)
         return output.finish(report.code())
 
 

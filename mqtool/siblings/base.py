@@ -182,11 +182,14 @@ class OpenedStore(ABC):
         return None
 
     @abstractmethod
-    def get(self, address: str) -> Row | None:
-        """Returns the row at an address; None if the text is not an address of this kind of store.
+    def get(self, address: str) -> list[Row | Damage]:
+        """Returns the rows at an address, and damage at it next to them; empty if the text is not an address.
+
+        Several brokers can share a store, in which one address then has a row of each.
 
         Raises:
             CorruptionError: there is no valid record at the address.
+            UnreadableError: there is none in what the system can read.
         """
 
     @abstractmethod

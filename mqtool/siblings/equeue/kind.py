@@ -109,7 +109,7 @@ class OpenedEQueue(OpenedStore):
             if (row["topic"], row["queue_id"]) == queue and row["queue_offset"] in numbers:
                 yield row
 
-    def get(self, address: str) -> Row | None:
+    def get(self, address: str) -> list[Row | Damage]:
         """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.
 
         Raises:
@@ -117,7 +117,7 @@ class OpenedEQueue(OpenedStore):
             UnreadableError: the system cannot read the message, or the entry at the queue offset.
         """
         position = self._position_of(address)
-        return None if position is None else message_row(self.store.message_at(position))
+        return [] if position is None else [message_row(self.store.message_at(position))]
 
     def verify(self) -> Iterator[Finding]:
         """Yields a finding for each broken invariant."""

@@ -74,15 +74,14 @@ class OpenedTFChunk(OpenedStore):
         chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == full_path), None)
         return None if chunk is None else (RECORDS, self._records(chunk.path.name))
 
-    def get(self, address: str) -> Row | None:
+    def get(self, address: str) -> list[Row | Damage]:
         """Returns the record at a log position.
 
         Raises:
             CorruptionError: there is no record at the position.
+            UnreadableError: the system cannot read what is there.
         """
-        if not is_position(address):
-            return None
-        return record_row(self.database.record_at(int(address)))
+        return [record_row(self.database.record_at(int(address)))] if is_position(address) else []
 
     def verify(self) -> Iterator[Finding]:
         """Yields a finding for each broken invariant."""

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqtool.errors import CorruptionError, FormatError, StoreError
+from mqtool.errors import CorruptionError, StoreError, UnreadableError
 from mqtool.formats import properties
-from mqtool.records.damage import Damage
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.tables import Row
 from mqtool.siblings.tiered import verify
@@ -68,25 +68,36 @@ class OpenedTiered(OpenedStore):
                 for item in queue.messages():
                     yield item if isinstance(item, Damage) else message_row(queue, item)
 
-    def get(self, address: str) -> Row | None:
-        """Returns the message at `topic/queue@offset`.
+    def get(self, address: str) -> list[Row | Damage]:
+        """Returns the message of each broker at `topic/queue@offset`, or the damage that a broker has there.
 
         Raises:
-            CorruptionError: there is no valid record at the address.
+            CorruptionError: no broker has a valid record at the address.
+            UnreadableError: no broker has one in what the system can read.
         """
-        found = _ADDRESS.fullmatch(address)
-        if found is None:
-            return None
-        wanted = int(found[3])
+        place = _ADDRESS.fullmatch(address)
+        if place is None:
+            return []
+        found: list[Row | Damage] = []
         for queue in self.store.queues:
-            if (queue.topic, queue.queue_id) == (found[1], int(found[2])):
-                for offset, unit, path in queue.units():
-                    if offset == wanted:
-                        try:
-                            return message_row(queue, queue.record(unit.physical_offset, unit.size))
-                        except (StoreError, FormatError) as error:
-                            raise CorruptionError(str(error), path, unit.physical_offset) from error
-        raise CorruptionError("no unit with this queue offset", self.path, wanted)
+            if (queue.topic, queue.queue_id) == (place[1], int(place[2])):
+                item = queue.message_at(int(place[3]))
+                if item is not None:
+                    found.append(item if isinstance(item, Damage) else message_row(queue, item))
+        damage = [item for item in found if isinstance(item, Damage)]
+        if len(damage) == len(found):
+            raise self._nothing(damage, int(place[3]))
+        return found
+
+    def _nothing(self, damage: list[Damage], offset: int) -> StoreError:
+        """Returns the error for a queue offset at which no broker has a valid message."""
+        for one in damage:
+            if one.kind == DamageKind.UNREADABLE:
+                return UnreadableError(one.detail, one.path or self.path)
+        if not damage:
+            return CorruptionError("no unit with this queue offset", self.path, offset)
+        words = "; ".join([damage[0].detail, *map(str, damage[1:])])
+        return CorruptionError(words, damage[0].path or self.path, damage[0].start)
 
     def verify(self) -> Iterator[Finding]:
         """Yields a finding for each broken invariant."""

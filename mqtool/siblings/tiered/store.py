@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from mqtool.errors import StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import commit_log, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage, DamageKind
@@ -103,16 +103,40 @@ class TieredQueue(Struct):
         Raises:
             StoreError, FormatError: there is no record at the position.
         """
-        for segment in self.segments.get(tiered.COMMIT_LOG, []):
-            if segment.base <= position < segment.end:
+        segment = self._log_of(position)
+        if segment is None:
+            raise StoreError(f"has no data at {position}", self.path)
+        with ReadFile(segment.path) as file:
+            count = max(0, min(size, segment.end - position))
+            message = from_record(commit_log.parse_record(file.read(position - segment.base, count)))
+        if (message.physical_offset, message.store_size) != (position, size):
+            found = f"the record there states {message.physical_offset} and {message.store_size} bytes"
+            raise StoreError(f"at {position}: {found}", segment.path)
+        return message
+
+    def _log_of(self, position: int) -> MappedFile | None:
+        """Returns the segment that contains a position in the queue's commit log."""
+        logs = self.segments.get(tiered.COMMIT_LOG, [])
+        return next((segment for segment in logs if segment.base <= position < segment.end), None)
+
+    def message_at(self, offset: int) -> Message | Damage | None:
+        """Returns the message at a queue offset, or why it cannot be read; None if the queue has no such offset."""
+        size = CONSUME_QUEUE_UNIT.size
+        for segment in self.segments.get(tiered.CONSUME_QUEUE, []):
+            at = (offset - segment.base // size) * size
+            if not 0 <= at <= segment.size - size:
+                continue
+            try:
                 with ReadFile(segment.path) as file:
-                    count = max(0, min(size, segment.end - position))
-                    message = from_record(commit_log.parse_record(file.read(position - segment.base, count)))
-                if (message.physical_offset, message.store_size) != (position, size):
-                    found = f"the record there states {message.physical_offset} and {message.store_size} bytes"
-                    raise StoreError(f"at {position}: {found}", segment.path)
-                return message
-        raise StoreError(f"has no data at {position}", self.path)
+                    unit = CONSUME_QUEUE_UNIT.parse(file.read(at, size))
+            except (StoreError, FormatError) as error:
+                return _damage(error, segment.base + at, size, segment)
+            try:
+                return self.record(unit.physical_offset, unit.size)
+            except (StoreError, FormatError) as error:
+                return _damage(error, unit.physical_offset, max(0, unit.size), self._log_of(unit.physical_offset))
+        at = offset * size
+        return next((damage for damage in self.unread_units() if damage.start <= at < damage.end), None)
 
     def unread_units(self) -> list[Damage]:
         """Returns a damage for each range of units that no segment covers, and for the end of a torn unit."""
@@ -144,6 +168,15 @@ class TieredQueue(Struct):
                     for at in range(0, len(data) - size + 1, size):
                         offset = (segment.base + start + at) // size
                         yield offset, CONSUME_QUEUE_UNIT.parse(data, at), segment.path
+
+
+def _damage(error: StoreError | FormatError, start: int, size: int, segment: MappedFile | None) -> Damage:
+    """Returns the damage for bytes of a segment that could not be read as what they should be."""
+    kind = DamageKind.UNREADABLE if isinstance(error, UnreadableError) else "no-record"
+    if segment is None:
+        return Damage(start, start + size, kind, str(error))
+    detail = error.reason if isinstance(error, StoreError) else str(error)
+    return Damage(start, start + size, kind, detail, segment.path, start - segment.base)
 
 
 class TieredStore:

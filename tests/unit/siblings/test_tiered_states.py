@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from mqtool.cli.app import run
+from mqtool.cli.exits import ExitCode
 from mqtool.formats import commit_log, config_json, java, tiered
 from mqtool.records.damage import Damage
 from mqtool.siblings import export
@@ -258,3 +260,82 @@ def test_empty_keys_between_blanks_have_entries_of_their_own(keys, indexed):
 
     for key in ("u", "k", "9", "", "other"):
         assert (wrong(key) == "") == (key in (*indexed, "u")), key
+
+
+@pytest.fixture
+def shared(root):
+    """A tier of two brokers; the second one's messages have another store time, and no message 149."""
+    other = root / "212d6b50_DefaultCluster/broker-b"
+    shutil.copytree(root / HOME, other)
+    (units,) = (other / "Tier/0/CONSUME_QUEUE").iterdir()
+    units.write_bytes(units.read_bytes()[: 149 * 20])
+    return root
+
+
+def log_of(root, broker):
+    (path,) = (root / f"212d6b50_DefaultCluster/{broker}/Tier/0/COMMIT_LOG").iterdir()
+    return path
+
+
+def garble(path, position):
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(bytes(851))
+
+
+def got(root, capsys, *addresses):
+    code = run(["get", str(root), *addresses, "--format", "jsonl"])
+    printed = capsys.readouterr()
+    rows = [json.loads(line) for line in printed.out.splitlines()]
+    return code, [(row["broker"], row["queue_offset"]) for row in rows if "broker" in row], printed.err
+
+
+def test_get_prints_the_message_of_each_broker(shared, capsys):
+    code, rows, notes = got(shared, capsys, "Tier/0@3", "Tier/0@149")
+    assert (code, rows) == (ExitCode.OK, [("broker-a", 3), ("broker-b", 3), ("broker-a", 149)])
+    assert notes == "mqtool: Tier/0@3: 2 messages are at this address\n"
+
+
+@pytest.mark.parametrize("broker", ["broker-a", "broker-b"])
+def test_get_reports_a_damaged_message_of_one_broker_and_prints_that_of_another(broker, shared, capsys):
+    garble(log_of(shared, broker), 3 * 851)
+    code, rows, notes = got(shared, capsys, "Tier/0@3")
+    (good,) = {"broker-a", "broker-b"} - {broker}
+    assert (code, rows) == (ExitCode.NO, [(good, 3)])
+    assert notes.startswith(
+        f"mqtool: damage: {log_of(shared, broker)} position 2553: no-record at physical offset 2553"
+    )
+    assert "nothing found" not in notes
+
+
+def test_get_names_each_damaged_message_if_no_broker_has_a_valid_one(shared, capsys):
+    for broker in ("broker-a", "broker-b"):
+        garble(log_of(shared, broker), 3 * 851)
+    code, rows, notes = got(shared, capsys, "Tier/0@3")
+    assert (code, rows, notes.count("\n")) == (ExitCode.NO, [], 1)
+    assert notes.startswith("mqtool: Tier/0@3: nothing found: ")
+    assert all(str(log_of(shared, broker)) in notes for broker in ("broker-a", "broker-b"))
+
+
+@pytest.mark.parametrize("part", ["COMMIT_LOG", "CONSUME_QUEUE"])
+def test_get_does_not_say_that_a_broker_has_nothing_where_it_cannot_be_read(part, shared, monkeypatch, capsys):
+    (path,) = (shared / HOME / "Tier/0" / part).iterdir()
+    with unreadable(monkeypatch, path):
+        code, rows, notes = got(shared, capsys, "Tier/0@3")
+        assert (code, rows) == (ExitCode.NO, [("broker-b", 3)])
+        assert f"damage: {path} position " in notes
+        assert "unreadable at physical offset" in notes
+        code, rows, notes = got(shared, capsys, "Tier/0@149")
+        assert (code, rows) == (ExitCode.IO_ERROR, [])
+        assert "Permission denied" in notes
+
+
+def test_get_reports_a_unit_that_a_missing_segment_held(shared, capsys):
+    (path,) = (shared / HOME / "Tier/0/CONSUME_QUEUE").iterdir()
+    path.unlink()
+    code, rows, notes = got(shared, capsys, "Tier/0@3")
+    assert (code, rows) == (ExitCode.NO, [("broker-b", 3)])
+    assert f"damage: {path} position 0: missing" in notes
+    code, rows, notes = got(shared, capsys, "Tier/0@149")
+    assert (code, rows) == (ExitCode.NO, [])
+    assert "no file covers the range" in notes
