@@ -17,7 +17,7 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.parsed_record import parsed_record
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
 from mqtool.server.broker.send.fast_path import SendNumbers
 from mqtool.server.grpc.clients import Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
@@ -26,7 +26,9 @@ from mqtool.server.net.http2 import Call
 from mqtool.server.net.peer import Answer
 
 MAX_TRANSACTIONS = 200_000
-"""Maximum number of tracked transactions; a new one replaces the oldest, whose next check tracks it again."""
+"""Maximum number of tracked half messages; a new one replaces the oldest, whose next check tracks it again."""
+MAX_OF_ONE_ID = 15
+"""Maximum number of tracked half messages of one topic and transaction id (ProxyConfig.transactionDataMaxNum)."""
 
 MAX_BORN_MS = 10**15
 """Messages born later than this time, in the year 33658, do not use the fast path."""
@@ -50,15 +52,54 @@ class _Half(NamedTuple):
     """The position of a half message; each check stores the message at a new one.
 
     Attributes:
-        topic, physical_offset, queue_offset: the position.
+        first: queue offset at which it was stored first, which identifies it.
+        physical_offset, queue_offset: the position.
         answers: number of undecided answers of the producer after which the entry is removed: one for the send, and one
             for each check.
     """
 
-    topic: str
+    first: int
     physical_offset: int
     queue_offset: int
-    answers: int = 0
+    answers: int = 1
+
+
+class _Halves:
+    """The half messages that wait for their end, by topic and transaction id.
+
+    A send that is repeated stores another half message of the same id; each is ended by one call, the last first
+    (TransactionDataManager, 5.5.0).
+    """
+
+    def __init__(self) -> None:
+        self._table: OrderedDict[tuple[str, str], dict[int, _Half]] = OrderedDict()
+        self._count = 0
+
+    def note(self, topic: str, transaction_id: str, half: _Half) -> None:
+        """Adds a half message, or changes its position after a check."""
+        halves = self._table.setdefault((topic, transaction_id), {})
+        known = halves.pop(half.first, None)
+        if known is not None:
+            half = half._replace(answers=half.answers + known.answers)
+        elif len(halves) >= MAX_OF_ONE_ID:
+            del halves[next(iter(halves))]
+        else:
+            self._count += 1
+        halves[half.first] = half
+        while self._count > MAX_TRANSACTIONS:
+            _, oldest = self._table.popitem(last=False)
+            self._count -= len(oldest)
+
+    def take(self, topic: str, transaction_id: str) -> _Half | None:
+        """Removes and returns the half message noted last; None if there is none."""
+        halves = self._table.get((topic, transaction_id))
+        if halves is None:
+            return None
+        _, half = halves.popitem()
+        self._count -= 1
+        if not halves:
+            del self._table[topic, transaction_id]
+        return half
 
 
 class Producing:
@@ -68,7 +109,7 @@ class Producing:
         """Creates the handler; the gRPC service sets `clients` afterwards."""
         self._core = core
         self.clients: Clients
-        self._halves: OrderedDict[str, _Half] = OrderedDict()
+        self._halves = _Halves()
         self._answer = s.SendMessageResponse(status=OK, entries=[s.SendResultEntry(status=OK)])
 
     # -- sending -------------------------------------------------------------------------------------------------
@@ -170,7 +211,8 @@ class Producing:
             recall_handle=fields.get("recallHandle", ""),
         )
         if messages[0].kind == d.TRANSACTION:
-            self._note(entry.transaction_id, _Half(topic, int(fields["msgId"][-16:], 16), entry.offset))
+            half = _Half(entry.offset, int(fields["msgId"][-16:], 16), entry.offset)
+            self._halves.note(topic, entry.transaction_id, half)
             client = self.clients.of(call)
             if client is not None:
                 self.clients.add_topic(client, topic)
@@ -178,27 +220,19 @@ class Producing:
 
     # -- transactions --------------------------------------------------------------------------------------------
 
-    def _note(self, transaction_id: str, half: _Half) -> None:
-        """Records the position of a half message after a send or a check."""
-        known = self._halves.get(transaction_id)
-        self._halves[transaction_id] = half._replace(answers=1 + (known.answers if known is not None else 0))
-        while len(self._halves) > MAX_TRANSACTIONS:
-            self._halves.popitem(last=False)
-
     async def end(self, call: Call, data: bytes) -> bytes:
         """Handles the RPC EndTransaction."""
         request = s.EndTransactionRequest.FromString(data)
         topic = self._core.topic(request.topic)
         if not request.transaction_id.strip():
             raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
-        half = self._halves.get(request.transaction_id)
-        if half is None or half.topic != topic:
+        half = self._halves.take(topic, request.transaction_id)  # a half message can end only once
+        if half is None:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "cannot found transaction data")
-        del self._halves[request.transaction_id]  # a transaction can end only once
         decision = _RESOLUTIONS.get(request.resolution)
         if decision is None:  # unresolved: the broker checks again later
             if half.answers > 1:
-                self._halves[request.transaction_id] = half._replace(answers=half.answers - 1)
+                self._halves.note(topic, request.transaction_id, half._replace(answers=half.answers - 1))
             return s.EndTransactionResponse(status=OK).SerializeToString()
         fields = {
             "producerGroup": topic,
@@ -212,7 +246,7 @@ class Producing:
         }
         answer = await self._core.ask(RequestCode.END_TRANSACTION, fields, call.peer)
         if answer.code != ResponseCode.SUCCESS:
-            self._halves[request.transaction_id] = half  # so that the client can retry
+            self._halves.note(topic, request.transaction_id, half)  # so that the client can retry
             raise refused(answer)
         return s.EndTransactionResponse(status=OK).SerializeToString()
 
@@ -231,15 +265,29 @@ class Producing:
             return
         try:
             half = parsed_record(bytes(command.body))
+            first = self._first_offset(half)
         except FormatError:
             return
         fields = command.fields
         transaction_id, topic = fields["transactionId"], fields["topic"]
-        place = _Half(topic, int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"]))
-        self._note(transaction_id, place)
+        place = _Half(first, int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"]))
+        self._halves.note(topic, transaction_id, place)
         asked = s.RecoverOrphanedTransactionCommand(transaction_id=transaction_id)
         fill_incoming(asked.message, half, topic, None, 1)
         client.stream.send(s.TelemetryCommand(status=OK, recover_orphaned_transaction_command=asked))
+
+    def _first_offset(self, half: ParsedRecord) -> int:
+        """Returns the queue offset at which a half message that is being checked was stored first.
+
+        Raises:
+            FormatError: the message does not state it, and its record is invalid or has been deleted.
+        """
+        stated = half.properties.get(properties.TRANSACTION_PREPARED_QUEUE_OFFSET)
+        if stated is not None:
+            return java.parse_long(stated)
+        # The first check: the message has the queue offset of its copy, but still its own physical offset.
+        data = self._core.broker.messages.message_at(half.record.physical_offset)
+        return parsed_record(data or b"").record.queue_offset
 
     # -- recalling -----------------------------------------------------------------------------------------------
 

@@ -349,6 +349,72 @@ def test_the_oldest_transactions_are_forgotten_when_there_are_too_many(server, c
     assert [code(one) for one in others] == ["OK", "OK"]
 
 
+def end_of(client, topic, entry, resolution=d.COMMIT):
+    """Ends a transaction; returns the status code."""
+    fields = {"message_id": entry.message_id, "transaction_id": entry.transaction_id, "resolution": resolution}
+    return code(client.call("EndTransaction", topic=named(topic), **fields))
+
+
+UNCHECKED = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 600}}
+
+
+def test_each_half_message_of_a_send_that_was_repeated_can_be_ended(server, client):
+    """Last sent, first ended (TransactionDataManager, 5.5.0)."""
+    server.create_topic("Repeated", "TRANSACTION")
+    client.produce("Repeated")
+    for body in (b"first", b"second", b"third"):
+        entry = client.send("Repeated", body, message_id="0123456789ABCDEF", **UNCHECKED).entries[0]
+    assert [end_of(client, "Repeated", entry, one) for one in (d.COMMIT, d.ROLLBACK, d.COMMIT)] == ["OK"] * 3
+    assert end_of(client, "Repeated", entry) == "INTERNAL_SERVER_ERROR"
+    until(lambda: sorted(body for _, body in stored_in(server, "Repeated", 8)) == [b"first", b"third"])
+
+
+def test_half_messages_of_one_id_in_two_topics_are_two_transactions(server, client):
+    topics = ("OneOfTwo", "OtherOfTwo")
+    client.produce(*topics)
+    for topic in topics:
+        server.create_topic(topic, "TRANSACTION")
+        entry = client.send(topic, b"half", message_id="FEDCBA9876543210", **UNCHECKED).entries[0]
+    for topic in topics:
+        assert end_of(client, topic, entry) == "OK"
+        until(lambda topic=topic: [body for _, body in stored_in(server, topic, 8)] == [b"half"])
+
+
+def test_of_too_many_half_messages_of_one_id_the_oldest_are_forgotten(server, client, monkeypatch):
+    monkeypatch.setattr(producing, "MAX_OF_ONE_ID", 2)
+    server.create_topic("TooMany", "TRANSACTION")
+    client.produce("TooMany")
+    for body in (b"1", b"2", b"3"):
+        entry = client.send("TooMany", body, message_id="00112233445566", **UNCHECKED).entries[0]
+    assert [end_of(client, "TooMany", entry) for _ in range(3)] == ["OK", "OK", "INTERNAL_SERVER_ERROR"]
+    until(lambda: sorted(body for _, body in stored_in(server, "TooMany", 8)) == [b"2", b"3"])
+
+
+def test_half_messages_of_one_id_are_known_by_their_last_checks(server, client):
+    """A check stores a half message again: its old place must not be committed."""
+    server.create_topic("Asked", "TRANSACTION")
+    client.produce("Asked")
+    for body in (b"first", b"second"):
+        entry = client.send("Asked", body, message_id="AABBCCDDEEFF", message_type=d.TRANSACTION).entries[0]
+    asked = []
+    while asked.count(b"first") < 2 or asked.count(b"second") < 2:
+        asked.append(client.arrived.get(timeout=30).recover_orphaned_transaction_command.message.body)
+    assert [end_of(client, "Asked", entry) for _ in range(3)] == ["OK", "OK", "INTERNAL_SERVER_ERROR"]
+    until(lambda: sorted(body for _, body in stored_in(server, "Asked", 8)) == [b"first", b"second"])
+
+
+def test_a_check_of_a_half_message_that_is_deleted_meanwhile_is_dropped(server, client):
+    server.create_topic("Vanished", "TRANSACTION")
+    client.produce("Vanished")
+    client.send("Vanished", b"half", **UNCHECKED)
+    half = server.call(lambda: server.broker.messages.get_message("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 1).records[0])
+    deleted = SimpleNamespace(broker=SimpleNamespace(messages=SimpleNamespace(message_at=lambda _offset: None)))
+    sent = []
+    check = Command(RequestCode.CHECK_TRANSACTION_STATE, body=bytes(half))
+    Producing(deleted).deliver(SimpleNamespace(stream=SimpleNamespace(send=sent.append)), check)
+    assert sent == []
+
+
 def test_a_request_of_the_broker_for_a_client_without_a_stream_is_dropped():
     handler = Producing(SimpleNamespace())
     check = Command(RequestCode.CHECK_TRANSACTION_STATE, body=b"no record")
