@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import FormatError, UnreadableError
-from mqtool.formats import equeue, equeue_message
+from mqtool.formats import equeue_message
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import OpenedStore, is_position
 from mqtool.siblings.equeue import explain, rebuild, salvage, verify
 from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
-from mqtool.siblings.equeue.listing import is_store
+from mqtool.siblings.equeue.listing import QueueFiles, is_store
 from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
@@ -70,7 +70,8 @@ class OpenedEQueue(OpenedStore):
     def rows(self, table: str) -> Iterator[Row | Damage]:
         """Yields messages, entries or chunks."""
         if table == ENTRIES.name:
-            yield from self._entries()
+            for queue in self.store.queues:
+                yield from self._entries(queue)
         elif table == CHUNKS.name:
             yield from self._chunks()
         else:
@@ -89,25 +90,15 @@ class OpenedEQueue(OpenedStore):
         return batches.entry_batches(self.store) if table == ENTRIES.name else batches.message_batches(self.store, part)
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
-        """Returns the messages of a message chunk, or the entries of a queue chunk."""
+        """Returns the messages of a message chunk, or the entries of a queue chunk, or why it is not read."""
         full_path = path.absolute()
-        found = next((chunk for chunk in self.store.chunks if chunk.path.absolute() == full_path), None)
-        if found is not None:
-            return MESSAGES, self._messages(found.path.name)
+        if any(one.absolute() == full_path for one in self.store.listing.messages):
+            return MESSAGES, self._messages(path.name)
         for queue in self.store.queues:
             for chunk in queue.chunks:
                 if chunk.absolute() == full_path:
-                    count = settings_of(self.path, self.store.listing).queue_chunk_entries
-                    first = int(chunk.name.removeprefix(equeue.QUEUE_PREFIX)) * count
-                    return ENTRIES, self._of_queue_chunk((queue.topic, queue.queue_id), range(first, first + count))
+                    return ENTRIES, self._entries(queue, chunk)
         return None
-
-    def _of_queue_chunk(self, queue: tuple[str, int], numbers: range) -> Iterator[Row | Damage]:
-        for row in self._entries():
-            if isinstance(row, Damage):
-                continue
-            if (row["topic"], row["queue_id"]) == queue and row["queue_offset"] in numbers:
-                yield row
 
     def get(self, address: str) -> list[Row | Damage]:
         """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.
@@ -192,21 +183,21 @@ class OpenedEQueue(OpenedStore):
         for item in self.store.messages(chunk):
             yield message_row(item) if isinstance(item, StoredMessage) else item
 
-    def _entries(self) -> Iterator[Row | Damage]:
-        for queue in self.store.queues:
-            yield from self.store.unread_entries(queue)
-            for item in self.store.entry_arrays(queue):
-                if isinstance(item, Damage):
-                    yield item
-                    continue
-                for offset, (position_plus_one, tag_code) in enumerate(item[1].tolist(), item[0]):
-                    yield {
-                        "topic": queue.topic,
-                        "queue_id": queue.queue_id,
-                        "queue_offset": offset,
-                        "message_position": position_plus_one - 1,
-                        "tag_code": tag_code,
-                    }
+    def _entries(self, queue: QueueFiles, chunk: Path | None = None) -> Iterator[Row | Damage]:
+        """Yields the entries of a queue, or of one of its chunk files."""
+        yield from self.store.unread_entries(queue, chunk)
+        for item in self.store.entry_arrays(queue, chunk):
+            if isinstance(item, Damage):
+                yield item
+                continue
+            for offset, (position_plus_one, tag_code) in enumerate(item[1].tolist(), item[0]):
+                yield {
+                    "topic": queue.topic,
+                    "queue_id": queue.queue_id,
+                    "queue_offset": offset,
+                    "message_position": position_plus_one - 1,
+                    "tag_code": tag_code,
+                }
 
     def _chunks(self) -> Iterator[Row]:
         folders: list[list[ChunkFile]] = [self.store.chunks, *map(self.store.queue_chunks, self.store.queues)]

@@ -301,24 +301,35 @@ class EQueueStore:
         return None
 
     def entry_arrays(
-        self, queue: QueueFiles
+        self, queue: QueueFiles, only: Path | None = None
     ) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"] | Damage]:
         """Yields (queue offset of the first entry, array of entries) of a queue's chunks, see `ChunkFile.entry_parts`.
 
         The last array ends where the broker finds the end of the queue.
+
+        Args:
+            queue: the queue.
+            only: the only chunk file to read; None for all.
         """
         chunks = self.queue_chunks(queue)
         for chunk in chunks:
-            yield from chunk.entry_parts(is_last=chunk is chunks[-1])
+            if only in (None, chunk.path):
+                yield from chunk.entry_parts(is_last=chunk is chunks[-1])
 
-    def unread_entries(self, queue: QueueFiles) -> list[Damage]:
+    def unread_entries(self, queue: QueueFiles, only: Path | None = None) -> list[Damage]:
         """Returns a damage for each chunk of a queue that cannot be read, and for each missing one between others.
 
         `entry_arrays` yields the unreadable parts of other chunks. Positions are those of entries: a queue offset times
         12 bytes.
+
+        Args:
+            queue: the queue.
+            only: the only chunk file to look at; None for all.
         """
         chunks = self.queue_chunks(queue)
         unread = {path: reason for path, reason in self.unread.items() if path.parent == queue.directory}
+        if only is not None:
+            return [Damage(0, 0, "no-chunk", unread[only], only)] if only in unread else []
         numbers = sorted(chunk.header.chunk_number for chunk in chunks)
         gaps = [range(before + 1, after) for before, after in pairwise(numbers)]
         others = {equeue.named_number(path.name) for path in unread}

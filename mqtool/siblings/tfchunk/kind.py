@@ -69,10 +69,11 @@ class OpenedTFChunk(OpenedStore):
         return batches.record_batches(self.database, part) if table == RECORDS.name else None
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
-        """Returns the records of a chunk."""
+        """Returns the records of a chunk, or why it is not read."""
         full_path = path.absolute()
-        chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == full_path), None)
-        return None if chunk is None else (RECORDS, self._records(chunk.path.name))
+        paths = (*(chunk.path for chunk in self.database.chunks), *self.database.unread.reasons)
+        is_chunk = any(one.absolute() == full_path for one in paths)
+        return (RECORDS, self._records(path.name)) if is_chunk else None
 
     def get(self, address: str) -> list[Row | Damage]:
         """Returns the record at a log position.

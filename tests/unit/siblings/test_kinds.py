@@ -27,6 +27,7 @@ from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
 from mqtool.siblings.tiered.store import is_tiered
 from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
+from tests.support.dledger_cases import overwrite
 from tests.support.stores import STORES, copy_store, copy_tree, fixture
 from tests.support.unreadable import unlistable, unreadable
 
@@ -332,6 +333,78 @@ def test_a_file_of_equeue_that_is_no_chunk_has_no_rows(tmp_path):
     with KINDS[0].open(root) as opened:
         assert list(opened.rows_of_file(chunk)[1])
         assert opened.rows_of_file(chunk.with_name("queue.setting")) is None
+
+
+def dumped(path, capsys):
+    """Exit code, rows and notes of the dump of a file."""
+    code = run(["dump", str(path), "--format", "jsonl"])
+    printed = capsys.readouterr()
+    return code, [row for line in printed.out.splitlines() if "error" not in (row := json.loads(line))], printed.err
+
+
+def test_a_queue_chunk_has_the_entries_of_its_header_whatever_its_name(tmp_path, capsys):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    first, second = (root / f"queue-chunks/orders/0/queue-chunk-00000000{number}" for number in (0, 1))
+    rows = [dumped(path, capsys)[1] for path in (first, second)]
+    assert [one["queue_offset"] for one in rows[0] + rows[1]] == list(range(16))
+    first.rename(tmp_path / "other")
+    second.rename(first)
+    (tmp_path / "other").rename(second)
+    assert [dumped(path, capsys) for path in (first, second)] == [(0, rows[1], ""), (0, rows[0], "")]
+
+
+UNREAD = {
+    "cut": ("no-chunk at physical offset 0", lambda path: os.truncate(path, 50)),
+    "no-header": ("no-chunk at physical offset 0", lambda path: overwrite(path, 0, bytes(8))),
+    "copy": ("states chunk number 0", lambda path: shutil.copy(path.with_name(path.name[:-1] + "0"), path)),
+}
+
+
+@pytest.mark.parametrize("change", UNREAD)
+@pytest.mark.parametrize(
+    "name", ["message-chunks/message-chunk-000000001", "queue-chunks/orders/0/queue-chunk-000000001"]
+)
+def test_the_dump_of_a_chunk_that_is_not_read_says_why(name, change, tmp_path, capsys):
+    path = copy_tree(fixture("equeue-small/store"), tmp_path / "store") / name
+    words, make = UNREAD[change]
+    make(path)
+    code, rows, notes = dumped(path, capsys)
+    assert (code, rows) == (ExitCode.NO, [])
+    assert notes.startswith(f"mqtool: damage: {path} position 0: no-chunk")
+    assert words in notes
+    assert all(line.startswith(f"mqtool: damage: {path} ") for line in notes.splitlines())
+
+
+@pytest.mark.parametrize("data", [bytes(1), bytes(50)], ids=["header", "empty"])
+def test_the_dump_of_a_tfchunk_that_is_not_read_says_why(data, tmp_path, capsys):
+    path = copy_tree(tfchunk_store("plain"), tmp_path / "store") / "chunk-000001.000000"
+    overwrite(path, 0, data)
+    if len(data) == 50:
+        os.truncate(path, 50)
+    code, rows, notes = dumped(path, capsys)
+    assert (code, rows) == (ExitCode.NO, [])
+    assert notes.startswith(f"mqtool: damage: {path} position 0: no-chunk")
+    assert notes.count("\n") == 1
+
+
+def test_the_dump_of_a_chunk_that_may_not_be_read_says_so(tmp_path, monkeypatch, capsys):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    for name in ("message-chunks/message-chunk-000000001", "queue-chunks/orders/0/queue-chunk-000000001"):
+        with unreadable(monkeypatch, root / name):
+            code, rows, notes = dumped(root / name, capsys)
+        assert (code, rows) == (ExitCode.NO, [])
+        assert "Permission denied" in notes
+
+
+def test_a_chunk_without_an_entry_yet_has_no_rows_and_no_damage(tmp_path, capsys):
+    root = tmp_path / "store"
+    with EQueueWriter(root, EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=10)) as writer:
+        for _ in range(11):
+            writer.put("Orders", 0, b"x")
+    path = root / "queue-chunks/Orders/0/queue-chunk-000000001"
+    assert len(dumped(path, capsys)[1]) == 1
+    overwrite(path, 128, bytes(12))
+    assert dumped(path, capsys) == (ExitCode.OK, [], "")
 
 
 def test_a_directory_of_which_the_disk_says_nothing_is_not_taken_for_something_else(tmp_path, monkeypatch):
