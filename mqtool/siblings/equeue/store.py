@@ -20,6 +20,7 @@ from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
+from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.frame_scan import scan_frames
 from mqtool.store.readable_parts import UnreadableParts
 
@@ -298,6 +299,11 @@ class EQueueStore:
                     raise UnreadableError(item.detail, item.path or queue.directory)
             elif item[0] <= offset < item[0] + len(item[1]):
                 return equeue.QueueEntry(*item[1][offset - item[0]].item())
+        refused = [path for path in queue.chunks if path in self.unopened.unknown]
+        number = offset // settings_of(self.path, self.listing).queue_chunk_entries if refused else 0
+        for path in refused:
+            if equeue.named_number(path.name) == number:
+                raise UnreadableError(self.unopened.reasons[path], path)
         return None
 
     def entry_arrays(

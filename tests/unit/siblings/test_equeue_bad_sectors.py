@@ -144,3 +144,13 @@ def test_a_message_chunk_with_a_bad_sector_is_salvaged_without_its_header_too(tm
         (row,) = opened.salvage(None)
     assert 300 < row["forwards"] + row["backwards"] + row["between"] < 400
     assert row["damaged_bytes"] >= 4096
+
+
+def test_an_entry_in_a_queue_chunk_that_may_not_be_read_is_unknown_and_not_missing(tmp_path, monkeypatch):
+    root = written(tmp_path / "store", 10, 25)
+    path = chunk_of(root).with_name("queue-chunk-000000001")
+    with unreadable(monkeypatch, path), OpenedEQueue(root) as opened:
+        for offset in (10, 19):
+            with pytest.raises(UnreadableError, match="Permission denied"):
+                opened.get(f"Orders/0@{offset}")
+        assert [len(opened.get(f"Orders/0@{offset}")) for offset in (9, 20, 24, 25, 30)] == [1, 1, 1, 0, 0]
