@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import compression, hosts, message_batch, message_id, properties, service_records
+from mqtool.formats import compression, hosts, java, message_batch, message_id, properties, service_records
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
@@ -51,6 +51,11 @@ _HIDDEN = SYSTEM_PROPERTIES | {
     service_records.IMMUNITY,
 }
 """Names of properties that consumers do not see among the user properties."""
+
+_DELAYS = frozenset(
+    {properties.DELAY_LEVEL, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS}
+)
+"""Properties of which each makes a message a delayed one, whatever its value."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+")
@@ -170,25 +175,20 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
 
     The type follows from these properties, not from the field in the message, except for transactions.
     """
-    kind = int(d.NORMAL)
     if system.HasField("priority"):
         if system.priority < 0:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "The priority must be greater than or equal to 0")
         values[properties.PRIORITY] = str(system.priority)
-        kind = d.PRIORITY
     if system.lite_topic:
         values[properties.LITE_TOPIC] = system.lite_topic
-        kind = d.LITE
     if system.message_group:
         values[properties.SHARDING_KEY] = system.message_group
-        kind = d.FIFO
     if system.HasField("delivery_timestamp"):
         due = system.delivery_timestamp.seconds * 1000 + system.delivery_timestamp.nanos // 1_000_000
         if due - time.time_ns() // 1_000_000 > MAX_DELAY_MS:
             text = f"the max delay time of message is too large, max is {MAX_DELAY_MS}"
             raise StatusError(d.ILLEGAL_DELIVERY_TIME, text)
         values[properties.TIMER_DELIVER_MS] = str(due)
-        kind = d.DELAY
     if system.message_type == d.TRANSACTION:
         values[properties.TRANSACTION_PREPARED] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
@@ -198,8 +198,20 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
                 raise StatusError(d.BAD_REQUEST, text)
             if seconds > 0:
                 values[service_records.IMMUNITY] = str(seconds)
-        kind = d.TRANSACTION
-    return kind
+    return type_of(values)
+
+
+def type_of(values: dict[str, str]) -> int:
+    """Returns the type of a message with these properties (TopicMessageType.parseFromMessageProperty, 5.5.0)."""
+    if java.parse_boolean(values.get(properties.TRANSACTION_PREPARED)):
+        return d.TRANSACTION
+    if not _DELAYS.isdisjoint(values):
+        return d.DELAY
+    if properties.SHARDING_KEY in values:
+        return d.FIFO
+    if properties.PRIORITY in values:
+        return d.PRIORITY
+    return d.LITE if properties.LITE_TOPIC in values else d.NORMAL
 
 
 # -- to consumers ----------------------------------------------------------------------------------------------------
@@ -238,7 +250,7 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
     digest = system.body_digest
     digest.type, digest.checksum = d.MD5, hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding  # type: ignore[assignment]  # protobuf takes numbers
-    system.message_type = _type_of(found)  # type: ignore[assignment]
+    system.message_type = type_of(found)  # type: ignore[assignment]
     system.born_host = found.get(BORN_HOST) or hosts.text_of(record.born_host)
     system.store_host = hosts.text_of(record.store_host)
     system.queue_id, system.queue_offset, system.delivery_attempt = record.queue_id, record.queue_offset, attempt
@@ -284,18 +296,6 @@ def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
         return compression.decode(body, sys_flag), d.IDENTITY
     except FormatError:
         return body, d.GZIP
-
-
-def _type_of(values: dict[str, str]) -> int:
-    if values.get(properties.TRANSACTION_PREPARED) == "true":
-        return d.TRANSACTION
-    if properties.TIMER_DELIVER_MS in values or values.get(properties.DELAY_LEVEL, "0") != "0":
-        return d.DELAY
-    if properties.SHARDING_KEY in values:
-        return d.FIFO
-    if properties.LITE_TOPIC in values:
-        return d.LITE
-    return d.PRIORITY if properties.PRIORITY in values else d.NORMAL
 
 
 def _set_time(stamp: Timestamp, time_ms: int) -> None:

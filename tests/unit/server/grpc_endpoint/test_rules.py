@@ -11,6 +11,7 @@ import pytest
 from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.grpc.messages import type_of
 from mqtool.server.grpc.producing import consistent_hash
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
@@ -102,6 +103,37 @@ def test_a_topic_takes_messages_of_its_type_only(server, client, kind):
 def test_the_type_follows_from_the_properties_and_not_from_the_field(server, client):
     create_topic(server, "Marked", "FIFO")
     assert code(client.send("Marked", b"b", message_type=d.DELAY, message_group="g")) == "OK"
+
+
+@pytest.mark.parametrize(
+    ("kind", "kinds"),
+    [("PRIORITY", ("LITE", "PRIORITY")), ("FIFO", ("LITE", "PRIORITY", "FIFO")), ("DELAY", ("FIFO", "DELAY", "LITE"))],
+)
+def test_a_message_with_the_marks_of_several_types_has_the_first_in_the_brokers_order(server, client, kind, kinds):
+    """TopicMessageType.parseFromMessageProperty (5.5.0)."""
+    topic = "And".join(kinds)
+    create_topic(server, topic, kind)
+    system = {name: value for one in kinds for name, value in marks(one).items()}
+    assert code(client.send(topic, b"b", **system)) == "OK"
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"DELAY": "0"}, d.DELAY),
+        ({"TIMER_DELAY_SEC": "0"}, d.DELAY),
+        ({"TIMER_DELAY_MS": "0"}, d.DELAY),
+        ({"__LITE_TOPIC": "one", "_SYS_MSG_PRIORITY_": "1"}, d.PRIORITY),
+        ({"__SHARDINGKEY": "g", "_SYS_MSG_PRIORITY_": "1"}, d.FIFO),
+        ({"__SHARDINGKEY": "g", "TIMER_DELIVER_MS": "1"}, d.DELAY),
+        ({"TRAN_MSG": "True", "TIMER_DELIVER_MS": "1"}, d.TRANSACTION),
+        ({"TRAN_MSG": "yes", "__LITE_TOPIC": "one"}, d.LITE),
+        ({}, d.NORMAL),
+    ],
+)
+def test_the_type_of_a_stored_message_follows_from_its_properties(properties, expected):
+    """Answers of TopicMessageType.parseFromMessageProperty (5.5.0)."""
+    assert type_of(properties) == expected
 
 
 @pytest.mark.parametrize(
