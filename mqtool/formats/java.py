@@ -19,6 +19,11 @@ _TOO_MANY_DIGITS = 20
 """No Java number has so many, but for zeros in front."""
 
 _BLANKS = "".join(map(chr, range(0x21)))
+_WHITESPACE = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a"
+    "\u2028\u2029\u205f\u3000"
+)
+"""The characters of `Character.isWhitespace`: unlike in Python, no non-breaking spaces, and not U+0085."""
 
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
@@ -116,6 +121,11 @@ def split_drop_trailing(text: str, separator: str) -> list[str]:
 def trim(text: str) -> str:
     """Returns the result of `String.trim()`, which removes blanks and control characters only."""
     return text.strip(_BLANKS)
+
+
+def is_blank(text: str) -> bool:
+    """Returns `StringUtils.isBlank(text)` of Apache Commons: whether there is nothing but whitespace."""
+    return not text.strip(_WHITESPACE)
 
 
 def parse_long(text: str) -> int:

@@ -5,6 +5,7 @@ Source: TopicValidator, MixAll, SubscriptionGroupManager (4.9.7, 5.5.0).
 
 import re
 
+from mqtool.formats import java
 from mqtool.formats.service_records import TRANSACTION_GROUP
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -38,7 +39,7 @@ def is_system_group(group: str) -> bool:
 
 def topic_problem(topic: str) -> str | None:
     """Returns why a topic name is invalid; None if it is valid."""
-    if not topic.strip():
+    if java.is_blank(topic):
         return "The specified topic is blank."
     if _ILLEGAL.search(topic):
         return f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
@@ -55,7 +56,7 @@ def topic_problem(topic: str) -> str | None:
 
 def group_problem(group: str) -> str | None:
     """Returns why a group name is invalid; None if it is valid."""
-    if not group.strip():
+    if java.is_blank(group):
         return "The specified group is blank."
     if _ILLEGAL.search(group):
         return f"The specified group: {group}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"

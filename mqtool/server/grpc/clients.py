@@ -218,7 +218,7 @@ class Clients:
             try:
                 self._core.group(settings.subscription.group)
             except StatusError as error:
-                text = "the specified group is blank" if not name.strip() else error.message
+                text = "the specified group is blank" if java.is_blank(name) else error.message
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + text) from error
             if settings.client_type not in _CONSUMERS:
                 kind = _name_in(d.ClientType, settings.client_type)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Mapping
 from msgspec import Struct, field
 
 from mqtool.errors import MqtoolError
+from mqtool.formats import java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.topics import is_system_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -124,7 +125,7 @@ class Core(Struct):
         name = resource.name
         if name in self._accept and name in self.broker.topics.table:
             return name
-        if not name.strip():
+        if java.is_blank(name):
             raise StatusError(d.ILLEGAL_TOPIC, "The specified topic is blank")
         if len(name) > names.LONGEST_NAME:
             message = f"The specified topic is longer than topic max length {names.LONGEST_NAME}."

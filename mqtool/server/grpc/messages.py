@@ -136,10 +136,10 @@ def _user_properties(message: d.Message) -> dict[str, str]:
             raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, "property contains control characters")
         size += len(name.encode()) + len(value.encode())
     tag, keys = message.system_properties.tag, message.system_properties.keys
-    if tag and ("|" in tag or _CONTROL.search(tag) or not tag.strip()):
+    if tag and ("|" in tag or _CONTROL.search(tag) or java.is_blank(tag)):
         raise StatusError(d.ILLEGAL_MESSAGE_TAG, "tag cannot be blank, or contain | or control characters")
     for key in keys:
-        if key and (_CONTROL.search(key) or not key.strip()):
+        if key and (_CONTROL.search(key) or java.is_blank(key)):
             raise StatusError(d.ILLEGAL_MESSAGE_KEY, "key cannot be blank, or contain control characters")
     if size + sum(len(one.encode()) for one in (tag, *keys)) > MAX_PROPERTY_BYTES:
         text = f"the total size of user property is too large, max is {MAX_PROPERTY_BYTES}"
@@ -149,10 +149,10 @@ def _user_properties(message: d.Message) -> dict[str, str]:
 
 def _check_system(system: d.SystemProperties) -> None:
     """Raises StatusError if the message id, message group or lite topic is invalid; an empty one counts as not set."""
-    if not system.message_id.strip():
+    if java.is_blank(system.message_id):
         raise StatusError(d.ILLEGAL_MESSAGE_ID, "message id cannot be blank")
     group = system.message_group
-    if group and (not group.strip() or len(group.encode()) > MAX_GROUP_BYTES or _CONTROL.search(group)):
+    if group and (java.is_blank(group) or len(group.encode()) > MAX_GROUP_BYTES or _CONTROL.search(group)):
         text = f"message group cannot be blank, longer than {MAX_GROUP_BYTES} bytes or contain control characters"
         raise StatusError(d.ILLEGAL_MESSAGE_GROUP, text)
     if system.lite_topic:
@@ -161,7 +161,7 @@ def _check_system(system: d.SystemProperties) -> None:
 
 def check_lite_topic(name: str) -> None:
     """Raises StatusError if the name of a lite topic is invalid."""
-    if not name.strip():
+    if java.is_blank(name):
         raise StatusError(d.ILLEGAL_LITE_TOPIC, "lite topic cannot be the char sequence of whitespace")
     if len(name.encode("utf-8", "replace")) > MAX_LITE_BYTES:
         raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic exceed the max size {MAX_LITE_BYTES}")
@@ -246,7 +246,9 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
     result.topic.name, result.body = topic, body
     system = result.system_properties
     key = message.unique_key
-    system.message_id = key if key.strip() else message_id.format_offset_id(record.store_host, record.physical_offset)
+    if java.is_blank(key):
+        key = message_id.format_offset_id(record.store_host, record.physical_offset)
+    system.message_id = key
     digest = system.body_digest
     digest.type, digest.checksum = d.MD5, hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding  # type: ignore[assignment]  # protobuf takes numbers

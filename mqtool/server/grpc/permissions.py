@@ -10,6 +10,7 @@ import binascii
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mqtool.formats import java
 from mqtool.formats.auth_records import Action, Resource, ResourceType
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
@@ -98,13 +99,13 @@ def needs_of(request: Any) -> Iterator[Need]:
 
 
 def _topic(topic: d.Resource, actions: tuple[Action, ...]) -> Need:
-    if not topic.name.strip():
+    if java.is_blank(topic.name):
         raise AuthError("topic is null.")
     return Need(Resource(ResourceType.TOPIC, topic.name), actions)
 
 
 def _group(group: d.Resource) -> Need:
-    if not group.name.strip():
+    if java.is_blank(group.name):
         raise AuthError("group is null.")
     return Need(Resource.group(group.name), SUB)
 
@@ -144,7 +145,7 @@ def _both(request: Any) -> Iterator[Need]:
 
 
 def _leave(request: s.NotifyClientTerminationRequest) -> Iterator[Need]:
-    if request.group.name.strip():
+    if not java.is_blank(request.group.name):
         yield _group(request.group)
 
 

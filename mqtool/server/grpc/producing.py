@@ -224,7 +224,7 @@ class Producing:
         """Handles the RPC EndTransaction."""
         request = s.EndTransactionRequest.FromString(data)
         topic = self._core.topic(request.topic)
-        if not request.transaction_id.strip():
+        if java.is_blank(request.transaction_id):
             raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
         half = self._halves.take(topic, request.transaction_id)  # a half message can end only once
         if half is None:

@@ -114,6 +114,14 @@ def test_length_counts_utf16_units(text, units):
     assert java.length(text) == units
 
 
+def test_whitespace_is_that_of_the_jvm():
+    """Of all characters: those for which Character.isWhitespace answers true."""
+    ranges = [(0x9, 0xD), (0x1C, 0x20), (0x1680, 0x1680), (0x2000, 0x2006), (0x2008, 0x200A), (0x2028, 0x2029)]
+    expected = {one for first, last in [*ranges, (0x205F, 0x205F), (0x3000, 0x3000)] for one in range(first, last + 1)}
+    assert {one for one in range(0x110000) if java.is_blank(chr(one))} == expected
+    assert [java.is_blank(text) for text in ("", " \t\u3000", " \u00a0 ", " a ")] == [True, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

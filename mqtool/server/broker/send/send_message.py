@@ -279,7 +279,7 @@ def is_compacted(config: TopicConfig) -> bool:
 
 
 def _has_key(header: SendHeader) -> bool:
-    return bool(properties.decode(java.encode_utf8(header.properties)).get(properties.KEYS, "").strip())
+    return not java.is_blank(properties.decode(java.encode_utf8(header.properties)).get(properties.KEYS, ""))
 
 
 def added_properties(settings: BrokerSettings) -> str:
