@@ -213,7 +213,12 @@ class Consuming:
 
         The answer is that of the first step (ProducerProcessor.forwardMessageToDeadLetterQueue): a client that repeats
         a call which failed at the second one would get another dead letter.
+
+        Raises:
+            StatusError: the receipt has no physical offset, or the dead letter cannot be stored.
         """
+        if receipt.physical_offset < 0:
+            raise StatusError(d.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         fields = {
             "offset": str(receipt.physical_offset),
             "group": group,

@@ -39,7 +39,7 @@ _FREED_MS = 1000
 
 
 class Receipt(NamedTuple):
-    """A parsed receipt handle."""
+    """A parsed receipt handle; its physical offset is -1 if the handle has none."""
 
     start: int
     pop_time: int
@@ -77,13 +77,16 @@ class Receipt(NamedTuple):
 
 
 def parse_receipt(handle: str) -> Receipt:
-    """Parses a receipt handle; raises StatusError if it is invalid."""
-    words = handle.split(" ")
+    """Parses a receipt handle; raises StatusError if it is invalid.
+
+    The physical offset may be missing and is -1 then; more words are ignored (ReceiptHandle.decode).
+    """
+    words = java.split_drop_trailing(handle, " ")
     try:
-        start, pop_time, invisible_ms, revive_queue, retry, name, queue_id, offset, physical = words
+        start, pop_time, invisible_ms, revive_queue, retry, name, queue_id, offset, *rest = words
         if _PLAIN.fullmatch(handle):
             numbers = int(start), int(pop_time), int(invisible_ms), int(revive_queue), int(retry)
-            return Receipt(*numbers, name, int(queue_id), int(offset), int(physical))
+            return Receipt(*numbers, name, int(queue_id), int(offset), int(rest[0]))
         return Receipt(
             java.parse_long(start),
             java.parse_long(pop_time),
@@ -93,7 +96,7 @@ def parse_receipt(handle: str) -> Receipt:
             name,
             java.parse_int(queue_id),
             java.parse_long(offset),
-            java.parse_long(physical),
+            java.parse_long(rest[0]) if rest else -1,
         )
     except (ValueError, FormatError) as error:
         raise StatusError(d.INTERNAL_SERVER_ERROR, f"receipt handle {handle[:200]!r} is invalid: {error}") from error

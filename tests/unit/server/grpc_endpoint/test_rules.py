@@ -223,6 +223,31 @@ def test_an_old_handle_is_good_for_its_time_and_a_message_that_is_freed_comes_ag
     assert acknowledge(client, "GHandles", "Handles", handle_of(again)) == "OK"
 
 
+def test_a_handle_may_lack_its_physical_offset_and_have_more_words(server, client):
+    """ReceiptHandle.decode; a dead letter needs the physical offset (ProducerProcessor, 5.5.0)."""
+    create_topic(server, "Words", queues=1)
+    client.consume("GWords", "Words")
+    for body in (b"short", b"long", b"forwarded"):
+        assert code(client.send("Words", body)) == "OK"
+    short, long, forwarded = (handle_of(receive_one(client, "GWords", "Words")) for _ in range(3))
+    changed = change(client, "GWords", "Words", short.rpartition(" ")[0], 60)
+    assert (code(changed), changed.receipt_handle.split(" ")[-1]) == ("OK", "-1")
+    assert acknowledge(client, "GWords", "Words", changed.receipt_handle.rpartition(" ")[0]) == "OK"
+    assert code(change(client, "GWords", "Words", f"{long} any  ", 60)) == "OK"
+    assert acknowledge(client, "GWords", "Words", f"{long} 1 2") == "OK"
+    fields = {"group": named("GWords"), "topic": named("Words")}
+    without = forwarded.rpartition(" ")[0]
+    for handle in (without, f"{without} -1", f"{without}  "):
+        refused = client.call("ForwardMessageToDeadLetterQueue", **fields, receipt_handle=handle)
+        assert (code(refused), "commit log offset is empty" in refused.status.message) == (
+            "INVALID_RECEIPT_HANDLE",
+            True,
+        )
+    assert code(client.call("ForwardMessageToDeadLetterQueue", **fields, receipt_handle=f"{forwarded} 1")) == "OK"
+    until(lambda: [body for _, body in stored_in(server, "%DLQ%GWords")] == [b"forwarded"])
+    assert acknowledge(client, "GWords", "Words", short.rsplit(" ", 2)[0]) == "INTERNAL_SERVER_ERROR"
+
+
 @pytest.mark.slow
 def test_an_ordered_message_is_tried_again_before_the_next_and_forwarded_in_the_end(server, client):
     create_topic(server, "Turns", "FIFO", queues=1)
