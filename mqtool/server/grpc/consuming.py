@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mqtool.errors import MqtoolError
-from mqtool.formats import properties
+from mqtool.formats import java, properties
 from mqtool.formats.config_files import GroupConfig
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import lite_queue
@@ -25,7 +25,7 @@ from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
-from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused
 from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
 from mqtool.server.net.http2 import Call
@@ -165,10 +165,9 @@ class Consuming:
         if call.deadline is not None:
             left = int((call.deadline - asyncio.get_running_loop().time()) * 1000)
         if request.HasField("long_polling_timeout"):
-            poll_ms = request.long_polling_timeout.seconds * 1000 + request.long_polling_timeout.nanos // 1_000_000
+            poll_ms = duration_ms(request.long_polling_timeout)
         else:
-            timeout = client.settings.request_timeout
-            poll_ms = left - (timeout.seconds * 1000 + timeout.nanos // 1_000_000) // 2
+            poll_ms = left - java.divide(duration_ms(client.settings.request_timeout), 2)
         poll_ms = min(max(poll_ms, MIN_POLL_MS), MAX_POLL_MS)
         if poll_ms > left:
             if left < MIN_POLL_MS:
@@ -181,8 +180,7 @@ class Consuming:
     def _invisible_ms(self, request: s.ReceiveMessageRequest) -> int:
         if request.auto_renew:
             return RENEWAL_MS
-        duration = request.invisible_duration
-        invisible_ms = int(duration.seconds * 1000 + duration.nanos // 1_000_000)
+        invisible_ms = duration_ms(request.invisible_duration)
         _check_invisible(invisible_ms, MIN_INVISIBLE_MS)
         return invisible_ms
 
@@ -274,8 +272,7 @@ class Consuming:
         """Handles the RPC ChangeInvisibleDuration."""
         request = s.ChangeInvisibleDurationRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
-        duration = request.invisible_duration
-        invisible_ms = duration.seconds * 1000 + duration.nanos // 1_000_000
+        invisible_ms = duration_ms(request.invisible_duration)
         _check_invisible(invisible_ms, 0)
         receipt = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
         check_fresh(receipt)

@@ -6,6 +6,8 @@ Source: ResponseBuilder, GrpcValidator (rocketmq-proxy 5.5.0).
 import re
 from collections.abc import Awaitable, Mapping
 
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct, field
 
 from mqtool.errors import MqtoolError
@@ -40,6 +42,11 @@ _CODES = {
 }
 """gRPC status code by response code of a refusal; all others become INTERNAL_SERVER_ERROR."""
 
+_TIME_MIN_S, TIME_MAX_S = -62_135_596_800, 253_402_300_799
+"""First and last second of a Timestamp: years 1 to 9999."""
+_DURATION_MAX_S = 315_576_000_000
+_SECOND_NS = 1_000_000_000
+
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
 _TYPES: dict[str, tuple[int, ...]] = {
@@ -71,6 +78,26 @@ class StatusError(MqtoolError):
     def status(self) -> d.Status:
         """The status of the answer."""
         return d.Status(code=self.code, message=self.message)  # type: ignore[arg-type]  # protobuf takes numbers
+
+
+def time_ms(stamp: Timestamp) -> int:
+    """Returns a time in ms since epoch; raises StatusError if it is invalid (protobuf's Timestamps.toMillis)."""
+    seconds, nanos = stamp.seconds, stamp.nanos
+    if not (_TIME_MIN_S <= seconds <= TIME_MAX_S and 0 <= nanos < _SECOND_NS):
+        raise _invalid("Timestamp", seconds, nanos)
+    return seconds * 1000 + nanos // 1_000_000
+
+
+def duration_ms(duration: Duration) -> int:
+    """Returns a duration in ms; raises StatusError if it is invalid (protobuf's Durations.toMillis)."""
+    seconds, nanos = duration.seconds, duration.nanos
+    if abs(seconds) > _DURATION_MAX_S or abs(nanos) >= _SECOND_NS or seconds * nanos < 0:
+        raise _invalid("Duration", seconds, nanos)
+    return java.divide(seconds * _SECOND_NS + nanos, 1_000_000)
+
+
+def _invalid(kind: str, seconds: int, nanos: int) -> StatusError:
+    return StatusError(d.INTERNAL_SERVER_ERROR, f"{kind} is not valid: {seconds} seconds and {nanos} nanoseconds")
 
 
 def refused(answer: Command | RefusalError) -> StatusError:

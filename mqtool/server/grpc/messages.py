@@ -16,7 +16,7 @@ from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker.parsed_record import ParsedRecord
-from mqtool.server.grpc.core import Core, StatusError
+from mqtool.server.grpc.core import TIME_MAX_S, Core, StatusError, duration_ms, time_ms
 from mqtool.store.filters import TagFilter
 
 MAX_BODY = 4_194_304
@@ -106,9 +106,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
         core.topic_config(topic)
     else:
         core.check_type(topic, kind)
-    born = system.born_timestamp
-    born_ms = born.seconds * 1000 + born.nanos // 1_000_000 if system.HasField("born_timestamp") else 0
-    born_ms = born_ms or time.time_ns() // 1_000_000
+    born_ms = _born_ms(system) or time.time_ns() // 1_000_000
     if system.trace_context:
         found[TRACE_CONTEXT] = system.trace_context
     found[properties.RECONSUME_TIME] = "0"
@@ -145,6 +143,14 @@ def _user_properties(message: d.Message) -> dict[str, str]:
         text = f"the total size of user property is too large, max is {MAX_PROPERTY_BYTES}"
         raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
     return found
+
+
+def _born_ms(system: d.SystemProperties) -> int:
+    """Returns when the producer created a message, in ms since epoch; 0 if it states no valid time."""
+    try:
+        return time_ms(system.born_timestamp)
+    except StatusError:
+        return 0
 
 
 def _check_system(system: d.SystemProperties) -> None:
@@ -184,7 +190,7 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
     if system.message_group:
         values[properties.SHARDING_KEY] = system.message_group
     if system.HasField("delivery_timestamp"):
-        due = system.delivery_timestamp.seconds * 1000 + system.delivery_timestamp.nanos // 1_000_000
+        due = time_ms(system.delivery_timestamp)
         if due - time.time_ns() // 1_000_000 > MAX_DELAY_MS:
             text = f"the max delay time of message is too large, max is {MAX_DELAY_MS}"
             raise StatusError(d.ILLEGAL_DELIVERY_TIME, text)
@@ -192,7 +198,7 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
     if system.message_type == d.TRANSACTION:
         values[properties.TRANSACTION_PREPARED] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
-            seconds = system.orphaned_transaction_recovery_duration.seconds
+            seconds = java.divide(duration_ms(system.orphaned_transaction_recovery_duration), 1000)
             if seconds > MAX_RECOVERY_S:
                 text = f"the max transaction recovery second is {MAX_RECOVERY_S}"
                 raise StatusError(d.BAD_REQUEST, text)
@@ -302,4 +308,4 @@ def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
 
 def _set_time(stamp: Timestamp, time_ms: int) -> None:
     seconds, rest = divmod(time_ms, 1000)
-    stamp.seconds, stamp.nanos = max(0, min(seconds, 253_402_300_799)), rest * 1_000_000
+    stamp.seconds, stamp.nanos = max(0, min(seconds, TIME_MAX_S)), rest * 1_000_000

@@ -11,7 +11,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.consume.pull import SUBSCRIPTION, SUSPEND
 from mqtool.server.broker.parsed_record import parsed_records
 from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S
-from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, time_ms
 from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.net.http2 import Call
 
@@ -41,7 +41,7 @@ class Offsets:
             "maxMsgNums": str(min(max(request.batch_size, 1), BATCH_SIZE)),
             "sysFlag": str(SUBSCRIPTION | SUSPEND),
             "commitOffset": "0",
-            "suspendTimeoutMillis": str(min(wait.seconds * 1000 + wait.nanos // 1_000_000, POLL_S * 1000)),
+            "suspendTimeoutMillis": str(min(duration_ms(wait), POLL_S * 1000)),
             "subscription": request.filter_expression.expression or "*",
             "expressionType": "SQL92" if request.filter_expression.type == d.SQL else "TAG",
             "subVersion": "0",
@@ -107,7 +107,6 @@ class Offsets:
         if request.query_offset_policy == d.END:
             code = RequestCode.GET_MAX_OFFSET
         elif request.query_offset_policy == d.TIMESTAMP:
-            code, at = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request.timestamp
-            fields["timestamp"] = str(at.seconds * 1000 + at.nanos // 1_000_000)
+            code, fields["timestamp"] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, str(time_ms(request.timestamp))
         answer = await self._core.call(code, fields, call.peer)
         return s.QueryOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()

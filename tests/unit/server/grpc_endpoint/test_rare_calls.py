@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec.structs import replace
 
 from mqtool.engine import PutStatus
@@ -18,7 +20,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.grpc import consuming, producing
 from mqtool.server.grpc.consuming import _set_result
-from mqtool.server.grpc.core import StatusError
+from mqtool.server.grpc.core import StatusError, duration_ms, time_ms
 from mqtool.server.grpc.permissions import needs_of
 from mqtool.server.grpc.producing import Producing
 from mqtool.server.testing import MqServer
@@ -283,14 +285,62 @@ def test_a_transaction_whose_end_is_cancelled_while_it_is_stored_has_ended(serve
         ({"filter_expression": {"type": d.SQL, "expression": ""}}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"filter_expression": {"type": d.TAG, "expression": "||||"}}, "ILLEGAL_FILTER_EXPRESSION"),
         ({"group": {"name": "CID_RMQ_SYS_any"}}, "ILLEGAL_CONSUMER_GROUP"),
+        ({"invisible_duration": {"seconds": 30, "nanos": -1}}, "INTERNAL_SERVER_ERROR"),
+        ({"long_polling_timeout": {"seconds": 5, "nanos": -1}}, "INTERNAL_SERVER_ERROR"),
     ],
-    ids=["batch size", "filter", "no filter", "no tag", "system group"],
+    ids=["batch size", "filter", "no filter", "no tag", "system group", "invisible time", "time of the poll"],
 )
 def test_a_receive_that_cannot_be_meant_is_refused(client, topic, fields, expected):
     client.consume("GMeant", topic)
     answers = client.call("ReceiveMessage", **asked("GMeant", topic) | fields)
     (status,) = [one.status for one in answers if one.WhichOneof("content") == "status"]
     assert d.Code.Name(status.code) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "expected"),
+    [
+        (-62_135_596_801, 0, None),
+        (-62_135_596_800, 0, -62_135_596_800_000),
+        (-1, 999_999_999, -1),
+        (5, -1, None),
+        (5, 999_999_999, 5999),
+        (5, 1_000_000_000, None),
+        (253_402_300_799, 0, 253_402_300_799_000),
+        (253_402_300_800, 0, None),
+    ],
+)
+def test_a_time_of_a_message_is_one_of_the_calendar(seconds, nanos, expected):
+    """Answers of Timestamps.toMillis (protobuf-java-util 3.20.1)."""
+    assert milliseconds_of(time_ms, Timestamp(seconds=seconds, nanos=nanos)) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "expected"),
+    [
+        (-315_576_000_001, 0, None),
+        (-315_576_000_000, 0, -315_576_000_000_000),
+        (-1, -999_999_999, -1999),
+        (0, -999_999, 0),
+        (0, 1_999_999, 1),
+        (5, -1, None),
+        (-5, 1, None),
+        (5, 1_000_000_000, None),
+        (315_576_000_001, 0, None),
+    ],
+)
+def test_seconds_and_nanoseconds_of_a_duration_have_one_sign(seconds, nanos, expected):
+    """Answers of Durations.toMillis (protobuf-java-util 3.20.1)."""
+    assert milliseconds_of(duration_ms, Duration(seconds=seconds, nanos=nanos)) == expected
+
+
+def milliseconds_of(convert, value):
+    """A time or duration in ms; None if it is refused."""
+    try:
+        return convert(value)
+    except StatusError as error:
+        assert (error.code, "is not valid" in error.message) == (d.INTERNAL_SERVER_ERROR, True)
+        return None
 
 
 def test_a_request_that_grpc_clients_do_not_know_fails_at_once(server, client, topic):
