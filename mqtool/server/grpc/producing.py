@@ -30,9 +30,6 @@ MAX_TRANSACTIONS = 200_000
 MAX_OF_ONE_ID = 15
 """Maximum number of tracked half messages of one topic and transaction id (ProxyConfig.transactionDataMaxNum)."""
 
-MAX_BORN_MS = 10**15
-"""Messages born later than this time, in the year 33658, do not use the fast path."""
-
 _STORED = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -140,7 +137,7 @@ class Producing:
     def _put_plain(self, call: Call, topic: str, message: Outgoing) -> bytes | None:
         """Stores a message by the fast path of sends and returns the answer; None if the message is unusual."""
         fast, message_id = self._core.fast_sends, message.message_id
-        if fast is None or not message_id.isalnum() or not 0 <= message.born_ms < MAX_BORN_MS:
+        if fast is None or not message_id.isalnum() or message.born_ms < 0:
             return None
         numbers = SendNumbers(self._queue(topic, message.sharding_key), message.sys_flag, message.born_ms, 0, 0)
         try:
