@@ -24,7 +24,7 @@ from tests.support.unreadable import unreadable
 pytestmark = pytest.mark.usefixtures("either_way")
 
 READABLE = [case for case in CASES.values() if case.kind != "store-empty"]
-SOME = READABLE if NIGHT else READABLE[::6]
+SOME = READABLE if NIGHT else READABLE[::12]
 HEALTHY = [store for store in STORES if store.clean_stop and not store.name.startswith(("equeue", "tfchunk", "exotic"))]
 
 
