@@ -125,7 +125,7 @@ class Consuming:
             popped = await self._deliverable(call, group, topic, config, tags, answer)
             if popped and request.auto_renew:
                 self._renew(call, client, group, topic, popped)
-            if popped:
+            if popped or not call.is_open:
                 return popped
 
     def _renew(self, call: Call, client: Client, group: str, topic: str, popped: list[_Popped]) -> None:

@@ -20,7 +20,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.grpc import consuming, producing
 from mqtool.server.grpc.consuming import _set_result
-from mqtool.server.grpc.core import StatusError, duration_ms, time_ms
+from mqtool.server.grpc.core import Core, StatusError, duration_ms, time_ms
 from mqtool.server.grpc.permissions import needs_of
 from mqtool.server.grpc.producing import Producing
 from mqtool.server.testing import MqServer
@@ -263,6 +263,26 @@ def test_messages_whose_poll_ends_while_their_check_point_is_flushed_are_soon_vi
     cancelled_in_flush("ReceiveMessage", **fields)
     (again,) = client.receive("GFlushed", topic, long_polling_timeout={"seconds": 15})
     assert (again.body, again.system_properties.delivery_attempt) == (b"popped", 1)
+
+
+@pytest.mark.slow
+def test_a_poll_that_has_ended_does_not_begin_again(server, client, topic, cancelled_in_flush, monkeypatch):
+    """What it took is not for its consumer: two tags have one hash."""
+    asks, acknowledged = [], []
+    ask, acknowledge = Core.ask, consuming.Consuming._acknowledge
+    monkeypatch.setattr(Core, "ask", lambda core, kind, *rest: asks.append(kind) or ask(core, kind, *rest))
+    monkeypatch.setattr(
+        consuming.Consuming,
+        "_acknowledge",
+        lambda one, *rest: acknowledge(one, *rest) or acknowledged.append(rest),
+    )
+    client.consume("GEnded", topic, d.PUSH_CONSUMER)
+    assert code(client.send(topic, b"popped", tag="BB")) == "OK"
+    filtered = {"filter_expression": d.FilterExpression(type=d.TAG, expression="Aa")}
+    cancelled_in_flush("ReceiveMessage", **asked("GEnded", topic) | filtered)
+    until(lambda: acknowledged)
+    server.call(lambda: None)
+    assert asks.count(RequestCode.POP_MESSAGE) == 1
 
 
 def test_a_transaction_whose_end_is_cancelled_while_it_is_stored_has_ended(server, client, cancelled_in_flush):
