@@ -17,6 +17,7 @@ from mqtool.errors import StoreError
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.broker.pop.acks import PopAcks
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.grpc import consuming, producing
 from mqtool.server.grpc.consuming import _set_result
@@ -283,6 +284,22 @@ def test_a_poll_that_has_ended_does_not_begin_again(server, client, topic, cance
     until(lambda: acknowledged)
     server.call(lambda: None)
     assert asks.count(RequestCode.POP_MESSAGE) == 1
+
+
+def test_a_change_of_the_invisible_time_that_is_cancelled_acknowledges_the_old_check_point(
+    server, client, topic, cancelled_in_flush, monkeypatch
+):
+    """Else the message would be delivered twice: after the new time, and after the old one."""
+    client.consume("GChanged", topic)
+    assert code(client.send(topic, b"changed")) == "OK"
+    handle = received(client, "GChanged", topic).system_properties.receipt_handle
+    acknowledged, message_of_ack = [], PopAcks._ack_message
+    monkeypatch.setattr(
+        PopAcks, "_ack_message", lambda acks, *rest: acknowledged.append(rest) or message_of_ack(acks, *rest)
+    )
+    fields = {"group": named("GChanged"), "topic": named(topic), "receipt_handle": handle}
+    cancelled_in_flush("ChangeInvisibleDuration", **fields, invisible_duration={"seconds": 60})
+    until(lambda: acknowledged)
 
 
 def test_a_transaction_whose_end_is_cancelled_while_it_is_stored_has_ended(server, client, cancelled_in_flush):
