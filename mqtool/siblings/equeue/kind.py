@@ -186,18 +186,18 @@ class OpenedEQueue(OpenedStore):
     def _entries(self, queue: QueueFiles, chunk: Path | None = None) -> Iterator[Row | Damage]:
         """Yields the entries of a queue, or of one of its chunk files."""
         yield from self.store.unread_entries(queue, chunk)
-        for item in self.store.entry_arrays(queue, chunk):
+        for item in self.store.entries(queue, chunk):
             if isinstance(item, Damage):
                 yield item
                 continue
-            for offset, (position_plus_one, tag_code) in enumerate(item[1].tolist(), item[0]):
-                yield {
-                    "topic": queue.topic,
-                    "queue_id": queue.queue_id,
-                    "queue_offset": offset,
-                    "message_position": position_plus_one - 1,
-                    "tag_code": tag_code,
-                }
+            offset, entry = item
+            yield {
+                "topic": queue.topic,
+                "queue_id": queue.queue_id,
+                "queue_offset": offset,
+                "message_position": entry.message_position,
+                "tag_code": entry.tag_code,
+            }
 
     def _chunks(self) -> Iterator[Row]:
         folders: list[list[ChunkFile]] = [self.store.chunks, *map(self.store.queue_chunks, self.store.queues)]

@@ -99,9 +99,10 @@ def _entries(
 ) -> dict[int, QueueEntry]:
     """Returns the readable entries of a queue by queue offset."""
     entries: dict[int, QueueEntry] = {}
-    for item in store.entry_arrays(queue):
+    for item in store.entries(queue):
         if not isinstance(item, Damage):
-            entries |= {offset: QueueEntry(*values) for offset, values in enumerate(item[1].tolist(), item[0])}
+            offset, entry = item
+            entries[offset] = entry
         elif on_damage is not None:
             on_damage(item)
     return entries

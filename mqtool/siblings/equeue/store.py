@@ -279,13 +279,15 @@ class EQueueStore:
             return InvalidFrame("no-record", f"times {times} are outside the range of dates", len(frame.record))
         return StoredMessage(chunk.start + frame.start, chunk, frame, record)
 
-    def entries(self, queue: QueueFiles) -> Iterator[tuple[int, equeue.QueueEntry]]:
-        """Yields (queue offset, entry) for the readable entries of a queue, up to the end that the broker finds."""
-        for item in self.entry_arrays(queue):
-            if not isinstance(item, Damage):
-                first, found = item
-                for number, values in enumerate(found.tolist(), first):
-                    yield number, equeue.QueueEntry(*values)
+    def entries(self, queue: QueueFiles, only: Path | None = None) -> Iterator[tuple[int, equeue.QueueEntry] | Damage]:
+        """Yields (queue offset, entry) for each entry of a queue, and unreadable parts; see `entry_arrays`."""
+        for item in self.entry_arrays(queue, only):
+            if isinstance(item, Damage):
+                yield item
+                continue
+            first, found = item
+            for number, values in enumerate(found.tolist(), first):
+                yield number, equeue.QueueEntry(*values)
 
     def entry_at(self, queue: QueueFiles, offset: int) -> equeue.QueueEntry | None:
         """Returns the entry at a queue offset; None if the queue has none there.
