@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mqtool.choices import Compat
 from mqtool.engine import open_store
 from mqtool.engine.options import FlushMode, StoreOptions
-from mqtool.engine.start.detect import config_for_reading, options_to_append
+from mqtool.engine.start.detect import config_for_reading, options_for
 from mqtool.engine.store import MessageStore
 from mqtool.errors import UsageError
 from mqtool.ingest import bulk_ingest
@@ -146,7 +146,7 @@ def replay(request: ReplayRequest) -> Report:
     """
     _check(request)
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
-    options = options_to_append(request.target, request.config, request.compat, flush_mode=mode)
+    options = options_for(request.target, request.config, request.compat, adds_messages=True, flush_mode=mode)
     validator = PutValidator(options, bulk_ingest.batch_topics(request.target, options))
     target = Target(request.target, config_for_reading(request.config, options))
     before, resumes = _state(request, target)

@@ -166,12 +166,12 @@ def append(
 def _store_options(store: Path, flush: Flush, broker: Compat | None, config: Path | None) -> StoreOptions:
     """Returns the options to open the store with."""
     from mqtool.engine import FlushMode
-    from mqtool.engine.start.detect import options_to_append
+    from mqtool.engine.start.detect import options_for
 
     chosen: dict[str, Any] = {"flush_mode": FlushMode.SYNC_FLUSH if flush is Flush.SYNC else FlushMode.ASYNC_FLUSH}
     if flush is Flush.POOL:
         chosen["pool_buffers"] = _POOL_BUFFERS
-    return options_to_append(store, config, broker, **chosen)
+    return options_for(store, config, broker, adds_messages=True, **chosen)
 
 
 class _Report:

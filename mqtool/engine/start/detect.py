@@ -51,6 +51,8 @@ def options_for(
     root: Path,
     config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
     compat: Compat | None = None,
+    *,
+    adds_messages: bool = False,
     **chosen: Any,
 ) -> StoreOptions:
     """Returns options for opening a store for writing; writes nothing.
@@ -59,13 +61,17 @@ def options_for(
         root: root directory of the store, which need not exist.
         config: the broker's properties; for a new store they also determine the sizes.
         compat: release whose format to write; None for the release that wrote the store, 5.5 for a new store.
+        adds_messages: refuse the configuration of a slave, which takes messages from nobody but its master
+            (HookUtils.checkBeforePutMessage, 4.9.7 and 5.5.0).
         chosen: further options, by name; they override the configuration.
 
     Raises:
-        LayoutError: the configuration does not fit the files, or names the log of another store.
+        LayoutError: the configuration does not fit the files, names the log of another store, or is that of a slave.
         UnsupportedFormatError: the store belongs to a broker in controller mode.
     """
     keys = broker_config.load(config)
+    if adds_messages:
+        _refuse_slave(root, keys)
     if is_new(root):
         return options_of_new_store(root, keys, compat or Compat.V5_5, **chosen)
     with open_store(root, _directories(keys)) as store:
@@ -81,30 +87,6 @@ def options_for(
     if found.commit_log_dirs in ((), (root / file_names.COMMIT_LOG,)):
         detected["commit_log_dirs"] = ()
     return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
-
-
-def options_to_append(
-    root: Path,
-    config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
-    compat: Compat | None = None,
-    **chosen: Any,
-) -> StoreOptions:
-    """Returns options for opening a store to add messages; arguments and other errors are those of `options_for`.
-
-    Raises:
-        LayoutError: the configuration is that of a slave, which takes messages from nobody but its master
-            (HookUtils.checkBeforePutMessage, 4.9.7 and 5.5.0).
-    """
-    keys = broker_config.load(config)
-    if keys.text("brokerRole") == "SLAVE":
-        where = keys.source or "the configuration"
-        words = (
-            f"cannot take messages: brokerRole is SLAVE in {where}, so its log is a copy of its master's, which would "
-            "continue it after other messages. Append to the master; or, if this store takes its place, set "
-            "brokerRole=ASYNC_MASTER"
-        )
-        raise LayoutError(words, root)
-    return options_for(root, keys, compat, **chosen)
 
 
 def options_of_new_store(root: Path, keys: BrokerConfig, compat: Compat = Compat.V5_5, **chosen: Any) -> StoreOptions:
@@ -145,6 +127,18 @@ def _new_directories(root: Path, keys: BrokerConfig) -> dict[str, Any]:
         return {}
     named = tuple(dict.fromkeys(keys.places_in_copy(path, root)[0] for path in keys.paths("storePathCommitLog")))
     return {"commit_log_dirs": () if named == (root / file_names.COMMIT_LOG,) else named, "read_only_dirs": ()}
+
+
+def _refuse_slave(root: Path, keys: BrokerConfig) -> None:
+    if keys.text("brokerRole") != "SLAVE":
+        return
+    where = keys.source or "the configuration"
+    words = (
+        f"cannot take messages: brokerRole is SLAVE in {where}, so its log is a copy of its master's, which would "
+        "continue it after other messages. Append to the master; or, if this store takes its place, set "
+        "brokerRole=ASYNC_MASTER"
+    )
+    raise LayoutError(words, root)
 
 
 def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: BrokerConfig) -> None:
