@@ -189,7 +189,7 @@ class OpenedStore(ABC):
 
         Raises:
             CorruptionError: there is no valid record at the address.
-            UnreadableError: there is none in what the system can read.
+            UnreadableError: the system cannot read the record, and no other broker has one.
         """
 
     @abstractmethod

@@ -88,7 +88,7 @@ class _Halves:
             self._count -= len(oldest)
 
     def take(self, topic: str, transaction_id: str) -> _Half | None:
-        """Removes and returns the half message noted last; None if there is none."""
+        """Removes and returns the newest half message; None if there is none."""
         halves = self._table.get((topic, transaction_id))
         if halves is None:
             return None

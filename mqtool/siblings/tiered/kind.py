@@ -73,7 +73,7 @@ class OpenedTiered(OpenedStore):
 
         Raises:
             CorruptionError: no broker has a valid record at the address.
-            UnreadableError: no broker has one in what the system can read.
+            UnreadableError: the system cannot read a record there, and no broker has a valid one.
         """
         place = _ADDRESS.fullmatch(address)
         if place is None:
