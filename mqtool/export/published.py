@@ -11,12 +11,14 @@ from pathlib import Path
 from mqtool.errors import ExportError, StoreError
 from mqtool.export.commit import META, is_published, message_entries
 from mqtool.export.delta_log import ELSEWHERE, LOG, NEVER, delta_files
+from mqtool.export.iceberg_log import METADATA, local_table
 from mqtool.export.schema import Table
+from mqtool.export.tables import configured_table
 from mqtool.export.target import LocalTarget
 from mqtool.store.real_path import named_below
 
 _PARQUET = "*.parquet"
-_CHANGED = "another program has changed the files (OPTIMIZE, VACUUM, rewrite_data_files)"
+_CHANGED = "another program has changed the files (DELETE, OPTIMIZE, VACUUM, rewrite_data_files)"
 
 
 def holds_tables(directory: Path) -> bool:
@@ -32,7 +34,9 @@ def message_files(path: Path) -> list[Path]:
 
     Raises:
         StoreError: the directory is not an export and contains no Parquet file.
-        ExportError: a run of the export has not been completed, or another program has changed its files.
+        ExportError: a run of the export has not been completed, another program has changed its files or deleted rows,
+            or whether one did is unknown.
+        UsageError: the catalogue of an Iceberg table cannot be used.
     """
     if not path.is_dir():
         return [path]
@@ -45,6 +49,12 @@ def message_files(path: Path) -> list[Path]:
     if not files:
         raise StoreError("contains no Parquet file; give a directory of `mqtool export`", path)
     _require_in_delta(tables, dict.fromkeys(files, NEVER))
+    if any((tables / METADATA).glob("*.metadata.json")):
+        raise ExportError(
+            "is an Iceberg table without its catalogue, so which files belong to it is unknown; give the directory of "
+            "the export, or write the rows as Parquet into another one with the table's own engine, and give that",
+            tables,
+        )
     return sorted(files)
 
 
@@ -88,6 +98,7 @@ def _published(root: Path) -> set[Path]:
             raise ExportError(f"{words}: {_CHANGED}; {ELSEWHERE}", min(others))
     of_sequence = {root / one.path: each.state.sequence for each, entries in commits for one in entries if one.rows}
     _require_in_delta(messages, of_sequence)
+    _require_in_iceberg(root, [(each.state.sequence, one.rows) for each, entries in commits for one in entries])
     return files
 
 
@@ -109,3 +120,43 @@ def _require_in_delta(directory: Path, sequences: dict[Path, int]) -> None:
             raise ExportError(
                 f"is not, or not with all rows, in the Delta table any more: {_CHANGED}; {ELSEWHERE}", file
             )
+
+
+def _require_in_iceberg(root: Path, rows: list[tuple[int, int]]) -> None:
+    """Checks that the Iceberg table of an export, if there is one, has all rows that were published to it.
+
+    Args:
+        root: of the export.
+        rows: of each file, after the number of its commit. The table may not have those of later commits yet.
+
+    Raises:
+        ExportError: it does not, or this is unknown.
+        UsageError: the catalogue cannot be used.
+    """
+    table = local_table(root)
+    if table is None:
+        metadata = root / Table.MESSAGES / METADATA
+        if not metadata.is_dir():
+            return
+        table = configured_table(root)
+        if table is None:
+            raise ExportError(
+                "an Iceberg table refers to the files, but its catalogue is neither in the export nor in pyiceberg's "
+                "configuration, so whether another program has changed them is unknown; configure the catalogue "
+                f"`mqtool`, or remove this directory if the table was dropped; else {ELSEWHERE}",
+                metadata,
+            )
+    if min(table.rows, table.files, table.deletes) < 0:
+        raise ExportError(
+            f"the Iceberg table does not state its totals, so which rows it has is unknown; {ELSEWHERE}",
+            root / Table.MESSAGES,
+        )
+    published = [count for sequence, count in rows if sequence <= table.sequence and count]
+    if (table.rows, table.files, table.deletes, table.changes) != (sum(published), len(published), 0, frozenset()):
+        found = f"{table.rows} rows in {table.files} files, and {table.deletes} files of deleted rows"
+        changes = f" after {', '.join(sorted(table.changes))}" if table.changes else ""
+        raise ExportError(
+            f"expected {sum(published)} rows in {len(published)} files in the Iceberg table, found {found}{changes}: "
+            f"{_CHANGED}; {ELSEWHERE}",
+            root / Table.MESSAGES,
+        )

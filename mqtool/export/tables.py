@@ -5,6 +5,7 @@ between the two, the next one catches up. Needs `deltalake` or `pyiceberg`, both
 """
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,13 @@ from mqtool.choices import TableFormat
 from mqtool.errors import UnavailableError, UsageError
 from mqtool.export.commit import Manifest, message_entries
 from mqtool.export.delta_log import APPLICATION, LOG, NEVER
+from mqtool.export.iceberg_log import CATALOGUE, CATALOGUE_FILE, METADATA, NAME, NAMESPACE, SEQUENCE, IcebergTable
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.target import LocalTarget, Target
 from mqtool.store.real_path import real_path
 
-_SEQUENCE = "mqtool.sequence"
-CATALOGUE = "mqtool"
-_ICEBERG_FILE = "iceberg.db"
-ICEBERG_NAME = ("rocketmq", "messages")
-
+ICEBERG_NAME = (NAMESPACE, NAME)
 
 _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
 
@@ -35,7 +33,8 @@ def require(kind: TableFormat, target: Target) -> None:
 
     Raises:
         UnavailableError: its library is not installed.
-        UsageError: the target is not a directory of this machine.
+        UsageError: the target is not a directory of this machine, the catalogue of pyiceberg's configuration cannot be
+            used, or its table belongs to another export.
     """
     if not isinstance(target, LocalTarget):
         where = "tables are made in local directories; register the files in a catalogue of your own"
@@ -45,16 +44,16 @@ def require(kind: TableFormat, target: Target) -> None:
         import_module(library)
     except ImportError as error:
         raise UnavailableError(f'{kind} tables need {library}: pip install "rocketmq-mqtool[{kind}]"') from error
+    if kind is TableFormat.ICEBERG:
+        configured_table(Path(target.url))
 
 
 def existing(target: Target) -> TableFormat | None:
-    """Returns the format of a table that refers to the files of an export.
-
-    A table of Iceberg in a configured catalogue is not seen.
-    """
+    """Returns the format of a table that refers to the files of an export."""
     if target.names(f"{Table.MESSAGES}/{LOG}"):
         return TableFormat.DELTA
-    return TableFormat.ICEBERG if _ICEBERG_FILE in target.names("") else None
+    is_iceberg = CATALOGUE_FILE in target.names("") or target.names(f"{Table.MESSAGES}/{METADATA}")
+    return TableFormat.ICEBERG if is_iceberg else None
 
 
 def publish(kind: TableFormat, target: Target) -> bool:
@@ -62,6 +61,10 @@ def publish(kind: TableFormat, target: Target) -> bool:
 
     Returns:
         Whether any commit was missing.
+
+    Raises:
+        UsageError: which commits an Iceberg table has is unknown, it belongs to another export, or its catalogue cannot
+            be used.
     """
     table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
     done = table.sequence()
@@ -74,6 +77,28 @@ def publish(kind: TableFormat, target: Target) -> bool:
         table.add(manifest, entries)
     table.close()
     return bool(missing)
+
+
+def configured_table(root: Path) -> IcebergTable | None:
+    """Returns what the catalogue of pyiceberg's configuration states about the table of an export.
+
+    Returns:
+        None if there is no table, no such catalogue, or no pyiceberg.
+
+    Raises:
+        UsageError: the catalogue cannot be used, or the table belongs to another export.
+    """
+    try:
+        is_configured = bool(_configured())
+    except ImportError:
+        return None
+    if not is_configured:
+        return None
+    table = _Iceberg(LocalTarget(str(root)))
+    try:
+        return table.table()
+    finally:
+        table.close()
 
 
 class _Delta:
@@ -126,22 +151,47 @@ class _Iceberg:
         self._catalog = _catalogue(self._root)
 
     def sequence(self) -> int:
-        if not self._catalog.table_exists(ICEBERG_NAME):
+        found = self.table()
+        if found is None:
             return NEVER
-        snapshots = self._catalog.load_table(ICEBERG_NAME).metadata.snapshots
-        sequences = [int(one.summary.additional_properties.get(_SEQUENCE, NEVER)) for one in snapshots if one.summary]
-        return max(sequences, default=NEVER)
+        if found.sequence == NEVER and not found.is_empty:
+            raise UsageError(
+                f"{self._root}: which commits of the export the Iceberg table has is unknown: no snapshot states it "
+                f"any more. Set its property {SEQUENCE!r} to the number of the last one, N of "
+                f"_mqtool/commit-N.json, or 0 for none"
+            )
+        return found.sequence
+
+    def table(self) -> IcebergTable | None:
+        """Returns what the catalogue states about the table; None if there is none.
+
+        Raises:
+            UsageError: the table belongs to another export.
+        """
+        if not self._catalog.table_exists(ICEBERG_NAME):
+            return None
+        table = self._catalog.load_table(ICEBERG_NAME)
+        location, expected = table.location(), self._root / Table.MESSAGES
+        if real_path(Path(re.sub("^file:/+", "/", location))) != expected:
+            raise UsageError(
+                f"{self._root}: the Iceberg table {'.'.join(ICEBERG_NAME)} of the catalogue has the files of another "
+                f"directory, {location}; use a catalogue of its own for each export, and leave an export where it is"
+            )
+        return IcebergTable.of(json.loads(table.metadata.model_dump_json()))
 
     def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
         self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])
         location = _url(self._root / Table.MESSAGES)
         schema = _with_partitions(self._root / Table.MESSAGES, entries, [])
         table = self._catalog.create_table_if_not_exists(ICEBERG_NAME, schema=schema, location=location)
-        with table.update_schema() as update:
-            update.union_by_name(schema)
+        sequence = {SEQUENCE: str(manifest.state.sequence)}
         paths = [_url(self._root / entry.path) for entry in entries if entry.rows]
-        if paths:
-            table.add_files(paths, snapshot_properties={_SEQUENCE: str(manifest.state.sequence)})
+        with table.transaction() as transaction:
+            with transaction.update_schema() as update:
+                update.union_by_name(schema)
+            transaction.set_properties(sequence)  # snapshots expire
+            if paths:
+                transaction.add_files(paths, snapshot_properties=sequence)
 
     def close(self) -> None:
         self._catalog.close()
@@ -153,15 +203,20 @@ def _catalogue(root: Path) -> Any:
     Raises:
         UsageError: the configured catalogue cannot be reached, or its configuration is incomplete.
     """
-    configured = import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
+    configured = _configured()
     if not configured:
         sql = import_module("pyiceberg.catalog.sql")
-        return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/{_ICEBERG_FILE}", warehouse=_url(root))
+        return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/{CATALOGUE_FILE}", warehouse=_url(root))
     try:
         return import_module("pyiceberg.catalog").load_catalog(CATALOGUE, **configured)
     except Exception as error:  # whatever the client of a catalogue raises
         words = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(f"the catalogue {CATALOGUE!r} of pyiceberg's configuration cannot be used: {words}") from error
+
+
+def _configured() -> Any:
+    """Returns the catalogue `mqtool` in pyiceberg's configuration, as a mapping; empty or None if there is none."""
+    return import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
 
 
 def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:

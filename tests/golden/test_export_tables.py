@@ -175,3 +175,57 @@ def test_a_catalogue_that_cannot_be_reached_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="the catalogue 'mqtool' of pyiceberg's configuration") as failure:
         lake.run_export(str(copy_store(NAME, tmp_path)), tmp_path / "lake", table=TableFormat.ICEBERG)
     assert "\n" not in str(failure.value)
+
+
+def test_a_table_of_iceberg_whose_snapshots_have_expired_gets_each_commit_once(tmp_path):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": TableFormat.ICEBERG}
+    lake.grow(NAME, store, ENDS[39])
+    lake.run_export(f"b={store}", target, **wanted)
+    catalog = sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db", warehouse=f"file://{target}")
+    table = catalog.load_table("rocketmq.messages")
+    table.overwrite(table.scan().to_arrow())  # as rewrite_data_files does
+    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in table.metadata.snapshots[:-1]]).commit()
+    lake.run_export(f"b={store}", target, **wanted)
+    assert read(TableFormat.ICEBERG, target) == EXPECTED[:40]
+    lake.grow(NAME, store, ENDS[-1])
+    lake.run_export(f"b={store}", target, **wanted)
+    assert read(TableFormat.ICEBERG, target) == EXPECTED
+    with table.refresh().transaction() as transaction:
+        transaction.remove_properties("mqtool.sequence")  # as in a table of an earlier release
+    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in table.metadata.snapshots[:-1]]).commit()
+    lake.run_export(f"b={store}", target, **wanted)
+    assert read(TableFormat.ICEBERG, target) == EXPECTED
+
+
+def test_commits_that_a_table_of_iceberg_does_not_name_are_not_added_again(tmp_path):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": TableFormat.ICEBERG}
+    lake.run_export(f"b={store}", target, **wanted)
+    catalog = sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db", warehouse=f"file://{target}")
+    table = catalog.load_table("rocketmq.messages")
+    with table.transaction() as transaction:
+        transaction.remove_properties("mqtool.sequence")
+    table.overwrite(table.scan().to_arrow())
+    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in table.metadata.snapshots[:-1]]).commit()
+    with pytest.raises(UsageError, match=r"unknown: no snapshot states it any more\. Set its property"):
+        lake.run_export(f"b={store}", target, **wanted)
+    with table.transaction() as transaction:
+        transaction.set_properties({"mqtool.sequence": "1"})
+    lake.run_export(f"b={store}", target, **wanted)
+    assert read(TableFormat.ICEBERG, target) == EXPECTED
+
+
+def test_two_exports_do_not_share_a_table_of_a_configured_catalogue(tmp_path, monkeypatch):
+    pytest.importorskip("pyiceberg.catalog.sql")
+    for name, value in (("TYPE", "sql"), ("URI", f"sqlite:///{tmp_path}/c.db"), ("WAREHOUSE", f"file://{tmp_path}/w")):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__MQTOOL__{name}", value)
+    store = copy_store(NAME, tmp_path)
+    lake.run_export(f"b={store}", tmp_path / "one", table=TableFormat.ICEBERG)
+    with pytest.raises(
+        UsageError, match=r"messages of the catalogue has the files of another directory, file://.*/one/"
+    ):
+        lake.run_export(f"b={store}", tmp_path / "two", table=TableFormat.ICEBERG)
+    assert not (tmp_path / "two").exists()

@@ -3,13 +3,15 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mqtool.errors import ExportError, StoreError
-from mqtool.export.delta_log import delta_files
+from mqtool.errors import ExportError, StoreError, UsageError
+from mqtool.export.delta_log import NEVER, delta_files
+from mqtool.export.iceberg_log import IcebergTable, local_table
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import holds_tables, message_files
 from mqtool.export.tables import TableFormat
@@ -172,3 +174,77 @@ def test_a_delta_log_that_cannot_be_read_or_has_gaps_is_refused(tmp_path):
     (table / "_delta_log/00000000000000000002.checkpoint.parquet").write_text("PAR1")
     with pytest.raises(ExportError, match="the log of the Delta table cannot be read"):
         delta_files(table)
+
+
+def iceberg_export(tmp_path: Path) -> tuple[Path, Any]:
+    """Returns an export of two runs as an Iceberg table, and its catalogue."""
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    target = two_runs(tmp_path, write=WriteOptions(("topic",)), table=TableFormat.ICEBERG)
+    return target, sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db", warehouse=f"file://{target}")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_iceberg_table_is_read_until_a_file_is_deleted_from_it(tmp_path):
+    target, catalogue = iceberg_export(tmp_path)
+    files = lake.files(target)
+    assert message_files(target) == files
+    lake.grow(NAME, tmp_path / "store", ENDS[-1])
+    lake.run_export(
+        f"b={tmp_path / 'store'}", target, state=str(tmp_path / "state"), write=WriteOptions(("topic",))
+    )  # which the table does not have yet
+    assert message_files(target) == lake.files(target)
+    shutil.copytree(target, tmp_path / "copy")
+    assert len(message_files(tmp_path / "copy")) == len(lake.files(target))
+    topic = files[0].parent.name.partition("=")[2]
+    catalogue.load_table("rocketmq.messages").delete(f"topic = '{topic}'")
+    catalogue.close()
+    with pytest.raises(
+        ExportError, match=r"expected 90 rows in \d files in the Iceberg table, found .* after delete: "
+    ):
+        message_files(target)
+    shutil.copytree(target / "messages", tmp_path / "bare")
+    with pytest.raises(ExportError, match="is an Iceberg table without its catalogue"):
+        message_files(tmp_path / "bare")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_iceberg_table_whose_catalogue_is_missing_is_unknown(tmp_path, monkeypatch):
+    target, catalogue = iceberg_export(tmp_path)
+    catalogue.close()
+    (target / "iceberg.db").rename(tmp_path / "elsewhere.db")
+    with pytest.raises(ExportError, match="its catalogue is neither in the export nor in pyiceberg's configuration"):
+        message_files(target)
+    for name, value in (("TYPE", "sql"), ("URI", f"sqlite:///{tmp_path}/elsewhere.db")):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__MQTOOL__{name}", value)
+    assert message_files(target) == lake.files(target)
+    shutil.copytree(target, tmp_path / "copy")
+    with pytest.raises(UsageError, match="has the files of another directory"):
+        message_files(tmp_path / "copy")
+
+
+def test_a_catalogue_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "iceberg.db").write_bytes(b"no database, and long enough to be read as the header of one" * 9)
+    with pytest.raises(ExportError, match="the catalogue of the Iceberg table cannot be read"):
+        local_table(tmp_path)
+
+
+def snapshot(number: int, operation: str, **summary: object) -> dict[str, Any]:
+    totals = {f"total-{name}": "3" for name in ("records", "data-files", "delete-files")}
+    return {
+        "snapshot-id": number,
+        "parent-snapshot-id": number - 1,
+        "summary": {"operation": operation} | totals | summary,
+    }
+
+
+def test_the_metadata_of_an_iceberg_table(tmp_path):
+    of = IcebergTable.of
+    assert of({}) == IcebergTable(NEVER, True, 0, 0, 0, frozenset())
+    kept = [snapshot(7, "append", **{"mqtool.sequence": "4"}), snapshot(8, "replace"), snapshot(9, "delete")]
+    assert of({"snapshots": kept, "current-snapshot-id": 8}) == IcebergTable(4, False, 3, 3, 3, frozenset())
+    assert of({"snapshots": kept, "current-snapshot-id": 9}).changes == {"delete"}
+    expired = {"snapshots": kept[1:], "current-snapshot-id": 8}
+    assert (of(expired).sequence, of(expired).is_empty) == (NEVER, False)
+    assert of(expired | {"properties": {"mqtool.sequence": "5"}}).sequence == 5
+    without = {"snapshots": [{"snapshot-id": 1}], "current-snapshot-id": 1}
+    assert of(without) == IcebergTable(NEVER, False, -1, -1, -1, frozenset({"unknown"}))
