@@ -44,7 +44,8 @@ class InvalidFrame(Struct, frozen=True):
     """Why there is no valid frame at a data position.
 
     Attributes:
-        kind: "no-room", "length", "too-long", "past-end" or "lengths-differ".
+        kind: "no-room", "length", "too-long", "past-end", "lengths-differ", or "unreadable" if both lengths agree and
+            the system cannot read what is between them.
         detail: what was expected and what was found.
         length: the length that was read at the data position.
         end_length: the length at the other end of the frame.
@@ -105,9 +106,9 @@ class FrameFile:
 
     def unread(self, start: int, end: int) -> Damage | None:
         """Returns the unreadable part of a range of data positions; None if all that was read of it could be read."""
-        base = self.start - HEADER_SIZE
-        found = self._unreadable
-        return None if found is None else found.damage(self.path, base, self.start + start, self.start + end)
+        if self._unreadable is None:
+            return None
+        return self._unreadable.damage(self.path, self.start - HEADER_SIZE, self.start + start, self.start + end)
 
     def read(self, start: int, count: int) -> bytes:
         """Returns `count` bytes from a data position, or fewer if the file ends earlier."""
@@ -121,7 +122,7 @@ class FrameFile:
         return self._window[at : at + count]
 
     def run(self, start: int, end: int, limit: int, window: int) -> FrameRun:
-        """Returns the consecutive frames from a data position, as many as fit into a window.
+        """Returns the consecutive frames from a data position that could be read, as many as fit into a window.
 
         Args:
             start: data position of the first frame.
@@ -129,7 +130,13 @@ class FrameFile:
             limit: maximum size of a record in bytes.
             window: number of bytes to read.
         """
-        return scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
+        found = scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
+        unread = [] if self._unreadable is None else self._unreadable.ranges(self.path, -HEADER_SIZE)
+        for low, high in unread:
+            incomplete = (found.positions < high) & (found.positions + found.sizes + FRAME_OVERHEAD > low)
+            if incomplete.any():
+                found = found.first(int(np.argmax(incomplete)))
+        return found
 
     def frame_at(self, start: int, end: int, limit: int) -> Frame | InvalidFrame:
         """Reads the frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
@@ -151,6 +158,8 @@ class FrameFile:
         other = _length(data[length:])
         if other != length:
             return InvalidFrame("lengths-differ", f"length {length} before the record, {other} after it", length, other)
+        if unread := self.unread(start, start + length + FRAME_OVERHEAD):
+            return InvalidFrame(str(unread.kind), unread.detail, length, other)
         return Frame(start, data[:length])
 
     def frame_before(self, end: int, start: int, limit: int) -> Frame | InvalidFrame:
@@ -222,6 +231,10 @@ class FrameFile:
         kind, detail = (found.kind, found.detail) if unread is None else (unread.kind, unread.detail)
         return Damage(base + start, base + end, kind, detail, self.path, HEADER_SIZE + start)
 
+    def unread_at(self, start: int, found: InvalidFrame) -> Damage | None:
+        """Returns the unreadable part of what was read in search of a frame at a data position; None without one."""
+        return self.unread(start, start + FRAME_OVERHEAD + max(found.length, 0))
+
     def refuse(self, start: int, found: InvalidFrame, what: str) -> StoreError:
         """Returns the error for a data position at which a caller expected a frame.
 
@@ -230,7 +243,7 @@ class FrameFile:
             found: what is there.
             what: what the caller expected, in words that `found` can follow.
         """
-        unread = self.unread(start, start + FRAME_OVERHEAD + max(found.length, 0))
+        unread = self.unread_at(start, found)
         if unread is not None:
             return UnreadableError(unread.detail, self.path)
         return CorruptionError(f"{what}: {found.detail}", self.path, self.start + start)

@@ -4,6 +4,7 @@ import bisect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 from msgspec.structs import replace
@@ -136,6 +137,8 @@ class CommitLog:
         if record.physical_offset != physical_offset:
             found = f"the record here states physical offset {record.physical_offset}"
             raise CorruptionError(found, path, physical_offset)
+        if damage := self.unreadable_at(physical_offset):
+            raise UnreadableError(damage.detail, path)
         return record
 
     def _record_bytes(self, physical_offset: int, size: int | None) -> bytes:
@@ -152,12 +155,20 @@ class CommitLog:
         return self.read(physical_offset, total) if inside.adds_up(physical_offset - segment.base) else data
 
     def unreadable_at(self, physical_offset: int) -> Damage | None:
-        """Returns the unreadable bytes at the start of a record, None if they were read."""
+        """Returns the unreadable part of the record at a physical offset, None if it was read.
+
+        The record has the size that it states, if that is a possible one.
+        """
         index = self.segment_at(physical_offset)
         if index is None or self.unreadable is None:
             return None
-        segment, end = self.segments[index], physical_offset + commit_log.MIN_RECORD_SIZE
-        return self.unreadable.damage(segment.path, segment.base, physical_offset, end)
+        segment = self.segments[index]
+        if not self.unreadable.ranges(segment.path, segment.base):
+            return None
+        head, size = self.read(physical_offset, commit_log.FRAME.size), commit_log.MIN_RECORD_SIZE
+        if len(head) == commit_log.FRAME.size and commit_log.magic_code(head) in commit_log.RECORD_MAGICS:
+            size = max(size, commit_log.frame_size(head, 0, segment.end - physical_offset))
+        return self.unreadable.damage(segment.path, segment.base, physical_offset, physical_offset + size)
 
     def record_at(self, physical_offset: int) -> Record:
         """Returns the record at a physical offset that comes from an untrusted source.
@@ -225,8 +236,10 @@ class CommitLog:
             walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc, refills=refills, skim=skim)
             for item in walk:
                 clipped = _clip(item, start, end)
-                if clipped is not None:
-                    yield clipped if isinstance(clipped, Frames) else self._reason_of(clipped, segment)
+                if isinstance(clipped, Damage):
+                    yield self._reason_of(clipped, segment)
+                elif clipped is not None:
+                    yield from self._readable(clipped, segment)
                 if end is not None and walk.end >= end:
                     return
             if index == self.last_used:
@@ -235,6 +248,26 @@ class CommitLog:
                 if behind is not None:
                     yield behind
                 return
+
+    def _readable(self, frames: Frames, segment: Segment) -> Iterator[Frames | Damage]:
+        """Yields the frames that were read completely, and damage for the others, whose unreadable bytes are zeros."""
+        unread = [] if self.unreadable is None else self.unreadable.ranges(segment.path, segment.base)
+        if not unread:
+            yield frames
+            return
+        starts = frames.positions + frames.base
+        ends = starts + frames.sizes
+        incomplete = np.zeros(len(frames), bool)
+        for low, high in unread:
+            incomplete |= (starts < high) & (ends > low)
+        edges = (np.flatnonzero(np.diff(incomplete)) + 1).tolist()
+        for low, high in pairwise([0, *edges, len(frames)]):
+            part = frames.select(slice(low, high))
+            if incomplete[low]:
+                found = Damage(int(starts[low]), int(ends[high - 1]), DamageKind.UNREADABLE, "")
+                yield self._reason_of(found, segment)
+            else:
+                yield part
 
     def _reason_of(self, damage: Damage, segment: Segment) -> Damage:
         """Returns damage with its file; if no record was found because of unreadable bytes, returns these instead."""

@@ -172,18 +172,25 @@ class EQueueStore:
         return not chunk.is_finished and chunk.path not in (*paths[-1:], *distinct[-1:])
 
     def lost_end(self, chunk: ChunkFile, at: int) -> Damage | None:
-        """Returns the range of a completed chunk that may have held further records, because its footer is lost.
+        """Returns the range after the last valid record of a chunk that may hold further ones; None without one.
 
-        A file in which only the footer is damaged has no such range: the footer follows the last record.
+        The system cannot read the next record, or the chunk was completed and lost its footer. A file in which only the
+        footer is damaged has no such range: the footer follows the last record.
 
         Args:
             chunk: the chunk.
             at: data position after its last valid record.
         """
-        if not self.lacks_footer(chunk) or chunk.size == HEADER_SIZE + at + FOOTER_SIZE:
+        if chunk.is_finished or chunk.size == HEADER_SIZE + at + FOOTER_SIZE:
             return None
-        detail = "the completed chunk has no footer: records that followed are lost"
-        return chunk.damage(at, max(at, chunk.header.capacity), InvalidFrame("no-footer", detail))
+        if self.lacks_footer(chunk):
+            detail = "the completed chunk has no footer: records that followed are lost"
+            return chunk.damage(at, max(at, chunk.header.capacity), InvalidFrame("no-footer", detail))
+        found = self.read(chunk, at)
+        if isinstance(found, StoredMessage) or found.kind == "no-room":
+            return None
+        unread = chunk.unread_at(at, found)
+        return unread and chunk.damage(at, max(unread.end - chunk.start, chunk.last_used(at, chunk.room)), found)
 
     @property
     def unread(self) -> dict[Path, str]:

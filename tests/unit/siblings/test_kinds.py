@@ -259,6 +259,34 @@ def test_what_is_around_a_bad_sector_is_read_and_what_is_lost_is_said(
     assert "Input/output error" in dumped.err
 
 
+@pytest.mark.parametrize("table", ["tfchunk-record", "equeue-message"])
+@pytest.mark.parametrize("number", [0, 20, -1], ids=["first", "inner", "last"])
+def test_a_record_whose_body_was_not_read_completely_is_damage(number, table, monkeypatch, tmp_path):
+    store = tfchunk_store("plain") if table.startswith("tfchunk") else written_equeue(tmp_path / "store")
+    kind = recognise(store)
+    assert kind is not None
+    with kind.open(store) as opened:
+        path = next(store.rglob(opened.parts(table)[min(number, 0)]))
+        every = [row for row in opened.rows(table) if not isinstance(row, Damage)]
+        of_file = opened.rows_of_file(path)
+        assert of_file is not None
+        of_chunk = [row for row in of_file[1] if not isinstance(row, Damage)]
+    bad = [row for row in of_chunk if len(row["body"] or b"") >= 16][number]
+    monkeypatch.setattr("mqtool.store.readable_parts._PAGE", 8)
+    at = path.read_bytes().index(bad["body"], bad["position"] - of_chunk[0]["position"]) // 8 * 8 + 8
+    with unreadable(monkeypatch, path, from_position=at, until=at + 1), kind.open(store) as opened:
+        rows = list(opened.rows(table))
+        assert [row for row in rows if not isinstance(row, Damage)] == [row for row in every if row != bad]
+        (damage,) = (row for row in rows if isinstance(row, Damage))
+        assert (damage.start, damage.kind) == (bad["position"], "unreadable")
+        with pytest.raises(UnreadableError, match="Input/output error"):
+            opened.get(str(bad["position"]))
+        report = {row["file"]: row for row in opened.salvage(tmp_path / "saved")}[path.name]
+        codes = {one.code: one.severity for one in opened.verify()}
+    assert report["damaged_bytes"] > 0
+    assert set(codes.values()) == {Severity.UNKNOWN}
+
+
 def test_a_record_that_cannot_be_read_is_no_damaged_one(monkeypatch):
     store = tfchunk_store("plain")
     kind = recognise(store)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import mqtool
-from mqtool.errors import CorruptionError, StoreClosedError
+from mqtool.errors import CorruptionError, StoreClosedError, UnreadableError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage
 from mqtool.store import Message
 from mqtool.verify import State, verify
 from tests.support.builder import StoreBuilder, encode
-from tests.support.unreadable import unlistable
+from tests.support.unreadable import unlistable, unreadable
 
 SIZE = 1 << 14
 
@@ -334,3 +334,43 @@ def test_the_end_of_the_log_is_found_without_queues_that_cannot_be_listed(tmp_pa
     with mqtool.open(tmp_path / "store") as store, unlistable(monkeypatch, tmp_path / "store/consumequeue"):
         assert store.newest_records() == []
         assert store.commit_log.max_offset == builder.end
+
+
+@pytest.fixture(params=["body", "property"])
+def partly_read(request, tmp_path, monkeypatch):
+    """A store whose second message has a body, or a property, with a bad sector in it: nothing else of it is lost."""
+    builder, long = StoreBuilder(segment_size=SIZE), "y" * 12_000
+    builder.put(b"first")
+    bad = (
+        builder.put(long.encode())
+        if request.param == "body"
+        else builder.put(b"second", properties=f"long\1{long}\2".encode())
+    )
+    for number in range(100):
+        builder.put(b"%d" % number)
+    root = builder.write(tmp_path / "store")
+    with unreadable(monkeypatch, root / "commitlog" / f"{0:020}", from_position=5000, until=5512):
+        yield root, bad.physical_offset, builder
+
+
+def test_a_record_with_unread_bytes_is_damage_and_never_a_message_with_zeros(partly_read):
+    root, bad, builder = partly_read
+    others = [put.physical_offset for put in builder.puts if put.physical_offset != bad]
+    for crc in (True, False):
+        with mqtool.open(root) as store:
+            store.skip_unreadable()
+            items = list(store.commit_log.walk(crc=crc))
+            found = [at for one in items if not isinstance(one, Damage) for at in (one.positions + one.base).tolist()]
+            damage = [(one.start, one.kind) for one in items if isinstance(one, Damage)]
+            assert (found, damage) == (others, [(bad, "unreadable")])
+
+
+def test_a_record_with_unread_bytes_is_unreadable_where_it_is_asked_for(partly_read):
+    root, bad, _ = partly_read
+    with mqtool.open(root) as store:
+        store.skip_unreadable()
+        with pytest.raises(UnreadableError, match="Input/output error"):
+            store.commit_log.record(bad)
+        found = store.get_message("Topic", 0, 0)
+        assert [(one.start, one.kind) for one in found.damage] == [(bad, "unreadable")]
+        assert [one.body for one in found.messages[:2]] == [b"first", b"0"]
