@@ -26,6 +26,7 @@ _UNSERVED = (
     Column("step", "string", "queue or message: where it fails", show=TABLE),
     Column("exception", "string", "the broker's; null where it just finds nothing", nullable=True),
     Column("message", "string", "in words", show=TABLE),
+    Column("is_unknown", "boolean", "the system cannot read the entry, or the message"),
 )
 
 EXPLAIN_KIND = OutputSchema(
@@ -35,9 +36,14 @@ EXPLAIN_KIND = OutputSchema(
     (
         Column("kind", "string", "as in `mqtool formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
-        Column("verdict", "string", "in one line", show=TABLE),
-        Column("harmless", "boolean", "it starts, no chunk is missing, and nothing is lost by the start", show=TABLE),
-        Column("starts", "boolean", "the system starts", show=TABLE),
+        Column("verdict", "string", "in one line; begins with unknown: if what decides it is unreadable", show=TABLE),
+        Column(
+            "harmless",
+            "boolean",
+            "it is certain that it starts, no chunk is missing, and nothing is lost by the start",
+            show=TABLE,
+        ),
+        Column("starts", "boolean", "the system starts; null if that is unknown", show=TABLE, nullable=True),
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
         Column("write_position", "int64", "where it continues to write", show=TABLE, nullable=True),
         Column("overwritten", "array", "positions of valid messages that it leaves behind", show=TABLE, items="int64"),
@@ -57,6 +63,7 @@ EXPLAIN_KIND = OutputSchema(
             fields=_UNSERVED[:3],
         ),
         Column("silent", "array", "what it does without a word", show=TABLE),
+        Column("unknown", "array", "what cannot be read, so that it is unknown what becomes of it", show=TABLE),
     ),
     single=True,
 )

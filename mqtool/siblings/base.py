@@ -200,7 +200,7 @@ class OpenedStore(ABC):
         """Returns what the store's own system would do to it on startup; None if that is unknown for this kind.
 
         Keys: verdict, harmless, starts, clears_root, write_position, overwritten, missing, unserved, cut,
-        silent.
+        silent, unknown.
         """
         return None
 

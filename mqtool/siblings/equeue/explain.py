@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct, field
 
+from mqtool.errors import UnreadableError
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
 from mqtool.formats.topics import TopicQueue
-from mqtool.records.damage import Damage
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.serve import UnservedEntry
 from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
 from mqtool.siblings.equeue.start import LoadedChunk, Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.store.readable_parts import UnreadableParts
 
 MAX_UNSERVED = 10_000
 """Maximum number of unserved entries listed for one queue; a damaged header can claim any number of them."""
@@ -39,6 +41,7 @@ class Explanation(Struct):
             For a queue in `without_chunks`, the queue offsets that its messages state.
         without_chunks: queues with a folder and messages, but without a chunk file. The broker makes an empty chunk 0.
         silent: descriptions of what the broker does without logging or reporting an error.
+        unknown: what the system cannot read, so that it is unknown what becomes of it.
     """
 
     refusal: Refusal | None = None
@@ -50,11 +53,20 @@ class Explanation(Struct):
     cut: dict[TopicQueue, list[int]] = field(default_factory=dict)
     without_chunks: set[TopicQueue] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def starts(self) -> bool | None:
+        """Whether the broker starts; None if that is unknown."""
+        if self.refusal is not None:
+            return False
+        return True if self.clears_root or self.write_position is not None else None
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the broker starts, no message chunk is missing, and the start loses nothing."""
-        return not (self.refusal or self.clears_root or self.overwritten or self.missing or self.cut)
+        """Whether it is certain that the broker starts, no message chunk is missing, and the start loses nothing."""
+        wrong = self.refusal, self.clears_root, self.overwritten, self.missing, self.cut, self.unknown
+        return not any(wrong)
 
     @property
     def verdict(self) -> str:
@@ -62,12 +74,16 @@ class Explanation(Struct):
         if self.refusal is not None:
             found = f"{self.refusal.exception}: {self.refusal.path}: {self.refusal.message}"
             return f"does not start ({found}); {self.refusal.remedy}"
+        if self.starts is None:
+            return f"unknown: {self.unknown[0]}"
         if self.clears_root:
             return f"starts, and {self.silent[-1]}"
         losses = [f"{len(self.overwritten)} valid message(s) after it are lost"] if self.overwritten else []
         losses += [self._cut_words(queue, offsets) for queue, offsets in self.cut.items()]
         if self.missing:
             losses.append(f"the messages of {', '.join(self.missing)} are lost: the file is missing")
+        if self.unknown:
+            losses.append(f"what becomes of messages that cannot be read is unknown: {self.unknown[0]}")
         return f"starts and continues at position {self.write_position}; {'; '.join(losses) or 'nothing is lost'}"
 
     def _cut_words(self, queue: TopicQueue, offsets: list[int]) -> str:
@@ -88,22 +104,33 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
     Raises:
         NotAStoreError, UnsupportedFormatError, StoreError: the store cannot be read.
     """
-    with EQueueStore(root) as store:
+    with EQueueStore(root, unreadable=UnreadableParts()) as store:
         chosen = settings or settings_of(root, store.listing)
         shape = store.shape
-        found = start(root, chosen, shape)
-        answer = Explanation(found.refusal, found.clears_root, silent=found.notes)
-        answer.missing = [one.file_name for one in store.missing_chunks()]
+        missing = [one.file_name for one in store.missing_chunks()]
+        try:
+            found = start(root, chosen, shape)
+        except UnreadableError as error:
+            return Explanation(missing=missing, unknown=[str(error)])
+        answer = Explanation(found.refusal, found.clears_root, missing=missing, silent=found.notes)
         try:
             if found.current is not None and found.refusal is None and not found.clears_root:
                 answer.write_position = found.current.global_end
                 answer.cut = {key: cut for key, queue in found.queues.items() if (cut := _cut(queue.current))}
                 _messages(store, found, found.current, answer)
                 for key, queue in found.queues.items():
-                    answer.unserved[key] = _listed(serve.unserved_entries(found, queue, chosen, shape))
+                    entries = _listed(serve.unserved_entries(found, queue, chosen, shape))
+                    answer.unserved[key] = entries
+                    answer.unknown += _unknown_entries(key, [one.message for one in entries if one.is_unknown])
         finally:
             found.close()
     return answer
+
+
+def _unknown_entries(queue: TopicQueue, reasons: list[str]) -> list[str]:
+    """Describes the entries of a queue that cannot be read, or whose messages cannot be."""
+    name = "{}/{}".format(*queue)
+    return [f"{len(reasons)} entries of queue {name}, or their messages: {reasons[0]}"] if reasons else []
 
 
 def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
@@ -126,12 +153,14 @@ def _cut(current: LoadedChunk) -> list[int]:
 
 
 def _messages(store: EQueueStore, found: Start, current: LoadedChunk, answer: Explanation) -> None:
-    """Adds the messages after the data end that the broker finds, and those whose queue has no chunk."""
+    """Adds messages after the data end that the broker finds, or whose queue has no chunk, and what is unreadable."""
     empty = {key for key, queue in found.queues.items() if queue.current.file is None}
     listed = {(queue.topic, queue.queue_id) for queue in store.queues}
     without_folder: Counter[TopicQueue] = Counter()
     for message in store.messages():
         if isinstance(message, Damage):
+            if message.kind == DamageKind.UNREADABLE:
+                answer.unknown.append(str(message))
             continue
         number = message.chunk.header.chunk_number
         queue = message.record.topic.decode("utf-8", "replace"), message.record.queue_id

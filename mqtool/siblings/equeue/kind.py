@@ -120,7 +120,7 @@ class OpenedEQueue(OpenedStore):
         return {
             "verdict": found.verdict,
             "harmless": found.is_harmless,
-            "starts": found.refusal is None,
+            "starts": found.starts,
             "clears_root": found.clears_root,
             "write_position": found.write_position,
             "overwritten": found.overwritten,
@@ -136,6 +136,7 @@ class OpenedEQueue(OpenedStore):
                 for offset in offsets
             ],
             "silent": found.silent,
+            "unknown": found.unknown,
         }
 
     def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
@@ -27,6 +27,7 @@ class UnservedEntry(Struct, frozen=True):
         step: where it failed: "queue" or "message".
         exception: name of the .NET exception; None if the broker finds nothing without an exception.
         message: text of the exception, or a description.
+        is_unknown: the system cannot read the entry or the message, so it is unknown whether the broker serves it.
     """
 
     queue_offset: int
@@ -34,6 +35,7 @@ class UnservedEntry(Struct, frozen=True):
     step: str
     exception: str | None
     message: str
+    is_unknown: bool = False
 
 
 class ServeError(Exception):
@@ -54,6 +56,9 @@ def unserved_entries(
         except ServeError as error:
             yield UnservedEntry(offset, None, "queue", error.name, str(error))
             continue
+        except UnreadableError as error:
+            yield UnservedEntry(offset, None, "queue", None, str(error), is_unknown=True)
+            continue
         if entry is None:
             yield UnservedEntry(offset, None, "queue", None, "no entry")
             continue
@@ -62,6 +67,9 @@ def unserved_entries(
             record = message(start, position, settings, shape)
         except ServeError as error:
             yield UnservedEntry(offset, position, "message", error.name, str(error))
+            continue
+        except UnreadableError as error:
+            yield UnservedEntry(offset, position, "message", None, str(error), is_unknown=True)
             continue
         if record is None:
             yield UnservedEntry(offset, position, "message", None, "no message")
@@ -77,6 +85,7 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
 
     Raises:
         ServeError: the broker throws an exception.
+        UnreadableError: the system cannot read the message.
     """
     if start.current is None or position >= start.current.global_end:
         return None
@@ -85,6 +94,8 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
         return None
     found = chunk.file.frame_at(local, chunk.data_end, settings.max_record_size)
     if isinstance(found, InvalidFrame):
+        if unread := chunk.file.unread_at(local, found):
+            raise UnreadableError(unread.detail, chunk.file.path)
         if not chunk.completed:
             return None
         raise ServeError("ChunkReadException", _words(found, local, chunk, settings))
@@ -128,6 +139,8 @@ def _entry(queue: LoadedQueue, offset: int, settings: EQueueSettings) -> equeue.
     if local >= chunk.data_end or chunk.file is None:
         return None
     entry = _read_entry(chunk.file, local)
+    if unread := chunk.file.unread(local, local + ENTRY_SIZE):
+        raise UnreadableError(unread.detail, chunk.file.path)
     if entry is None or not entry.is_valid:
         if not chunk.completed:
             return None

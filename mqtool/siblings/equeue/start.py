@@ -8,16 +8,18 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue, java
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
 from mqtool.formats.equeue_message import Shape
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles
 from mqtool.siblings.equeue.runs import is_decodable, valid_run
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
+from mqtool.store.readable_parts import UnreadableParts
 
 
 class Refusal(Struct, frozen=True):
@@ -131,13 +133,17 @@ class Start(Struct):
 
 
 def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
-    """Computes the result of a broker start; writes nothing.
+    """Computes the result of a broker start; writes nothing. Bytes that decide nothing may be unreadable.
 
     Args:
         root: root of the store.
         settings: settings of the broker that will start, which may differ from those of the broker that wrote the
             store.
         shape: record layout that this broker reads.
+
+    Raises:
+        UnreadableError: the system cannot read a header, a footer, or what follows the last valid record or entry of a
+            chunk that would be continued.
     """
     found = Start()
     listed = listing.list_store(root)
@@ -198,7 +204,7 @@ def _current_notes(path: Path, current: LoadedChunk, chunks: dict[int, LoadedChu
 
 def _opened(path: Path) -> ChunkFile:
     try:
-        file = ChunkFile(path)
+        file = ChunkFile(path, UnreadableParts())
     except FormatError as error:
         raise StartRefusedError(_no_header(path, "is shorter than a header")) from error
     if not file.header.is_valid:
@@ -249,7 +255,10 @@ def _ongoing_records(file: ChunkFile, settings: EQueueSettings, shape: Shape) ->
             at = run.end
             continue
         frame = file.frame_at(at, limit, settings.max_record_size)
-        if not isinstance(frame, Frame) or not is_decodable(frame.record, shape):
+        if not isinstance(frame, Frame):
+            _refuse_unread(file, file.unread_at(at, frame))
+            break
+        if not is_decodable(frame.record, shape):
             break
         at = frame.end
     return at
@@ -260,7 +269,15 @@ def _ongoing_entries(file: ChunkFile) -> int:
     limit = max(0, file.size - FOOTER_SIZE - HEADER_SIZE) // ENTRY_SIZE
     positions = file.entries(limit)["position_plus_one"]
     bad = (positions <= 0).nonzero()[0]
-    return (int(bad[0]) if len(bad) else len(positions)) * ENTRY_SIZE
+    end = (int(bad[0]) if len(bad) else len(positions)) * ENTRY_SIZE
+    if len(bad):
+        _refuse_unread(file, file.unread(end, end + ENTRY_SIZE))
+    return end
+
+
+def _refuse_unread(file: ChunkFile, unread: Damage | None) -> None:
+    if unread is not None:
+        raise UnreadableError(unread.detail, file.path)
 
 
 def _load_queues(listed: Listing, settings: EQueueSettings, start: Start) -> None:

@@ -9,6 +9,7 @@ from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
 from mqtool.errors import UnreadableError
 from mqtool.records.damage import Damage
+from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.kind import OpenedEQueue
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
@@ -154,3 +155,49 @@ def test_an_entry_in_a_queue_chunk_that_may_not_be_read_is_unknown_and_not_missi
             with pytest.raises(UnreadableError, match="Permission denied"):
                 opened.get(f"Orders/0@{offset}")
         assert [len(opened.get(f"Orders/0@{offset}")) for offset in (9, 20, 24, 25, 30)] == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("position", "starts"), [(5000, None), (128, None), (200_000, True)])
+def test_a_start_is_unknown_if_a_bad_sector_hides_where_messages_end(position, starts, tmp_path, monkeypatch, capsys):
+    root = written(tmp_path / "store", 1000, 400)
+    path = root / "message-chunks/message-chunk-000000000"
+    with unreadable(monkeypatch, path, from_position=position, until=position + 512):
+        code = run(["explain-start", str(root), "--format", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["starts"], document["harmless"]) == (starts, starts is True)
+    assert code == (ExitCode.OK if starts else ExitCode.NO)
+    if starts is None:
+        assert document["unknown"] == [document["verdict"].removeprefix("unknown: ")]
+        assert document["verdict"].startswith(f"unknown: {path}: cannot be read at position ")
+
+
+def test_a_start_is_predicted_and_what_cannot_be_read_of_completed_chunks_is_named(tmp_path, monkeypatch, capsys):
+    root = tmp_path / "store"
+    with EQueueWriter(root, EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=700)) as writer:
+        for number in range(800):
+            writer.put("Orders", 0, b"%d" % number)
+    with EQueueStore(root) as store:
+        assert store.tail is None
+        end = [*store.messages()][-1].frame.end + store.chunks[-1].start
+    path = root / "message-chunks/message-chunk-000000000"
+    for bad, words in ((path, "unreadable at physical offset"), (chunk_of(root), "342 entries of queue Orders/0")):
+        with unreadable(monkeypatch, bad, from_position=5000, until=5512):
+            assert run(["explain-start", str(root), "--format", "json"]) == ExitCode.NO
+        document = json.loads(capsys.readouterr().out)
+        assert (document["starts"], document["harmless"], document["write_position"]) == (True, False, end)
+        assert words in document["unknown"][0]
+        assert "nothing is lost" not in document["verdict"]
+        assert "Input/output error" in document["verdict"]
+        unserved = document["unserved"]
+        assert all(one["is_unknown"] for one in unserved)
+        assert [one["queue_offset"] for one in unserved] == [
+            *range(unserved[0]["queue_offset"], unserved[-1]["queue_offset"] + 1)
+        ]
+
+
+def test_a_start_is_unknown_if_a_bad_sector_hides_where_a_queue_ends(tmp_path, monkeypatch):
+    root = written(tmp_path / "store", 1000, 400)
+    with unreadable(monkeypatch, chunk_of(root), from_position=5000 - 4096, until=1400):
+        found = explain(root)
+    assert (found.starts, found.is_harmless) == (None, False)
+    assert str(chunk_of(root)) in found.verdict
