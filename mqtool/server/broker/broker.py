@@ -269,7 +269,7 @@ class Broker:
             engine.change_retention(policy)
         self.settings.update(changes)
         if "brokerPermission" in known:
-            self.register_soon()
+            self.topics.announce()
 
     def clean_soon(self) -> None:
         """Makes retention delete expired files at its next run."""

@@ -52,6 +52,11 @@ class Schedule:
         lowest, highest = self._broker.messages.queue_bounds(SCHEDULE_TOPIC, level - 1)
         return min(max(self._offsets.get(level, 0), lowest), highest)
 
+    def runtime(self) -> dict[str, object]:
+        """Returns the offset and the end of the queue of each level that was used, under the names that tools use."""
+        ends = {level: self._broker.messages.queue_bounds(SCHEDULE_TOPIC, level - 1)[1] for level in self._offsets}
+        return {f"scheduleMessageOffset_{level}": f"{self._offsets[level]},{end}" for level, end in ends.items()}
+
     def persist(self) -> None:
         """Schedules writing the offsets if they have changed."""
         if self._changed:

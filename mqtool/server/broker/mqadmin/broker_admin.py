@@ -8,14 +8,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from mqtool import words
+from mqtool.engine.disk.files import Files
 from mqtool.errors import FormatError, UsageError
-from mqtool.formats import java_properties
+from mqtool.formats import file_names, java, java_properties
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.schedule import Schedule
 from mqtool.server.broker.delay.timer import Timer
+from mqtool.server.broker.tables.filters import is_tag
 from mqtool.server.broker.tables.queue_locks import QueueName
 from mqtool.server.broker.tables.stats import TOPIC_PUT_NUMS
 from mqtool.server.net.peer import Handler, Peer
@@ -24,7 +27,37 @@ VERSION = 513
 VERSION_NAME = "V5_5_0"
 """The broker's MQVersion; clients check it before they use features of newer brokers."""
 
-_POOLS = ("send", "pull", "ack", "query", "litePull", "endTransaction")
+_BLACKLIST = ("brokerConfigPath", "configBlackList", "rocketmqHome")
+"""Keys that UPDATE_BROKER_CONFIG refuses, in addition to those of the key configBlackList."""
+
+_POOLS = {"send": 10_000, "pull": 100_000, "litePull": 100_000, "ack": 100_000, "query": 20_000}
+"""Default capacities of the queues before the real broker's thread pools. This broker has none; they count as empty."""
+
+_PUT_TIMES = [
+    "<=0ms",
+    "0~10ms",
+    "10~50ms",
+    "50~100ms",
+    "100~200ms",
+    "200~500ms",
+    "500ms~1s",
+    "1~2s",
+    "2~3s",
+    "3~4s",
+    "4~5s",
+    "5~10s",
+    "10s~",
+]
+_TIMES = {
+    "getMessageEntireTimeMax": 0,
+    "pageCacheLockTimeMills": 0,
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+    "putMessageDistributeTime": " ".join(f"[{span}]:0" for span in _PUT_TIMES),
+    "putMessageEntireTimeMax": 0,
+    "startAcceptSendRequestTimeStamp": 0,
+}
+"""Times that this broker does not measure. Exporters of metrics fail where a name is missing."""
 
 
 class BrokerAdmin:
@@ -62,6 +95,9 @@ class BrokerAdmin:
             changes = java_properties.parse(bytes(command.body))
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
+        blacklist = {*_BLACKLIST, *filter(None, self._broker.settings.text("configBlackList").split(";"))}
+        if not blacklist.isdisjoint(changes):
+            raise RefusalError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
             self._broker.change_settings(changes)
         except UsageError as error:
@@ -70,7 +106,11 @@ class BrokerAdmin:
 
     def runtime_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_BROKER_RUNTIME_INFO."""
-        return ok(command, data=body({"table": {key: str(value) for key, value in sorted(self.runtime().items())}}))
+        table = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in sorted(self.runtime().items())
+        }
+        return ok(command, data=body({"table": table}))
 
     def runtime(self) -> dict[str, Any]:
         """Returns the broker's statistics under the names that tools use."""
@@ -79,7 +119,11 @@ class BrokerAdmin:
         waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
         return (
             waits
+            | {f"{pool}ThreadPoolQueueCapacity": capacity for pool, capacity in _POOLS.items()}
+            | {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 100_000}
+            | _TIMES
             | self._timer.runtime()
+            | self._schedule.runtime()
             | self._storage()
             | {
                 "bootTimestamp": broker.began_ms,
@@ -87,7 +131,6 @@ class BrokerAdmin:
                 "brokerVersion": VERSION,
                 "brokerVersionDesc": VERSION_NAME,
                 "getFoundTps": stats.rates(3),
-                "getMessageEntireTimeMax": 0,
                 "getMissTps": stats.rates(4),
                 "getTotalTps": stats.rates(2),
                 "getTransferedTps": stats.rates(2),
@@ -98,34 +141,35 @@ class BrokerAdmin:
                 "msgPutTotalTodayMorning": today[0],
                 "msgPutTotalTodayNow": stats.puts,
                 "msgPutTotalYesterdayMorning": yesterday[0],
-                "pageCacheLockTimeMills": 0,
-                "putMessageAverageSize": stats.put_bytes / stats.puts if stats.puts else 0,
-                "putMessageEntireTimeMax": 0,
+                "putMessageAverageSize": stats.put_bytes / max(1, stats.puts),
                 "putMessageFailedTimes": stats.put_failures,
                 "putMessageSizeTotal": stats.put_bytes,
                 "putMessageTimesTotal": stats.puts,
                 "putTps": stats.rates(1),
                 "runtime": _duration(int(time.monotonic() - broker.began)),
-                "startAcceptSendRequestTimeStamp": 0,
             }
         )
 
     def _storage(self) -> dict[str, Any]:
-        messages = self._broker.messages
+        messages, files = self._broker.messages, Files()
         disk = shutil.disk_usage(self._broker.root)
-        ratio = disk.used / disk.total if disk.total else 0.0
-        return {
-            "commitLogDirCapacity": f"Total : {disk.total >> 30} GiB, Free : {disk.free >> 30} GiB.",
-            "commitLogDiskRatio": ratio,
+        ratios = {
+            path: files.used_ratio(path)
+            for path in messages.options.commit_log_dirs or (messages.path / file_names.COMMIT_LOG,)
+        }
+        pool = messages.options.pool_buffers
+        return {f"commitLogDiskRatio_{path}": ratio for path, ratio in ratios.items()} | {
+            "commitLogDirCapacity": f"Total : {_bytes(disk.total)}, Free : {_bytes(disk.free)}.",
+            "commitLogDiskRatio": min(ratios.values()),
             "commitLogMaxOffset": max(0, messages.max_physical_offset),
             "commitLogMinOffset": max(0, messages.min_physical_offset),
-            "consumeQueueDiskRatio": ratio,
+            "consumeQueueDiskRatio": files.used_ratio(messages.path),
             "dispatchBehindBytes": messages.dispatch_behind,
             "dispatchMaxBuffer": 0,
             "earliestMessageTimeStamp": messages.earliest_store_time(),
-            "remainHowManyDataToCommit": 0,
-            "remainHowManyDataToFlush": f"{max(0, messages.max_physical_offset - messages.flushed_offset)} B",
-            "remainTransientStoreBufferNumbs": 0,
+            "remainHowManyDataToCommit": _bytes(0),
+            "remainHowManyDataToFlush": _bytes(max(0, messages.max_physical_offset - messages.flushed_offset)),
+            "remainTransientStoreBufferNumbs": pool or java.INT_MAX,
         }
 
     def topic_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -166,14 +210,18 @@ class BrokerAdmin:
             "maxQueueIndex": highest,
             "minQueueIndex": lowest,
             "queueData": [
-                {"eval": True, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+                {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
                 for offset, size, code in units
             ],
         }
         group = command.fields.get("consumerGroup")
         found = broker.clients.consumer_group(group) if group else None
         if found is not None and topic in found.subscriptions:
-            shown["subscriptionData"] = found.subscriptions[topic].body()
+            subscription = found.subscriptions[topic]
+            shown["subscriptionData"] = subscription.body()
+            shown["filterData"] = "null" if is_tag(subscription.kind) else body(subscription.body()).decode()
+        elif group:
+            shown["filterData"] = f"{group}@{topic} is not online!"
         return ok(command, data=body(shown))
 
     def clean_queues(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -209,6 +257,11 @@ class BrokerAdmin:
                 }
             ),
         )
+
+
+def _bytes(count: int) -> str:
+    """Returns a number of bytes in the format of runtime information (MixAll.humanReadableByteCount)."""
+    return f"{count} B" if count < 1024 else words.size(count)
 
 
 def _duration(seconds: int) -> str:

@@ -89,7 +89,7 @@ class ConsumerAdmin:
                                 "clientId": one.client_id,
                                 "language": one.language,
                                 "lastUpdateTimestamp": one.renewed_ms,
-                                "remoteIP": one.peer.address,
+                                "remoteIP": f"/{one.peer.address}",
                                 "version": one.version,
                             }
                             for one in members.values()

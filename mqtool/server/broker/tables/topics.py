@@ -125,6 +125,13 @@ class TopicTable(ConfigTable[TopicConfig]):
             self.on_batch_topic(config.topic_name)
         self._changed()
 
+    def announce(self) -> None:
+        """Makes name servers read all topics again after a change of the broker's own permissions.
+
+        They ignore a registration whose data version they know (RouteInfoManager.registerBroker).
+        """
+        self._changed()
+
     def _changed(self) -> None:
         super()._changed()
         for listener in self.on_change:

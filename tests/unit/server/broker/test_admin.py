@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
 from mqtool.server.admin import metrics
 from mqtool.server.admin.port import AdminHttp
-from tests.support.remoting import bodies
+from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until
 
 
@@ -173,6 +175,29 @@ def test_retention_changes_with_the_configuration(client, server):
     assert server.broker.messages._open.cleaner.policy == before
 
 
+def test_name_servers_learn_at_once_that_a_broker_is_drained(client, server, topic):
+    """AdminBrokerProcessor.updateBrokerConfig raises the data version; name servers ignore a version they know."""
+
+    def permission():
+        with Client(server.namesrv) as asked:
+            return asked.call(105, topic=topic, acceptStandardJsonOnly="true").json["queueDatas"][0]["perm"]
+
+    assert permission() == 6
+    assert client.call(25, b"brokerPermission=4\n").code == 0
+    try:
+        assert permission() == 4
+    finally:
+        client.call(25, b"brokerPermission=6\n")
+    assert permission() == 6
+
+
+@pytest.mark.parametrize("key", ["brokerConfigPath", "rocketmqHome", "configBlackList"])
+def test_keys_of_the_blacklist_are_refused(client, key):
+    """AdminBrokerProcessor.validateBlackListConfigExist."""
+    found = client.call(25, f"maxMessageSize=4194304\n{key}=/tmp\n".encode())
+    assert (found.code, found.remark) == (16, "Can not update config in black list.")
+
+
 def test_a_broker_that_is_drained_refuses_what_the_real_one_refuses(client, topic):
     """AbstractSendMessageProcessor.msgCheck, consumerSendMsgBack; AdminBrokerProcessor does not look at the setting."""
     client.create_topic("Ordered", order="true")
@@ -188,6 +213,42 @@ def test_a_broker_that_is_drained_refuses_what_the_real_one_refuses(client, topi
     finally:
         client.call(25, b"brokerPermission=6\n")
     assert client.put("Ordered").code == 0
+
+
+def test_figures_are_those_that_exporters_read(client, topic, server):
+    """BrokerRuntimeStats of rocketmq-exporter, which fails if one is missing; AdminBrokerProcessor.prepareRuntimeInfo."""
+    client.put(topic, b"later", properties={"DELAY": "1"})
+    until(lambda: "scheduleMessageOffset_1" in client.call(28).json["table"])
+    found = client.call(28).json["table"]
+    numbers = """
+        msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning
+        msgPutTotalYesterdayMorning msgGetTotalYesterdayMorning sendThreadPoolQueueHeadWaitTimeMills
+        queryThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize
+        pullThreadPoolQueueSize sendThreadPoolQueueSize sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity
+        queryThreadPoolQueueCapacity commitLogMinOffset commitLogMaxOffset bootTimestamp dispatchMaxBuffer brokerVersion
+        pageCacheLockTimeMills getMessageEntireTimeMax putMessageTimesTotal startAcceptSendRequestTimeStamp
+        putMessageEntireTimeMax earliestMessageTimeStamp remainTransientStoreBufferNumbs dispatchBehindBytes
+        putMessageSizeTotal EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity
+    """
+    assert [name for name in numbers.split() if not re.fullmatch(r"-?[0-9]+", found.get(name, ""))] == []
+    fractions = "consumeQueueDiskRatio commitLogDiskRatio putMessageAverageSize putLatency99 putLatency999"
+    assert all(float(found[name]) >= 0 for name in fractions.split())
+    assert found["commitLogDiskRatio"] == found[f"commitLogDiskRatio_{server.store / 'commitlog'}"]
+    assert found["remainTransientStoreBufferNumbs"] == "2147483647"
+    assert found["brokerActive"] == "true"
+    assert re.fullmatch(r"Total : [0-9.]+ [KMGTP]iB, Free : [0-9.]+ [KMGTP]iB\.", found["commitLogDirCapacity"])
+    assert re.fullmatch(r"[0-9.]+ ([KM]i)?B", found["remainHowManyDataToFlush"])
+    assert len(re.findall(r"\[[^ ]+\]:[0-9]+", found["putMessageDistributeTime"])) == 13
+    assert re.fullmatch(r"[0-9]+,1", found["scheduleMessageOffset_1"])
+
+
+def test_the_disk_is_as_full_as_retention_sees_it(client, server, monkeypatch):
+    """UtilAll.getDiskPartitionSpaceUsedPercent: blocks that only the system may use are not there."""
+    monkeypatch.setattr(
+        os, "statvfs", lambda _path: SimpleNamespace(f_blocks=252, f_bfree=208, f_bavail=48, f_frsize=1)
+    )
+    found = client.call(28).json["table"]
+    assert (found["commitLogDiskRatio"], found["consumeQueueDiskRatio"]) == ("0.48", "0.48")
 
 
 def test_figures_count_what_went_in(client, topic):
