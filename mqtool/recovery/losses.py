@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
-from mqtool.formats.topics import TopicQueue
+from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.records.number_sets import among, distinct, stable_order, union
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queue_files import QueueFile
@@ -72,6 +72,43 @@ def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
         offsets.append(np.flatnonzero(inside) + file.base // UNIT_SIZE)
         physical.append(units["physical_offset"][inside].astype(np.int64))
     return Claims(np.concatenate(offsets), np.concatenate(physical), expired)
+
+
+def are_moved(queue: TopicQueue, stated: TopicQueue, count: int) -> bool:
+    """Whether units belong to another queue, because a file or directory was renamed, copied or exchanged.
+
+    The fields that name a record's queue have no CRC, so a single record that disagrees with its unit may be wrong. But
+    damage does not change the length of a topic without making the record invalid, and does not make several records
+    name the same other queue.
+
+    Args:
+        queue: queue that contains the units.
+        stated: queue that their records name, with the queue offsets at which the units are.
+        count: number of these units.
+    """
+    return count > 1 or len(queue[0].encode()) != len(stated[0].encode())
+
+
+def without_moved(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> dict[TopicQueue, Claims]:
+    """Returns the claims of units that belong to their queue; see `are_moved`."""
+    order = stable_order(proof.physical)
+    physical = proof.physical[order]
+    numbers = {key: number for number, key in enumerate(proof.queues)}
+    found = dict(claims)
+    for key, one in claims.items():
+        if is_lmq(key[0]) or not len(physical):
+            continue  # a light queue has units for records of other queues
+        row = order[np.minimum(np.searchsorted(physical, one.physical), len(physical) - 1)]
+        is_other = (proof.physical[row] == one.physical) & (proof.queue[row] != numbers.get(key, -1))
+        is_other &= proof.queue_offset[row] == one.offsets
+        if not is_other.any():
+            continue
+        queue = proof.queue[row]
+        counts = np.bincount(queue[is_other], minlength=len(proof.queues))
+        moved = [are_moved(key, stated, count) for stated, count in zip(proof.queues, counts.tolist(), strict=True)]
+        kept = ~(is_other & np.array(moved, bool)[queue])
+        found[key] = Claims(one.offsets[kept], one.physical[kept], one.expired)
+    return found
 
 
 def losses_of(

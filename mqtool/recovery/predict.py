@@ -160,7 +160,7 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     state.segments.close()
     log_min = state.loaded_segments[0].base if state.loaded_segments else 0
     claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
-    found = losses.losses_of(proof, claims, readings, state.log.max_offset)
+    found = losses.losses_of(proof, losses.without_moved(proof, claims), readings, state.log.max_offset)
     expired = sum(one.expired for one in claims.values())
     if expired:
         start.actions.log_accepted(

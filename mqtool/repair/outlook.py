@@ -23,7 +23,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among, distinct, union
-from mqtool.recovery.losses import Claims, claims_of, losses_of, rows_by_queue
+from mqtool.recovery.losses import Claims, claims_of, losses_of, rows_by_queue, without_moved
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.predict import predict
 from mqtool.recovery.proof import Proof, prove
@@ -181,7 +181,7 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
             for one in (*store.layout.commit_log.files, *store.layout.misplaced)
         ]
         proof = prove(settings, segments)
-        claims = _claims(store)
+        claims = without_moved(proof, _claims(store))
         misplaced = store.layout.misplaced
     readings: dict[TopicQueue, QueueReading] = {}
     if start.runs:

@@ -94,6 +94,7 @@ class Facts(Struct, frozen=True, dict=True):
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
+        detail.found.separate_moved()
         unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
         unknown_tags = {(facts.topic, facts.queue_id) for facts in self.queues if facts.ext_unread}
         wrong = [
@@ -101,7 +102,10 @@ class Facts(Struct, frozen=True, dict=True):
             for units in detail.found.wrong
             if units.queue not in unread and (units.code != "queue-wrong-tags" or units.queue not in unknown_tags)
         ]
-        missing = [run for run in detail.found.missing if not self.survey.is_unlisted(run.queue)]
+        listed = {queue.key for queue in self.survey.queues}
+        missing = [
+            run for run in detail.found.missing if run.queue in listed and not self.survey.is_unlisted(run.queue)
+        ]
         return UnitDifferences(wrong, [run for run in missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDifferences:

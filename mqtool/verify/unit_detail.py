@@ -5,6 +5,8 @@ sides are removed. Each remaining unit is classified by the record that it point
 the unit at its position in the queue.
 """
 
+from collections import Counter
+
 import numpy as np
 from msgspec import Struct, field
 
@@ -12,6 +14,7 @@ from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
+from mqtool.recovery.losses import are_moved
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_batches, mix_units, queue_key
@@ -56,7 +59,13 @@ class WrongUnits(Struct):
             and self.damage == other.damage
             and self.is_batch == other.is_batch
             and self.last + 1 == other.first
+            and (self.code != "log-wrong-queue" or self.stated == other.stated)
         )
+
+    @property
+    def stated(self) -> TopicQueue | None:
+        """The queue that the first unit's record states, if different."""
+        return None if self.expected is None else self.expected[0]
 
     @property
     def is_hole(self) -> bool:
@@ -90,6 +99,18 @@ class UnitDifferences(Struct):
 
     wrong: list[WrongUnits] = field(default_factory=list)
     missing: list[MissingUnit] = field(default_factory=list)
+
+    def separate_moved(self) -> None:
+        """Reports units that belong to another queue as wrong, and as missing there, instead of their records."""
+        named = [units for units in self.wrong if units.code == "log-wrong-queue" and units.stated is not None]
+        counts: Counter[tuple[TopicQueue, TopicQueue | None]] = Counter()
+        for units in named:
+            counts[units.queue, units.stated] += units.last - units.first + 1
+        for units in named:
+            stated = units.stated
+            if stated is not None and are_moved(units.queue, stated, counts[units.queue, stated]):
+                units.code = "queue-foreign-unit"
+                self.missing.append(MissingUnit(stated, units.first_offset, units.last_offset, units.start, units.end))
 
 
 class _Side(Struct, frozen=True):
