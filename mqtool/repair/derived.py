@@ -12,7 +12,7 @@ from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.settings import settings_of
+from mqtool.rebuild.settings import DEFAULT, RebuildSettings, settings_of
 from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
 from mqtool.repair.staged_files import StagedFiles, check_queues
@@ -34,6 +34,8 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: Stage
     scope = RebuildScope(index=False, topics=change.topics, queue_id=change.queue_id)
     result = rebuild(store, out, settings, scope, bit_maps=bit_maps)
     _add_notes(result, staged)
+    if (out / file_names.CONSUME_QUEUE).is_dir():
+        _note_assumed_size(settings, staged)
     if bit_maps is not None:
         staged.notes.extend(bit_maps.problems)
     made, removed = set(staged.put_tree(out)), len(staged.removed)
@@ -47,6 +49,15 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: Stage
         raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
     staged.read_log(store)
     staged.read_settings(store)
+
+
+def _note_assumed_size(settings: RebuildSettings, staged: StagedFiles) -> None:
+    if settings.evidence["consume_queue_size"] == DEFAULT:
+        staged.notes.append(
+            f"queue files of {settings.consume_queue_size} bytes, the broker's default, because no file or "
+            "configuration states another size; a broker with another mappedFileSizeConsumeQueue does not start on "
+            "them: give its broker.conf with --config"
+        )
 
 
 def _foreign_queues(store: Store) -> set[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
+from mqtool.errors import LayoutError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 from mqtool.repair.moves import Moves
 from mqtool.repair.paths import check_name, inside
@@ -113,7 +113,7 @@ def check_layout(store: Store) -> None:
 
     Raises:
         UnsupportedFormatError: the log has another layout or is elsewhere.
-        StoreError: there is no log.
+        LayoutError: there is no log.
     """
     layout = store.layout
     if layout.dledger_dirs:
@@ -124,7 +124,7 @@ def check_layout(store: Store) -> None:
                 f"{directory}: this CommitLog is outside of {store.path}; move it below the root, then run this again"
             )
     if not store.commit_log.segments:
-        raise StoreError("expected a CommitLog, found no segment; restore it from a replica or a backup", store.path)
+        raise LayoutError("expected a CommitLog, found no segment; restore it from a replica or a backup", store.path)
 
 
 def check_queues(store: Store) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mqtool.errors import StoreClosedError, StoreError, UnreadableError
+from mqtool.errors import LayoutError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
@@ -41,6 +41,11 @@ from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection
 from mqtool.store.start_index import QueueStartIndex
 
+_LOG_MISSING = "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one"
+_ITS_CONFIGURATION = (
+    "give the configuration of the store's broker (--config; replay: --source-config; Python and Spark: config)"
+)
+
 
 def open_store(path: str | Path, config: broker_config.ConfigSource = None, *, needs_log: bool = False) -> "Store":
     """Opens a store directory for reading. Writes nothing, takes no lock, is safe while a broker is running.
@@ -52,8 +57,8 @@ def open_store(path: str | Path, config: broker_config.ConfigSource = None, *, n
 
     Raises:
         NotAStoreError: nothing of a store is there.
-        LayoutError, ConfigFileError: the configuration does not fit.
-        StoreError: there is no segment, but files that are derived from one.
+        LayoutError, ConfigFileError: the configuration does not fit; or `needs_log`, and there is no segment, but
+            files that are derived from one.
     """
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(Store(remote.store_root(path), config))
@@ -225,15 +230,10 @@ class Store:
         """Checks that the log is not missing; a store that never had a message passes.
 
         Raises:
-            StoreError: there is no segment, but files that are derived from one.
+            LayoutError: there is no segment, but files that are derived from one.
         """
         if self.is_log_missing:
-            raise StoreError(
-                "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one; "
-                "if it is elsewhere, give the configuration of the store's broker "
-                "(--config; replay: --source-config; Python and Spark: config)",
-                self.path,
-            )
+            raise LayoutError(f"{_LOG_MISSING}; if it is elsewhere, {_ITS_CONFIGURATION}", self.path)
 
     def disk_queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, as they are on disk."""
@@ -254,6 +254,10 @@ class Store:
             What is unknown, in sentences.
         """
         unknown = []
+        if self.is_log_missing:
+            unknown.append(
+                f"which messages there are is unknown: {_LOG_MISSING}; if it is elsewhere, {_ITS_CONFIGURATION}"
+            )
         if failure := self.commit_log.accept_unreadable_end():
             unknown.append(f"the end of the log is unknown: {failure}")
         try:

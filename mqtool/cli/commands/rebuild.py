@@ -289,7 +289,7 @@ def rebuild(
     options.check()
     refuse_half_changed(store)
     began = time.monotonic()
-    with open_store(store, config) as source:
+    with open_store(store, config, needs_log=True) as source:
         settings = settings_of(source, broker_version)
         require_selected([source], topic, queue)
         check(source, out, resume=resume)

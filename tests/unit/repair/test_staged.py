@@ -4,6 +4,7 @@ import shutil
 
 from mqtool.rebuild.result import Result
 from mqtool.records.dispatched import Oddity
+from mqtool.repair import RebuildQueues, make_plan
 from mqtool.repair.derived import _add_notes, _replace_queue
 from mqtool.repair.plan_builder import _described, steps_of
 from mqtool.repair.staged_files import StagedFiles
@@ -35,6 +36,16 @@ def test_what_dispatch_finds_odd_in_a_record_is_a_note_of_the_plan(tmp_path):
     result.oddities.add(Oddity(4711, "its light queues are not named"))
     _add_notes(result, staged)
     assert staged.notes == ["physical offset 4711: its light queues are not named"]
+
+
+def test_a_size_of_queue_files_that_nothing_states_is_a_note_of_the_plan(tmp_path):
+    root = copy_store("txbits-4.9.7", tmp_path)
+    shutil.rmtree(next((root / "consumequeue").glob("*/0")))
+    plan = make_plan(root, RebuildQueues())
+    assert not any("broker's default" in note for note in plan.notes)
+    shutil.rmtree(root / "consumequeue")
+    plan = make_plan(root, RebuildQueues())
+    assert any(note.startswith("queue files of 6000000 bytes, the broker's default") for note in plan.notes)
 
 
 def test_a_file_that_is_neither_there_nor_made_is_no_step_and_nothing_that_was_read(tmp_path):
