@@ -31,7 +31,7 @@ GROUP = "mqtool-replay"
 _ANSWER_SECONDS = 10.0
 _QUEUES_AT_ONCE = 64
 _BUSY_TRIES = 8
-_FIRST_PAUSE = 0.05
+_FIRST_PAUSE = 0.05  # seconds; each further pause is twice as long
 _HEADER_ROOM = 1 << 10  # bytes of a frame besides body and properties
 
 _STORED = frozenset(
@@ -152,20 +152,26 @@ class BrokerSender:
         return route_in(answer.body)
 
     async def _answer(self, sent: _Sent) -> Ack:
-        """Sends a message and returns the broker's answer; retries while the broker is busy."""
+        """Sends a message and returns the broker's answer to it."""
         if len(sent.message.body) + len(sent.message.properties) + _HEADER_ROOM > MAX_FRAME:
             size = len(sent.message.body)
             return Ack(sent.number, None, f"body of {size} bytes exceeds the frame limit of {MAX_FRAME}")
-        address, left, pause = sent.queue.address, _BUSY_TRIES, _FIRST_PAUSE
         try:
-            while (answer := await self._call(address, _request(sent))).code in _BUSY and (left := left - 1):
-                await asyncio.sleep(pause)
-                pause *= 2
+            answer = await self._call_until_free(sent)
         except LocalProtocolError as error:
             return Ack(sent.number, None, str(error))
         if answer.code in _BROKER_FAILED:
             raise ConnectionError(f"broker {sent.queue.address}: {answer.outcome}")
         return _ack(sent, answer) if answer.code in _STORED else Ack(sent.number, None, answer.outcome)
+
+    async def _call_until_free(self, sent: _Sent) -> Command:
+        """Sends a message, again after growing pauses while the broker is busy; returns the last answer."""
+        for attempt in range(_BUSY_TRIES - 1):
+            answer = await self._call(sent.queue.address, _request(sent))
+            if answer.code not in _BUSY:
+                return answer
+            await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
+        return await self._call(sent.queue.address, _request(sent))
 
     async def _call(self, address: str, command: Command) -> Command:
         try:
