@@ -26,9 +26,10 @@ class TagFilter:
     """Selects messages by the hashes of their tags; hashes may collide."""
 
     def __init__(self, expression: str) -> None:
-        """Parses an expression such as "TagA || TagB"; "*" or "" selects all."""
-        self._takes_all = expression.strip() in ("", ALL)
-        self.tags = () if self._takes_all else tuple(tag.strip() for tag in expression.split("||") if tag.strip())
+        """Parses an expression such as "TagA || TagB"; "*" or "" selects all, "* " only the tag "*" (FilterAPI)."""
+        self._takes_all = expression in ("", ALL)
+        tags = () if self._takes_all else map(java.trim, expression.split("||"))
+        self.tags = tuple(filter(None, tags))
         self._codes = frozenset(java.string_hash(tag) for tag in self.tags)
 
     def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:

@@ -218,8 +218,7 @@ class Clients:
             try:
                 self._core.group(settings.subscription.group)
             except StatusError as error:
-                text = "the specified group is blank" if java.is_blank(name) else error.message
-                raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + text) from error
+                raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + error.message) from error
             if settings.client_type not in _CONSUMERS:
                 kind = _name_in(d.ClientType, settings.client_type)
                 raise GrpcError(GrpcStatus.INTERNAL, f"{prefix}Client type is not consumer, type: {kind}")
@@ -237,7 +236,8 @@ class Clients:
             except StatusError as error:
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + error.message) from error
         else:
-            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + "there is neither publishing nor subscription")
+            message = "there is no publishing or subscription data in settings"
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, message)
 
     def fill(self, settings: d.Settings) -> None:
         """Completes the settings of a client with the values that the server determines."""
@@ -302,6 +302,7 @@ class Clients:
         """Handles the RPC Heartbeat: renews a client's entry."""
         client = self._known(call)
         request = s.HeartbeatRequest.FromString(data)
+        _check_kind(client)
         if client.is_consumer:
             self._core.group(request.group)
         self.register(client)
@@ -312,6 +313,7 @@ class Clients:
         request = s.NotifyClientTerminationRequest.FromString(data)
         client = self._known(call)
         self.leave(client)
+        _check_kind(client)
         if client.is_consumer:
             self._core.group(request.group)
         return s.NotifyClientTerminationResponse(status=OK).SerializeToString()
@@ -452,6 +454,13 @@ def retry_policy(config: GroupConfig) -> d.RetryPolicy:
 def _set_ms(duration: Duration, value: int) -> None:
     duration.seconds, rest = divmod(value, 1000)
     duration.nanos = rest * 1_000_000
+
+
+def _check_kind(client: Client) -> None:
+    """Raises StatusError if a client is neither a producer nor a consumer."""
+    kind = client.settings.client_type
+    if kind not in _CONSUMERS and kind != d.PRODUCER:
+        raise StatusError(d.UNRECOGNIZED_CLIENT_TYPE, _name_in(d.ClientType, kind))
 
 
 def _name_in(enum: Any, number: int) -> str:

@@ -165,11 +165,19 @@ class Core(Struct):
         return name
 
     def group(self, resource: d.Resource) -> str:
-        """Returns the name of a consumer group; raises StatusError if the name is invalid."""
+        """Returns the name of a consumer group; raises StatusError if the name is invalid (Validators.checkGroup)."""
         name = resource.name
-        problem = None if name in self.broker.groups.table else names.group_problem(name)
-        if problem is None and names.is_system_group(name):
+        problem = None
+        if names.is_system_group(name):
             problem = "cannot use system consumer group"
+        elif name in self.broker.groups.table:
+            return name
+        elif java.is_blank(name):
+            problem = "the specified group is blank"
+        elif len(name) > names.LONGEST_GROUP:
+            problem = f"the specified group[{name}] is longer than group max length: {names.LONGEST_GROUP}."
+        elif not _LEGAL.fullmatch(name):
+            problem = f"the specified group[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
         if problem is not None:
             raise StatusError(d.ILLEGAL_CONSUMER_GROUP, problem)
         return name

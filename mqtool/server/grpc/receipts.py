@@ -24,7 +24,7 @@ from mqtool.server.net.peer import Peer
 
 _LOG = logging.getLogger(__name__)
 
-_PLAIN = re.compile(r"(?:[0-9]{1,18} ){3}(?:[0-9]{1,9} ){2}[^ ]+ [0-9]{1,9} [0-9]{1,18} [0-9]{1,18}")
+_PLAIN = re.compile(r"(?:[0-9]{1,18} ){3}[0-9]{1,9} [012] [^ ]+ [0-9]{1,9} [0-9]{1,18} [0-9]{1,18}")
 """Matches handles as the broker creates them: numbers without signs, small enough for their types."""
 
 RENEWAL_MS = 60_000
@@ -39,7 +39,10 @@ _FREED_MS = 1000
 
 
 class Receipt(NamedTuple):
-    """A parsed receipt handle; its physical offset is -1 if the handle has none."""
+    """A parsed receipt handle; its physical offset is -1 if the handle has none.
+
+    `retry` is POP's mark for the topic: 0 for the topic itself, 1 and 2 for the two forms of the retry topic's name.
+    """
 
     start: int
     pop_time: int
@@ -79,7 +82,8 @@ class Receipt(NamedTuple):
 def parse_receipt(handle: str) -> Receipt:
     """Parses a receipt handle; raises StatusError if it is invalid.
 
-    The physical offset may be missing and is -1 then; more words are ignored (ReceiptHandle.decode).
+    The physical offset may be missing and is -1 then; more words are ignored (ReceiptHandle.decode). Any retry mark
+    other than 1 and 2, number or not, stands for the topic itself (ReceiptHandle.getRealTopic).
     """
     words = java.split_drop_trailing(handle, " ")
     try:
@@ -92,7 +96,7 @@ def parse_receipt(handle: str) -> Receipt:
             java.parse_long(pop_time),
             java.parse_long(invisible_ms),
             java.parse_int(revive_queue),
-            java.parse_int(retry),
+            int(retry) if retry in ("1", "2") else 0,
             name,
             java.parse_int(queue_id),
             java.parse_long(offset),

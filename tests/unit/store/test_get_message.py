@@ -4,6 +4,7 @@ import pytest
 
 import mqtool
 from mqtool.engine import open_store
+from mqtool.formats import java
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.records.damage import DamageKind
 from mqtool.store.filters import TagFilter
@@ -109,7 +110,25 @@ def test_tags_are_found_through_the_extension_in_an_engine_and_on_disk(tmp_path)
         assert any(is_ext_address(code) for code in store.queue("T", 0).units()["tags_code"].tolist())
         found = store.get_message("T", 0, 0, tags="Tag1")
     assert live == [message.queue_offset for message in found.messages] == [1, 4]
-    assert TagFilter(" || ").by_unit(0, None) is False
+
+
+@pytest.mark.parametrize(
+    ("expression", "selected"),
+    [
+        ("", {"a", "*", "a\u00a0", ""}),
+        ("*", {"a", "*", "a\u00a0", ""}),
+        (" || ", set()),
+        (" ", set()),
+        ("* ", {"*"}),
+        ("||a || ", {"a"}),
+        ("a\u00a0||*", {"a\u00a0", "*"}),
+    ],
+)
+def test_an_expression_selects_the_tags_that_a_broker_selects(expression, selected):
+    """FilterAPI.buildSubscriptionData, ExpressionMessageFilter.isMatchedByConsumeQueue (✔run 5.5.0)."""
+    codes = {tag: java.string_hash(tag) for tag in ("a", "*", "a\u00a0", "")}
+    found = TagFilter(expression)
+    assert {tag for tag, code in codes.items() if found.by_unit(code, None)} == selected
 
 
 def test_where_the_extension_cannot_be_read_records_decide_and_an_unreadable_one_is_damage(tmp_path, monkeypatch):

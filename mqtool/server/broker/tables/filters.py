@@ -30,7 +30,7 @@ def filter_of(expression: str, kind: str) -> MessageFilter | None:
         UsageError: the expression is not valid SQL92.
     """
     if is_tag(kind):
-        return None if not expression.strip() or expression.strip() == ALL else TagFilter(expression)
+        return None if expression in ("", ALL) else TagFilter(expression)
     return SqlFilter(expression)
 
 

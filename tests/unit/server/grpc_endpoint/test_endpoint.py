@@ -449,6 +449,31 @@ def test_a_client_of_an_unknown_language_is_served(client, topic):
     assert code(client.telemetry(settings)) == "OK"
 
 
+@pytest.mark.parametrize(("kind", "name"), [(0, "CLIENT_TYPE_UNSPECIFIED"), (99, "UNRECOGNIZED")])
+def test_a_client_that_is_neither_producer_nor_consumer_has_no_heartbeat(client, topic, kind, name):
+    settings = d.Settings(client_type=kind, publishing=d.Publishing(topics=[named(topic)]))
+    for rpc in ("Heartbeat", "NotifyClientTermination"):
+        assert code(client.telemetry(settings)) == "OK"
+        answer = client.call(rpc)
+        assert (code(answer), answer.status.message) == ("UNRECOGNIZED_CLIENT_TYPE", name)
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        (" ", "the specified group is blank"),
+        ("a b", "the specified group[a b] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("g" * 121, f"the specified group[{'g' * 121}] is longer than group max length: 120."),
+        ("TOOLS_CONSUMER", "cannot use system consumer group"),
+    ],
+)
+def test_an_invalid_group_is_refused_in_the_words_of_the_proxy(client, topic, group, message):
+    error = client.consume(group, topic)
+    assert error.details() == f"process client telemetryCommand failed. {message}"
+    answer = client.call("AckMessage", group=named(group), topic=named(topic))
+    assert (code(answer), answer.status.message) == ("ILLEGAL_CONSUMER_GROUP", message)
+
+
 @pytest.mark.parametrize("name", ["a b", "SCHEDULE_TOPIC_XXXX", ""])
 def test_an_invalid_topic_of_a_producer_ends_the_stream(server, client, topic, name):
     error = client.produce(topic, name)

@@ -223,6 +223,19 @@ def test_an_old_handle_is_good_for_its_time_and_a_message_that_is_freed_comes_ag
     assert acknowledge(client, "GHandles", "Handles", handle_of(again)) == "OK"
 
 
+@pytest.mark.parametrize("mark", ["3", "01", "x", "-1", "9999999999999999999"])
+def test_a_handle_with_another_retry_mark_is_one_of_the_topic_itself(server, client, mark):
+    """ReceiptHandle.getRealTopic; a changed handle has the mark of that topic."""
+    create_topic(server, "Marks", queues=1)
+    client.consume("GMarks", "Marks")
+    assert code(client.send("Marks", b"m")) == "OK"
+    words = handle_of(receive_one(client, "GMarks", "Marks")).split(" ")
+    changed = change(client, "GMarks", "Marks", " ".join([*words[:4], mark, *words[5:]]), 60)
+    assert (code(changed), changed.receipt_handle.split(" ")[4]) == ("OK", "0")
+    words = changed.receipt_handle.split(" ")
+    assert acknowledge(client, "GMarks", "Marks", " ".join([*words[:4], mark, *words[5:]])) == "OK"
+
+
 def test_a_handle_may_lack_its_physical_offset_and_have_more_words(server, client):
     """ReceiptHandle.decode; a dead letter needs the physical offset (ProducerProcessor, 5.5.0)."""
     create_topic(server, "Words", queues=1)
