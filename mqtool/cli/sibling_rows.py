@@ -47,7 +47,12 @@ EXPLAIN_KIND = OutputSchema(
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
         Column("write_position", "int64", "where it continues to write", show=TABLE, nullable=True),
         Column("overwritten", "array", "positions of valid messages that it leaves behind", show=TABLE, items="int64"),
-        Column("missing", "array", "names of missing chunks: their messages are lost", show=TABLE),
+        Column(
+            "missing",
+            "array",
+            "names of missing or wrongly numbered chunks: their messages are lost",
+            show=TABLE,
+        ),
         Column(
             "unserved",
             "array",

@@ -340,6 +340,29 @@ def subdirectories(path: Path) -> list[os.DirEntry[str]]:
     return [entry for entry in list_directory(path) if _status_if(entry, stat.S_ISDIR) is not None]
 
 
+def is_regular(entry: "os.DirEntry[str]") -> bool:
+    """Whether a directory entry is a regular file, or a link to one. A link that leads in a circle is not.
+
+    Raises:
+        UnreadableError: the system does not tell.
+    """
+    return _is(entry, entry.is_file)
+
+
+def is_directory(entry: "os.DirEntry[str]") -> bool:
+    """Whether a directory entry is a directory, or a link to one; see `is_regular`."""
+    return _is(entry, entry.is_dir)
+
+
+def _is(entry: "os.DirEntry[str]", test: Callable[[], bool]) -> bool:
+    try:
+        return test()
+    except OSError as error:
+        if not is_absent(error):
+            _not_listed(Path(entry.path).parent, error)
+        return False
+
+
 def list_mapped_files(*directories: Path) -> MappedFileList:
     """Lists the fixed-size files of one or more directories taken together (MultiPathMappedFileQueue)."""
     files, strays = [], []

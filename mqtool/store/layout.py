@@ -31,6 +31,7 @@ from mqtool.store.files import (
     MappedFile,
     MappedFileList,
     ReadFile,
+    is_regular,
     list_directory,
     list_mapped_files,
     obstruction,
@@ -227,7 +228,7 @@ def _segments_in(root: Path, size: int | None) -> list[Path]:
     where: Any = root
     if isinstance(where, RemotePath):
         return []
-    entries = (entry for entry in list_directory(root) if entry.name not in _KNOWN and entry.is_file())
+    entries = (entry for entry in list_directory(root) if entry.name not in _KNOWN and is_regular(entry))
     return [
         root / entry.name
         for entry in entries

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import config_json, file_names
-from mqtool.store.files import ReadFile, list_directory
+from mqtool.store.files import ReadFile, is_regular, list_directory
 from mqtool.store.remote import RemotePath
 
 CURRENT = "CURRENT"
@@ -111,7 +111,7 @@ class Database:
         self._remove = weakref.finalize(self, shutil.rmtree, self._links, ignore_errors=True)
         try:
             for entry in list_directory(path):
-                if entry.is_file():
+                if is_regular(entry):
                     _require_readable(path / entry.name)
                     (self._links / entry.name).symlink_to((path / entry.name).absolute())
             _try_to_open(path, self._links)

@@ -12,7 +12,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE
 from mqtool.records.index_build import time_diffs
-from mqtool.store.files import ReadFile, list_directory
+from mqtool.store.files import ReadFile, is_regular, list_directory
 from mqtool.store.index_file import Shape, shape_of
 from mqtool.store.store import Store
 
@@ -58,7 +58,7 @@ def plan_index(store: Store) -> IndexPlan:
     files, strays = [], []
     directory = store.path / file_names.INDEX
     for entry in list_directory(directory):
-        is_index = file_names.is_index_file_name(entry.name) and entry.is_file()
+        is_index = file_names.is_index_file_name(entry.name) and is_regular(entry)
         if is_index:
             files.append((directory / entry.name, entry.stat().st_size))
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 from mqtool.errors import FormatError
 from mqtool.formats import file_names
 from mqtool.formats.java import parse_int
-from mqtool.store.files import MappedFile, list_directory
+from mqtool.store.files import MappedFile, is_directory, list_directory
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -83,11 +83,11 @@ def check_trees(survey: Survey, collector: FindingCollector) -> None:
         return
     for name in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE):
         for topic in list_directory(survey.root / name):
-            if not topic.is_dir():
+            if not is_directory(topic):
                 collector.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
                 continue
             for queue in list_directory(Path(topic.path)):
-                if not queue.is_dir() or not _is_int(queue.name):
+                if not is_directory(queue) or not _is_int(queue.name):
                     collector.add("queue-stray-file", queue.path, "no directory of a queue", severity=Severity.NOTE)
 
 

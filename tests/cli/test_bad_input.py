@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mqtool.store.file_kind import FileKind
 from tests.support.damage import CASES, damage_case, held_locks
-from tests.support.stores import copy_store, fixture, tree_digest
+from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
 
 ORDERS = fixture("orders-5.5.0/store")
 COMMANDS = {
@@ -168,6 +168,33 @@ def test_parts_that_are_not_what_they_should_be_block_nothing(mqtool, tmp_path, 
     path = make(tmp_path)
     for command in COMMANDS.values():
         check(mqtool(*command(path)))
+
+
+LOOPS = [
+    ("orders-5.5.0/store", ["loop", "dledger-x", "consumequeue/loop", "config/loop.json"]),
+    ("tieredstore-5.5.0/store", ["rocksdbstore/loop"]),
+    ("tieredstore-5.5.0/store/tiered", ["loop", "00000000_loop", "212d6b50_DefaultCluster/loop"]),
+    ("equeue-small/store", ["loop", "message-chunks/message-chunk-000000009", "queue-chunks/orders/9"]),
+    ("tfchunk/plain/store", ["loop", "chunk-000009.000000"]),
+]
+
+
+@pytest.mark.parametrize(("store", "names"), LOOPS, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_links_that_lead_in_a_circle_change_no_answer(mqtool, tmp_path, store, names):
+    """Java and .NET take them for neither a file nor a directory."""
+    path = copy_tree(fixture(store), tmp_path / "store")
+    commands = [["info"], ["dump"], ["explain-start"], ["find", "--grep", "a"], ["verify"], ["info", "--deep"]]
+
+    def answers():
+        results = [mqtool(command, path, *options, "--format", "json") for command, *options in commands]
+        return [result.code for result in results], [result.stdout for result in results[1:4]]
+
+    before = answers()
+    for name in names:
+        (path / name).symlink_to(Path(name).name)
+    assert answers() == before
+    saved = mqtool("salvage", path, tmp_path / "saved")
+    assert saved.code == (4 if store.endswith("tiered") else 0), saved.stderr
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])

@@ -35,7 +35,7 @@ from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.store.config_tables import SINGLE_DATABASE, unread_database
 from mqtool.store.copies import copy_tree
-from mqtool.store.files import list_directory, read_file
+from mqtool.store.files import is_regular, list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.log_file import LogFiles
@@ -494,7 +494,7 @@ def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
         for name, path in store.metadata.sources.items():
             found.setdefault(name, read_file(path))
         for entry in list_directory(store.path / file_names.CONFIG):
-            if not entry.name.endswith(".json") or entry.name in found or entry.name in _KNOWN or not entry.is_file():
+            if not entry.name.endswith(".json") or entry.name in found or entry.name in _KNOWN or not is_regular(entry):
                 continue
             with contextlib.suppress(FormatError, StoreError):
                 data = read_file(Path(entry.path))

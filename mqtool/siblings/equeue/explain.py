@@ -32,8 +32,9 @@ class Explanation(Struct):
         write_position: global position at which the broker continues to write; None if it does not start.
         overwritten: global positions of valid messages after the data end that the broker finds. They are lost, and the
             broker reports no error.
-        missing: file names of missing message chunks whose existence later chunks or queue entries prove. Their
-            messages are lost. If the newest chunk is missing, entries will point to messages that are written later.
+        missing: file names of missing message chunks whose existence later chunks or queue entries prove, and of chunks
+            whose header states another number than their records. The messages are lost. If the newest chunk is
+            missing, entries will point to messages that are written later.
         unserved: by (topic, queue id), the entries that lead consumers to no message, or to a message of another queue
             or queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
         cut: by (topic, queue id), queue offsets of the entries after an unwritten one in the last chunk. The queue ends
@@ -65,8 +66,8 @@ class Explanation(Struct):
     @property
     def is_harmless(self) -> bool:
         """Whether it is certain that the broker starts, no message chunk is missing, and the start loses nothing."""
-        wrong = self.refusal, self.clears_root, self.overwritten, self.missing, self.cut, self.unknown
-        return not any(wrong)
+        wrong = self.refusal, self.clears_root, self.overwritten, self.missing, self.cut
+        return not (any(wrong) or self.unknown)
 
     @property
     def verdict(self) -> str:
@@ -81,7 +82,9 @@ class Explanation(Struct):
         losses = [f"{len(self.overwritten)} valid message(s) after it are lost"] if self.overwritten else []
         losses += [self._cut_words(queue, offsets) for queue, offsets in self.cut.items()]
         if self.missing:
-            losses.append(f"the messages of {', '.join(self.missing)} are lost: the file is missing")
+            losses.append(
+                f"the messages of {', '.join(self.missing)} are lost: the file is missing, or has another number"
+            )
         if self.unknown:
             losses.append(f"what becomes of messages that cannot be read is unknown: {self.unknown[0]}")
         return f"starts and continues at position {self.write_position}; {'; '.join(losses) or 'nothing is lost'}"
@@ -108,6 +111,7 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
         chosen = settings or settings_of(root, store.listing)
         shape = store.shape
         missing = [one.file_name for one in store.missing_chunks()]
+        missing += [one.path.name for one in store.misnumbered]
         try:
             found = start(root, chosen, shape)
         except UnreadableError as error:

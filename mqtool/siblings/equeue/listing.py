@@ -9,7 +9,7 @@ from msgspec import Struct
 from mqtool.errors import FormatError, NotAStoreError
 from mqtool.formats import equeue
 from mqtool.formats.java import to_int32
-from mqtool.store.files import list_directory, read_file, require_directory, subdirectories
+from mqtool.store.files import is_regular, list_directory, read_file, require_directory, subdirectories
 
 
 class QueueSetting(Struct, frozen=True):
@@ -145,7 +145,7 @@ def _chunks(directory: Path, prefix: str) -> tuple[tuple[Path, ...], tuple[Path,
     chunks: list[Path] = []
     strays: list[Path] = []
     for entry in list_directory(directory):
-        if not entry.is_file():
+        if not is_regular(entry):
             continue
         is_chunk = equeue.is_chunk_name(entry.name, prefix) and not entry.name.endswith(equeue.TEMPORARY_SUFFIX)
         (chunks if is_chunk else strays).append(Path(entry.path))

@@ -167,9 +167,14 @@ class EQueueStore:
 
     def lacks_footer(self, chunk: ChunkFile) -> bool:
         """Whether a completed chunk lost its footer: the broker completes all but the last one (Chunk.Complete)."""
+        return not chunk.is_finished and chunk.path not in self._last_paths
+
+    @cached_property
+    def _last_paths(self) -> tuple[Path, ...]:
+        """The last message chunk file, with and without those that are not read because of a copy."""
         paths = self.listing.messages
         distinct = [path for path in paths if path not in self.duplicates]
-        return not chunk.is_finished and chunk.path not in (*paths[-1:], *distinct[-1:])
+        return *paths[-1:], *distinct[-1:]
 
     def lost_end(self, chunk: ChunkFile, at: int) -> Damage | None:
         """Returns the range after the last valid record of a chunk that may hold further ones; None without one.
@@ -213,20 +218,31 @@ class EQueueStore:
     def missing_chunks(self) -> list[Damage]:
         """Returns the missing chunks between existing ones, and those after the last one to which queue entries point.
 
-        The broker deletes the oldest chunks first, so missing chunks before the first existing one are not damage.
+        The broker deletes the oldest chunks first, so missing chunks before the first existing one are not damage. A
+        chunk whose name and header differ is neither of the two numbers' missing one, and proves no other chunk.
         """
-        numbers = {chunk.header.chunk_number for chunk in self.chunks}
+        numbers, known = _numbers(self.chunks, self.listing.messages)
         if not numbers:
             return []
-        unreadable = {equeue.named_number(path.name) for path in self.unopened.reasons}
-        inside = [range(before + 1, after) for before, after in pairwise(sorted(numbers))]
-        end = (max(numbers) + 1) * self.capacity
+        inside = [range(before + 1, after) for before, after in pairwise(numbers)]
+        end = (numbers[-1] + 1) * self.capacity
         named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
         ahead = named[named >= end]
         newest = int(ahead.max() // self.capacity) if len(ahead) else -1
         # A chunk contains at least one message, so a single garbled entry does not prove a series of missing chunks.
-        proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else range(0)
-        return missing_chunks([*inside, proved], unreadable, self.capacity, self._path_of)
+        proved = range(numbers[-1] + 1, newest + 1) if newest - numbers[-1] <= len(ahead) else range(0)
+        return missing_chunks([*inside, proved], known, self.capacity, self._path_of)
+
+    @property
+    def misnumbered(self) -> list[ChunkFile]:
+        """The chunks whose header states another number than their name and their first record."""
+        suspects = (one for one in self.chunks if equeue.named_number(one.path.name) != one.header.chunk_number)
+        first = ((chunk, self.read(chunk, 0)) for chunk in suspects)
+        return [
+            chunk
+            for chunk, found in first
+            if isinstance(found, StoredMessage) and found.record.log_position != chunk.start
+        ]
 
     def _path_of(self, number: int) -> Path:
         return self.path / equeue.MESSAGE_CHUNKS / equeue.chunk_name(equeue.MESSAGE_PREFIX, number)
@@ -345,12 +361,11 @@ class EQueueStore:
         unread = {path: reason for path, reason in self.unread.items() if path.parent == queue.directory}
         if only is not None:
             return [Damage(0, 0, "no-chunk", unread[only], only)] if only in unread else []
-        numbers = sorted(chunk.header.chunk_number for chunk in chunks)
+        numbers, known = _numbers(chunks, queue.chunks)
         gaps = [range(before + 1, after) for before, after in pairwise(numbers)]
-        others = {equeue.named_number(path.name) for path in unread}
         capacity = max((chunk.header.capacity for chunk in chunks), default=0)
         missing = missing_chunks(
-            gaps, others, capacity, lambda number: queue.directory / equeue.chunk_name(equeue.QUEUE_PREFIX, number)
+            gaps, known, capacity, lambda number: queue.directory / equeue.chunk_name(equeue.QUEUE_PREFIX, number)
         )
         return [*(Damage(0, 0, "no-chunk", reason, path) for path, reason in unread.items()), *missing]
 
@@ -425,6 +440,24 @@ class EQueueStore:
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start
         return None
+
+
+def _numbers(chunks: list[ChunkFile], paths: tuple[Path, ...]) -> tuple[list[int], set[int | None]]:
+    """Returns the sorted numbers that are certain, and all that a name or a header states.
+
+    A number is certain if name and header state it; without such a chunk, all headers' numbers count.
+
+    Args:
+        chunks: the readable chunks of a folder.
+        paths: all chunk files of the folder.
+    """
+    stated = {chunk.header.chunk_number for chunk in chunks}
+    certain = {
+        chunk.header.chunk_number
+        for chunk in chunks
+        if equeue.named_number(chunk.path.name) == chunk.header.chunk_number
+    }
+    return sorted(certain or stated), {*stated, *(equeue.named_number(path.name) for path in paths)}
 
 
 def _has_its_name(chunk: ChunkFile) -> bool:

@@ -86,8 +86,7 @@ class OpenedTFChunk(OpenedStore):
 
     def verify(self) -> Iterator[Finding]:
         """Yields a finding for each broken invariant."""
-        with TFChunkDb(self.path) as database:  # which does not go on after unreadable bytes
-            yield from verify.verify(database)
+        return verify.verify(self.database)
 
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports the readable records of each chunk; with a target, also writes them as a Parquet file.

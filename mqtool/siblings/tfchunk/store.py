@@ -16,7 +16,7 @@ from mqtool.siblings.frame_scan import scan_frames
 from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
-from mqtool.store.files import ReadFile, list_directory, require_directory
+from mqtool.store.files import ReadFile, is_regular, list_directory, require_directory
 from mqtool.store.readable_parts import UnreadableParts
 
 
@@ -24,7 +24,7 @@ def is_database(path: Path) -> bool:
     """Whether a directory contains a file that is named like a chunk and begins with the first byte of a TFChunk."""
     if not path.is_dir():
         return False
-    names = (entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and entry.is_file())
+    names = (entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and is_regular(entry))
     return any(_begins_like_a_chunk(Path(entry.path)) for entry in names)
 
 
@@ -149,19 +149,25 @@ class TFChunkDb:
         return frozenset(name.number for path in paths if (name := tfchunk.parse_name(path.name)))
 
     def missing_chunks(self) -> list[Damage]:
-        """Returns the missing chunks before existing ones and up to writer.chk; numbers start at 0."""
+        """Returns the missing chunks before existing ones and up to writer.chk; numbers start at 0.
+
+        A chunk whose name and header differ is neither of the two numbers' missing one, and proves no other chunk.
+        """
         if not self.chunks:
             return []
         size = self.chunks[-1].header.chunk_size
-        unreadable = {name.number for path in self.unread.reasons if (name := tfchunk.parse_name(path.name))}
+        known = {name.number for path in self.unread.reasons if (name := tfchunk.parse_name(path.name))}
         gaps: list[range] = []
         expected = 0
         for chunk in self.chunks:
-            gaps.append(range(expected, chunk.number))
-            expected = max(chunk.number, chunk.last_number) + 1
+            if chunk.number == chunk.header.start_number:
+                gaps.append(range(expected, chunk.number))
+                expected = max(chunk.number, chunk.last_number) + 1
+            else:
+                known |= {chunk.number, chunk.header.start_number}
         if self.writer is not None:
             gaps.append(range(expected, -(-self.writer // size)))
-        return missing_chunks(gaps, unreadable, size, lambda number: self.path / f"chunk-{number:06d}.000000")
+        return missing_chunks(gaps, known, size, lambda number: self.path / f"chunk-{number:06d}.000000")
 
     @staticmethod
     def run_of(record: StoredRecord) -> ValidRun:
@@ -216,7 +222,9 @@ class TFChunkDb:
     def _named(self) -> dict[ChunkName, Path]:
         """Returns the chunk files; like the server (Directory.GetFiles), passes over directories of such a name."""
         names = (
-            (tfchunk.parse_name(entry.name), Path(entry.path)) for entry in list_directory(self.path) if entry.is_file()
+            (tfchunk.parse_name(entry.name), Path(entry.path))
+            for entry in list_directory(self.path)
+            if is_regular(entry)
         )
         return {name: path for name, path in names if name is not None}
 

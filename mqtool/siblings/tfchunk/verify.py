@@ -13,7 +13,7 @@ from mqtool.siblings.base import READ_IT, finding
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
-from mqtool.siblings.tfchunk.store import TFChunkDb
+from mqtool.siblings.tfchunk.store import TFChunkDb, resume
 from mqtool.verify.findings import Finding, Severity
 
 _BACKUP = "restore the chunk from a backup or another node"
@@ -33,6 +33,7 @@ def verify(database: TFChunkDb) -> Iterator[Finding]:
 
 
 def _chunk(chunk: TFChunkFile) -> Iterator[Finding]:
+    """Checks a chunk; unreadable parts are unknown, and what is around them is checked."""
     yield from _header(chunk)
     if chunk.is_completed:
         yield from _footer(chunk)
@@ -44,6 +45,8 @@ def _chunk(chunk: TFChunkFile) -> Iterator[Finding]:
         places = _Places()
         yield from _frames(chunk, places)
         yield from _map(chunk, places)
+    if unread := chunk.unread(-HEADER_SIZE, chunk.size - HEADER_SIZE):
+        yield finding("tfchunk-unreadable", Severity.UNKNOWN, chunk.path, unread.detail, READ_IT, unread.position)
 
 
 def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
@@ -152,25 +155,36 @@ def _footer(chunk: TFChunkFile) -> Iterator[Finding]:
 
 def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
     found = chunk.md5()
-    if found != chunk.footer.md5:
+    if found != chunk.footer.md5 and chunk.unread(-HEADER_SIZE, chunk.size - HEADER_SIZE) is None:
         detail = f"expected MD5 {chunk.footer.md5.hex()}, found {found.hex()}: the server stops on it"
         yield finding("tfchunk-md5", Severity.ERROR, chunk.path, detail, _BACKUP, chunk.size - tfchunk.MD5_SIZE)
 
 
 def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
-    at = 0
-    for item in chunk.walk(chunk.written, tfchunk.MAX_RECORD_SIZE, partial(valid_run, chunk), chunk.read_record):
-        assert not isinstance(item, Damage)  # the walk ends there
+    at, end = 0, chunk.written
+    resumed = partial(_resumed, chunk)
+    for item in chunk.walk(end, tfchunk.MAX_RECORD_SIZE, partial(valid_run, chunk), chunk.read_record, resumed):
+        if isinstance(item, Damage):
+            at = item.end - chunk.start
+            continue
         valid = item if isinstance(item, ValidRun) else TFChunkDb.run_of(item)
         places.add(valid)
         yield from _positions(valid)
         at = valid.run.end
     bad = chunk.read_record(at) if at < chunk.written else None
+    if isinstance(bad, InvalidFrame) and chunk.unread_at(at, bad):
+        return
     end_is_known = chunk.is_completed or chunk.written < chunk.size - HEADER_SIZE
     if isinstance(bad, InvalidFrame) and (end_is_known or chunk.last_used(at, chunk.written) > at):
         detail = f"forwards: {bad.detail}"
         yield finding("tfchunk-frames", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + at)
         yield from _backwards(chunk, at)
+
+
+def _resumed(chunk: TFChunkFile, at: int) -> int | None:
+    """Returns the data position of the next valid record after one that cannot be read; None after a damaged one."""
+    found = chunk.read_record(at)
+    return resume(chunk, at) if isinstance(found, InvalidFrame) and chunk.unread_at(at, found) else None
 
 
 def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
@@ -179,6 +193,8 @@ def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
     while True:
         found = chunk.read_record_before(end, stop)
         if isinstance(found, InvalidFrame):
+            if chunk.unread(stop, end) is not None:
+                return
             detail = f"backwards: {found.detail}"
             yield finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)
             return
@@ -219,6 +235,8 @@ class _Places:
 
 def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
     first, unit = HEADER_SIZE + chunk.footer.physical_size, chunk.footer.map_unit.size
+    if chunk.unread(chunk.footer.physical_size, chunk.footer.physical_size + chunk.footer.map_size) is not None:
+        return
     before, known = -1, places.states(chunk).tolist()
     for number, entry in enumerate(chunk.map):
         place = first + number * unit
@@ -232,6 +250,8 @@ def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
 
 def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Iterator[Finding]:
     found = chunk.read_record(entry.actual)
+    if isinstance(found, InvalidFrame) and chunk.unread_at(entry.actual, found):
+        return
     if isinstance(found, InvalidFrame) or found.position != chunk.start + entry.logical:
         found_words = (
             found.detail if isinstance(found, InvalidFrame) else f"the record of log position {found.position}"

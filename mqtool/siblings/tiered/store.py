@@ -10,7 +10,7 @@ from mqtool.formats import commit_log, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.tiered.metadata import read_metadata
-from mqtool.store.files import MappedFile, ReadFile, list_directory, subdirectories
+from mqtool.store.files import MappedFile, ReadFile, is_directory, is_regular, list_directory, subdirectories
 from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, from_record, messages_of
 
@@ -199,7 +199,7 @@ class TieredStore:
         self.strays: list[Path] = []
         for entry in list_directory(path):
             found = tiered.parse_cluster_name(entry.name)
-            if found is None or not entry.is_dir():
+            if found is None or not is_directory(entry):
                 self.strays.append(path / entry.name)
                 continue
             self.clusters[found[1]] = path / entry.name
@@ -245,7 +245,7 @@ class TieredStore:
             files = []
             for entry in list_directory(queue.path / kind):
                 named, path = tiered.parse_segment_name(entry.name), queue.path / kind / entry.name
-                if named is None or not entry.is_file():
+                if named is None or not is_regular(entry):
                     self.strays.append(path)
                 else:
                     files.append(MappedFile(path, named[1], entry.stat().st_size))
@@ -269,4 +269,4 @@ def is_tiered(path: Path) -> bool:
 def _open_indexes(path: Path) -> list[Path]:
     directory = path.parent / tiered.OPEN_INDEX
     entries = list_directory(directory) if directory.is_dir() else ()
-    return sorted(directory / entry.name for entry in entries if entry.is_file() and entry.name.isdecimal())
+    return sorted(directory / entry.name for entry in entries if is_regular(entry) and entry.name.isdecimal())

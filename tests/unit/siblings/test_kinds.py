@@ -23,6 +23,7 @@ from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.writer import EQueueWriter
 from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.registry import KINDS, VERBS, recognise
+from mqtool.siblings.tfchunk.kind import OpenedTFChunk
 from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
 from mqtool.siblings.tiered.store import is_tiered
 from mqtool.verify.findings import Severity
@@ -285,6 +286,33 @@ def test_a_record_whose_body_was_not_read_completely_is_damage(number, table, mo
         codes = {one.code: one.severity for one in opened.verify()}
     assert report["damaged_bytes"] > 0
     assert set(codes.values()) == {Severity.UNKNOWN}
+
+
+def test_verify_of_eventstore_checks_what_follows_a_bad_sector(monkeypatch, tmp_path):
+    root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
+    path = root / "chunk-000001.000000"
+    with OpenedTFChunk(root) as opened:
+        place = next(row["position"] for row in opened.rows("tfchunk-record") if row["position"] > 16384 + 12000)
+    overwrite(path, 128 + place - 16384, (0).to_bytes(4, "little"))
+    with unreadable(monkeypatch, path, from_position=4096, until=4608), OpenedTFChunk(root) as opened:
+        found = {(one.code, one.severity, one.position) for one in opened.verify() if one.file == str(path)}
+    assert found >= {
+        ("tfchunk-unreadable", Severity.UNKNOWN, 4096),
+        ("tfchunk-frames", Severity.ERROR, 128 + place - 16384),
+    }
+    assert {code for code, *_ in found} == {"tfchunk-unreadable", "tfchunk-frames", "tfchunk-frames-backward"}
+
+
+def test_verify_of_eventstore_opens_each_chunk_once(monkeypatch):
+    opened, opens = [], FrameFile.__init__
+
+    def counts(self, path):
+        opened.append(path.name)
+        opens(self, path)
+
+    monkeypatch.setattr(FrameFile, "__init__", counts)
+    assert run(["verify", str(tfchunk_store("plain"))]) == ExitCode.OK
+    assert sorted(opened) == [f"chunk-{number:06d}.000000" for number in range(4)]
 
 
 def test_a_record_that_cannot_be_read_is_no_damaged_one(monkeypatch):
