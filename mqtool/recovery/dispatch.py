@@ -17,16 +17,29 @@ from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, QueueUnits, rules_for
 from mqtool.records.frames import Frames
+from mqtool.records.multi_dispatch import FurtherQueues
 from mqtool.records.number_sets import among, distinct
 from mqtool.records.queue_build import batch_units, is_dispatched, queue_numbers
 from mqtool.records.record_check import RecordCheck
-from mqtool.recovery.action_log import load_fails
+from mqtool.recovery.action_log import StartFailed, load_fails
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.mapped_files import obstacle
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.state import LastQueued, StoreState
 
 _NAMES_QUEUES = properties.INNER_MULTI_DISPATCH.encode()
+
+
+class DispatchFailed(StartFailed):
+    """The broker throws while it dispatches a record; no later record has been dispatched.
+
+    Attributes:
+        physical_offset: of the record.
+    """
+
+    def __init__(self, failure: StartFailed, physical_offset: int) -> None:
+        super().__init__(failure.exit, failure.refusal)
+        self.physical_offset = physical_offset
 
 
 class StartDispatch:
@@ -54,20 +67,44 @@ class StartDispatch:
         """Dispatches records in order.
 
         Raises:
-            StartFailed: a record's list of queues cannot be parsed (while the store is loaded).
+            DispatchFailed: a record's list of queues cannot be parsed. It has a unit in its own queue and in those that
+                it names before that, and no entry in the index.
         """
+        failing = self._first_failing(frames) if self._rules.multi_dispatch else None
+        if failing is None:
+            self._dispatch(frames, index=self._state.settings.index_enabled)
+            return
+        row, place = failing
+        self._dispatch(frames.select(np.arange(row)), index=self._state.settings.index_enabled)
+        self._dispatch(frames.select(np.array([row])), index=False)
+        words = f'load exception java.lang.NumberFormatException: For input string: "{place}"'
+        raise DispatchFailed(load_fails(words), int(frames.column("physical_offset")[row]))
+
+    def _first_failing(self, frames: Frames) -> tuple[int, str] | None:
+        """Returns the first record that the broker cannot dispatch, and the queue offset that is not a number."""
+        rows = frames.rows_with(_NAMES_QUEUES)
+        if not len(rows):
+            return None
+        units = self._columns.dispatch(frames, keys=False).units
+        for number in np.flatnonzero(np.isin(units.row, rows)).tolist():
+            place = self._further(frames, units, number).not_a_number
+            if place is not None:
+                return int(units.row[number]), place
+        return None
+
+    def _dispatch(self, frames: Frames, *, index: bool) -> None:
         if not len(frames):
             return
         state = self._state
         state.scanned.dispatched += len(frames)
         self._columns.rules = self._own_queue_rules()
-        found = self._columns.dispatch(frames, keys=state.settings.index_enabled)
+        found = self._columns.dispatch(frames, keys=index)
         rows = self._queue(frames, found.units)
         if len(rows):
             last = int(rows[-1])
             stored, physical = frames.column("store_timestamp"), frames.column("physical_offset")
             state.last_queued = LastQueued(int(stored[last]), int(physical[last]))
-        if state.settings.index_enabled:
+        if index:
             state.index.put(found.keys, len(frames))
             if state.index.is_broken:
                 state.is_writeable = False
@@ -97,23 +134,22 @@ class StartDispatch:
                 self._multi_dispatch(frames, units, number)
         return distinct(units.row[~among(units.row, np.concatenate(refused))]) if refused else units.row
 
-    def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
-        """Dispatches a record to the further queues that it names, with the same number of units each."""
-        state, rules = self._state, self._rules
+    def _further(self, frames: Frames, units: QueueUnits, number: int) -> FurtherQueues:
+        """Returns the further queues that the record of a unit names."""
         stored = properties.decode(frames.properties_of(units.row[[number]])[0])
         names = stored.get(properties.INNER_MULTI_DISPATCH, "")
         offsets = stored.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
-        further = multi_dispatch.further_queues(
-            self._columns.topics.names[int(units.topic[number])], names, offsets, rules
-        )
-        for name, offset in further.queues:
+        topic = self._columns.topics.names[int(units.topic[number])]
+        return multi_dispatch.further_queues(topic, names, offsets, self._rules)
+
+    def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
+        """Dispatches a record to the further queues that it names, with the same number of units each."""
+        state, rules = self._state, self._rules
+        for name, offset in self._further(frames, units, number).queues:
             queue = state.queue(name, multi_dispatch.queue_id_of(name, int(units.queue_id[number]), rules))
             if isinstance(queue, SimpleQueue) and (queue.files.files or obstacle(queue.files.directory) is None):
                 physical, size = int(units.physical_offset[number]), int(units.size[number])
                 queue.put(physical, size, int(units.tags_code[number]), offset)
-        if further.not_a_number is not None:
-            words = f'load exception java.lang.NumberFormatException: For input string: "{further.not_a_number}"'
-            raise load_fails(words)
 
 
 def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Iterator[tuple[str, int, np.ndarray]]:

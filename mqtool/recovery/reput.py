@@ -5,10 +5,10 @@
 Source: DefaultMessageStore.start, ReputMessageService.doReput (4.9.7, 5.5.0).
 """
 
-from mqtool.formats import java
+from mqtool.formats import dledger, java
 from mqtool.records.record_check import HeapExhausted, RecordCheck
-from mqtool.recovery.action_log import StartFailed, StartHung
-from mqtool.recovery.dispatch import StartDispatch
+from mqtool.recovery.action_log import StartHung
+from mqtool.recovery.dispatch import DispatchFailed, StartDispatch
 from mqtool.recovery.entry_scan import scan_of
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.state import StoreState
@@ -49,7 +49,10 @@ def dispatch_on(state: StoreState) -> None:
         before = state.reput_from
         try:
             _reput(state, check, dispatcher)
-        except (StartFailed, HeapExhausted) as end_of_thread:
+        except DispatchFailed as failure:
+            words = f"{_WAIT}, which fails at {state.reput_from} again and again: {failure.refusal}"
+            raise StartHung(words) from None
+        except HeapExhausted as end_of_thread:
             raise StartHung(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
         if state.reput_from == before:
             raise StartHung(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
@@ -75,7 +78,11 @@ def _reput_segment(
     while True:
         scan = scan_of(check, state.segments.reader(file), file, file.wrote, position)
         for frames, _ in scan:
-            dispatcher.dispatch(frames)
+            try:
+                dispatcher.dispatch(frames)
+            except DispatchFailed as failure:
+                state.reput_from = failure.physical_offset - (dledger.ENTRY_HEADER_SIZE if file.entries else 0)
+                raise
             state.scanned.bytes += int(frames.sizes.sum())
         passed = scan.end - position
         done += passed

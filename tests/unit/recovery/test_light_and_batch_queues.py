@@ -82,6 +82,35 @@ def test_the_queues_are_predicted_as_the_engine_then_has_them(store, gone):
     assert [bounds[key] for key in ("%LMQ%a/0", "%LMQ%b/0", "Batched/0")] == [(0, 20), (0, 30), (0, 30)]
 
 
+def with_a_place_that_is_no_number(store: Path) -> tuple[Message, int]:
+    """Returns a message whose second light queue has no valid queue offset, and its number in its queue."""
+    with Store(store) as opened:
+        light = [found for found in opened.messages() if found.topic == "Plain" and found.queue_id == 1]
+    bad = light[9]
+    assert bad.properties["INNER_MULTI_DISPATCH"] == "%LMQ%a,%LMQ%b"
+    path = store / "commitlog" / f"{0:020}"
+    data = path.read_bytes()
+    at = data.index(b"INNER_MULTI_QUEUE_OFFSET", bad.physical_offset)
+    places = bad.properties["INNER_MULTI_QUEUE_OFFSET"]
+    patch(path, data.index(places.encode(), at), places[:-1].encode() + b"x")
+    return bad, int(places.partition(",")[0])
+
+
+def test_dispatch_stops_at_a_record_whose_place_in_a_light_queue_is_no_number(store):
+    bad, place = with_a_place_that_is_no_number(store)
+    shutil.rmtree(store / "consumequeue")
+    found = predict(store, "4.9", KEYS)
+    assert found.hung == (
+        f"start() waits for dispatch, which fails at {bad.physical_offset} again and again: load exception "
+        f'java.lang.NumberFormatException: For input string: "{bad.properties["INNER_MULTI_QUEUE_OFFSET"].partition(",")[2][:-1]}x"'
+    )
+    assert found.plan is not None
+    assert found.plan.dispatch_from == bad.physical_offset
+    ends = {key: plan.files[-1].end // 20 for key, plan in found.plan.queues.items() if plan.files}
+    assert ends["Plain", 1] == bad.queue_offset + 1
+    assert ends["%LMQ%a", 0] == place + 1
+
+
 @pytest.mark.parametrize("crashed", [False, True])
 def test_units_past_the_end_of_a_torn_log_are_cut(store, crashed):
     torn = batched(store)[12]
