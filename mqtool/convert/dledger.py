@@ -84,6 +84,7 @@ def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> Con
 
     Raises:
         UsageError: the target is not empty or is inside the source.
+        StoreLockedError: a broker has the source open.
         UnsupportedFormatError: the store has no DLedger log.
         StoreError: a file cannot be read or written.
     """

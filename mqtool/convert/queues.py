@@ -91,6 +91,7 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
 
     Raises:
         UsageError: the target is not empty or is inside the source.
+        StoreLockedError: a broker has the source open.
         UnsupportedFormatError: the queues are not in RocksDB, the log is outside of the root, or topics, groups and
             positions are in a database that is not read.
         UnavailableError: rocksdict is not installed.
@@ -175,6 +176,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
 
     Raises:
         UsageError: the target is not empty or is inside the source.
+        StoreLockedError: a broker has the source open.
         UnsupportedFormatError: the queues are in RocksDB already, or one of them is a BatchConsumeQueue. RocketMQ does
             not support those in RocksDB: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer writes one unit at the
             first queue offset of a record, without the number of messages, whatever the topic's queue type is (5.5.0).

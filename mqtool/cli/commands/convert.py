@@ -28,7 +28,8 @@ Write a store of another layout with the same messages in the same queues at the
 dledger: from a DLedger log to an ordinary one; queues and index are rebuilt, physical offsets and offset message ids
 change. rocksdb-queues: from queues, topics, groups and offsets in RocksDB to files. file-queues: from files to
 RocksDB. The result is verified. Damaged ranges are left out and reported; the exit code is then 1. What is not
-converted is listed as left_behind. DST appears only when it is complete and on disk.
+converted is listed as left_behind. DST appears only when it is complete and on disk. Refused while a broker has the
+source open.
 
 impact: writes DST, a new or empty directory, and DST.incomplete meanwhile; the source is only read
 """
