@@ -1,6 +1,7 @@
 """Reads the messages to replay from a store, JSON Lines or Parquet, and keeps their old positions."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def is_store(path: Path) -> bool:
     return path.is_dir() and ((path / file_names.COMMIT_LOG).is_dir() or not holds_tables(path))
 
 
-class Source(Struct, frozen=True):
+class Source(Struct, frozen=True, dict=True):
     """The messages to replay.
 
     Attributes:
@@ -90,6 +91,14 @@ class Source(Struct, frozen=True):
     def is_store(self) -> bool:
         """Whether the source is a store."""
         return is_store(self.path)
+
+    @cached_property
+    def files(self) -> list[Path]:
+        """The Parquet files of a source of tables; found once, so that the saved state is of what is read.
+
+        Raises the errors of `message_files`.
+        """
+        return message_files(self.path)
 
     def open(self) -> Store:
         """Opens a source that is a store.
@@ -163,7 +172,7 @@ class Source(Struct, frozen=True):
 
     def _of_rows(self, options: StoreOptions, skipped: SkippedCounts) -> Iterator[Original]:
         if row_source.is_parquet(self.path):
-            rows = row_source.rows_of_parquet(message_files(self.path), options, keep_times=self.keep_times)
+            rows = row_source.rows_of_parquet(self.files, options, keep_times=self.keep_times)
             yield from self._selected(rows, options, skipped)
             return
         try:

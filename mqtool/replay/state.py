@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
-from mqtool.export.published import message_files
 from mqtool.jobs.resume import ResumeFile
 from mqtool.records.damage import Damage
 from mqtool.replay.originals import Position, Source
@@ -128,7 +127,7 @@ def source_fingerprint(source: Source) -> Fingerprint | None:
     if source.is_store:
         with source.open() as store:
             return fingerprint_at_start(store.commit_log)
-    data = _head(source.path, PRINT_BYTES)
+    data = _head(source, PRINT_BYTES)
     return fingerprint_of(0, data) if data else None
 
 
@@ -140,7 +139,7 @@ def target_fingerprint(target: Target, end: int) -> Fingerprint | None:
 
 def _matches(source: Source, fingerprint: Fingerprint) -> bool:
     if not source.is_store:
-        return fingerprint_of(0, _head(source.path, fingerprint.count)) == fingerprint
+        return fingerprint_of(0, _head(source, fingerprint.count)) == fingerprint
     with source.open() as store:
         return matches(store.commit_log, fingerprint)
 
@@ -153,11 +152,12 @@ def _matches_target(target: Target, fingerprint: Fingerprint) -> bool:
         return False
 
 
-def _head(path: Path, count: int) -> bytes:
+def _head(source: Source, count: int) -> bytes:
     """Returns the first bytes of a file; for a directory, the names and sizes of its files of messages."""
+    path = source.path
     try:
         if path.is_dir():
-            listed = sorted((str(file.relative_to(path)), file.stat().st_size) for file in message_files(path))
+            listed = sorted((str(file.relative_to(path)), file.stat().st_size) for file in source.files)
             return json.dumps(listed).encode() if listed else b""
         with path.open("rb") as file:
             return file.read(count)

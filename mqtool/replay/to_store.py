@@ -239,12 +239,13 @@ class _Run:
 
 def _state(request: ReplayRequest, target: Target) -> tuple[State, bool]:
     """Returns the state to resume from, and whether it is that of an earlier run."""
-    fresh = State(request.shape(), states.source_fingerprint(request.source), None, None, 0)
     found = None if request.state is None else states.load(request.state)
     if found is None or request.state is None:
-        return fresh, False
+        return State(request.shape(), states.source_fingerprint(request.source), None, None, 0), False
     states.check(found, request.shape(), request.source, target, request.state)
-    return (found if found.source is not None else replace(found, source=fresh.source)), True
+    if found.source is None:
+        found = replace(found, source=states.source_fingerprint(request.source))
+    return found, True
 
 
 def _check(request: ReplayRequest) -> None:

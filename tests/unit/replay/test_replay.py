@@ -16,6 +16,7 @@ from mqtool.cli.app import run as run_program
 from mqtool.cli.exits import ExitCode
 from mqtool.engine import StoreOptions
 from mqtool.errors import ConfigFileError, FormatError, LayoutError, StoreError, UsageError
+from mqtool.export.published import message_files
 from mqtool.records.damage import Damage
 from mqtool.replay import pace
 from mqtool.replay.originals import SkippedCounts, Source
@@ -123,6 +124,20 @@ def test_an_export_is_replayed(tmp_path, as_lake):
     by_queue = sorted(COMMITTED, key=lambda row: (row["topic"], row["queue_id"], row["queue_offset"]))
     found = sorted(messages(tmp_path / "target"), key=lambda one: (one.topic, one.queue_id, one.queue_offset))
     assert [as_row(one) for one in found] == expected(by_queue)
+
+
+def test_the_files_of_an_export_are_those_whose_state_is_saved(tmp_path, as_lake, monkeypatch):
+    asked: list[Path] = []
+
+    def files(path: Path) -> list[Path]:
+        asked.append(path)
+        return message_files(path)
+
+    monkeypatch.setattr("mqtool.replay.originals.message_files", files)
+    for _ in range(2):
+        replayed(as_lake, tmp_path / "target", state=tmp_path / "state")
+    assert asked == [as_lake, as_lake]
+    assert len(messages(tmp_path / "target")) == len(COMMITTED)
 
 
 WANTED = [
