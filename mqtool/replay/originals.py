@@ -17,7 +17,7 @@ from mqtool.formats import compression, file_names, hosts, properties
 from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag
 from mqtool.ingest import row_source
 from mqtool.ingest.row_parser import Row
-from mqtool.records.damage import Damage
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.replay.resend import ORDINARY, Resend
 from mqtool.store import Message, Store, open_store
 from mqtool.store.globs import Globs
@@ -57,12 +57,14 @@ class SkippedCounts(Struct):
     Attributes:
         not_committed: records that consumers cannot see: half messages, rolled-back messages, records of system topics.
         not_selected: messages that were read and that the selection excludes.
-        damage: ranges of the log without a valid record.
+        damage: ranges of the log without a valid record, or that expired before they were read.
+        read_to: physical offset up to which the log has been read; 0 until it has been read to its end.
     """
 
     not_committed: int
     not_selected: int
     damage: list[Damage]
+    read_to: int = 0
 
 
 def is_store(path: Path) -> bool:
@@ -108,28 +110,36 @@ class Source(Struct, frozen=True, dict=True):
         """
         return open_store(self.path, self.config, needs_log=True)
 
-    def originals(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
+    def originals(
+        self, options: StoreOptions, after: Position | None, skipped: SkippedCounts, *, known: int | None = None
+    ) -> Iterator[Original]:
         """Yields the messages in the source's order.
 
         Args:
             options: options of the target store.
             after: position of the last message that was handled; None to start from the beginning.
             skipped: counts what is read and not yielded; updated in place.
+            known: physical offset up to which earlier runs have read the log; None if there was none.
 
         Raises:
             StoreError, FormatError: the source cannot be read.
         """
-        found = self._of_store(options, after, skipped) if self.is_store else self._of_rows(options, skipped)
+        found = self._of_store(options, after, skipped, known) if self.is_store else self._of_rows(options, skipped)
         for original in found:
             if after is None or original.position > after:
                 yield original
 
     # -- a store -------------------------------------------------------------------------------------------------
 
-    def _of_store(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
+    def _of_store(
+        self, options: StoreOptions, after: Position | None, skipped: SkippedCounts, known: int | None
+    ) -> Iterator[Original]:
         selection = self.selection
         start = max(selection.start or 0, after[0] if after else 0) or None
         with self.open() as store:
+            end = store.commit_log.max_offset
+            if known is not None:
+                skipped.damage.extend(self._expired(store, known))
             resend = replace(self.resend, topics=store.metadata.topics)
             for item in store.messages(
                 start=start,
@@ -145,6 +155,17 @@ class Source(Struct, frozen=True, dict=True):
                     skipped.not_committed += 1
                 else:
                     yield from self._of_record(item, resend, options, skipped)
+            skipped.read_to = end
+
+    def _expired(self, store: Store, known: int) -> Iterator[Damage]:
+        """Yields the range of the log that was deleted before an earlier run had read it."""
+        first, selection = store.commit_log.min_offset, self.selection
+        low = max(known, selection.start or 0)
+        high = first if selection.end is None else min(first, selection.end)
+        if low < high:
+            yield Damage(
+                low, high, DamageKind.MISSING, f"expired before it was replayed: the log begins at {first} now"
+            )
 
     def _of_record(
         self, record: Message, resend: Resend, options: StoreOptions, skipped: SkippedCounts

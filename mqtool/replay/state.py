@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mqtool.errors import StoreError, UsageError
 from mqtool.jobs.resume import ResumeFile
 from mqtool.records.damage import Damage
-from mqtool.replay.originals import Position, Source
+from mqtool.replay.originals import Position, SkippedCounts, Source
 from mqtool.store import open_store
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.log_fingerprint import (
@@ -38,6 +38,7 @@ class State(Struct, frozen=True):
         ids_bytes: length of the file of ids in bytes.
         replayed, refused: messages replayed and refused so far.
         damage: number of damaged ranges of the source's log before `after`.
+        read_to: physical offset up to which a run has read the source's log; 0 if none has read it to its end.
     """
 
     shape: dict[str, Any]
@@ -49,6 +50,14 @@ class State(Struct, frozen=True):
     replayed: int = 0
     refused: int = 0
     damage: int = 0
+    read_to: int = 0
+
+    @property
+    def known(self) -> int | None:
+        """The physical offset up to which a source's log has been read; None if the log was empty."""
+        if self.source is None:
+            return None
+        return max(self.source.offset, self.read_to, self.after[0] if self.after else 0)
 
     def passed(self, before: "State", damage: list[Damage]) -> "State":
         """Returns this state with the number of damaged ranges before `after`, which a later run does not read again.
@@ -60,6 +69,19 @@ class State(Struct, frozen=True):
         after = self.after
         passed = 0 if after is None else sum(one.start < after[0] for one in damage)
         return replace(self, damage=before.damage + passed)
+
+    def ended(self, before: "State", skipped: SkippedCounts, limit: int | None) -> "State":
+        """Returns the state after all messages of a run, with how far it has read if its limit did not end it.
+
+        Args:
+            before: the state with which the run began.
+            skipped: what the run has read.
+            limit: maximum number of messages of the run.
+        """
+        handled = self.replayed + self.refused - before.replayed - before.refused
+        if limit is not None and handled >= limit:
+            return self
+        return replace(self, read_to=max(self.read_to, skipped.read_to))
 
     def save(self, path: Path) -> None:
         """Replaces the state file durably."""

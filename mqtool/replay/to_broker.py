@@ -73,9 +73,9 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
         fingerprint = states.source_fingerprint(request.source)
         before = State(shape, fingerprint, None, None, 0) if before is None else replace(before, source=fingerprint)
     report = Report(earlier=before if resumes else None)
-    originals = islice(
-        request.source.originals(StoreOptions(), before.after, report.skipped), request.source.selection.limit
-    )
+    known = before.known if resumes else None
+    originals = request.source.originals(StoreOptions(), before.after, report.skipped, known=known)
+    originals = islice(originals, request.source.selection.limit)
     if request.dry_run:
         for original in originals:
             _count(original, report)
@@ -104,6 +104,8 @@ class _Run:
                 self._save()
             if failure is not None:
                 raise failure
+        limit = self._request.source.selection.limit
+        self._state = self._state.ended(self._before, self._report.skipped, limit)
         self._save()
 
     def _send(self, chunk: list[Original]) -> Exception | None:

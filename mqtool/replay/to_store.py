@@ -151,7 +151,8 @@ def replay(request: ReplayRequest) -> Report:
     target = Target(request.target, config_for_reading(request.config, options))
     before, resumes = _state(request, target)
     report = Report(earlier=before if resumes else None)
-    originals = request.source.originals(options, before.after, report.skipped)
+    known = before.known if resumes else None
+    originals = request.source.originals(options, before.after, report.skipped, known=known)
     if request.dry_run:
         for original in islice(originals, request.source.selection.limit):
             answer = ack_of(original, validator)
@@ -215,6 +216,8 @@ class _Run:
             if pace.is_save_due():
                 self._save(store)
         self._report.replayed = self._report.topics.total() - self._report.already_stored
+        limit = self._request.source.selection.limit
+        self._state = self._state.ended(self._before, self._report.skipped, limit)
         self._save(store)
 
     def _take(self, answers: "Iterator[Answered] | list[Answered] | zip[Answered]") -> None:

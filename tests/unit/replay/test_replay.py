@@ -366,11 +366,30 @@ def test_a_source_whose_first_segments_expired_is_gone_on_with(tmp_path):
     name = "rollover-5.5.0"
     store, ends = copy_store(name, tmp_path), lake.record_ends(name)
     lake.grow(name, store, ends[40])
-    replayed(store, tmp_path / "target", state=tmp_path / "state")
+    replayed(store, tmp_path / "target", Selection(topics=("Roll",)), state=tmp_path / "state")
     lake.grow(name, store, ends[-1])
     min((store / "commitlog").iterdir()).unlink()
-    report = replayed(store, tmp_path / "target", state=tmp_path / "state")
+    report = replayed(store, tmp_path / "target", Selection(topics=("Roll",)), state=tmp_path / "state")
     assert (report.replayed > 0, messages(tmp_path / "target") != []) == (True, True)
+    for segment in sorted((store / "commitlog").iterdir())[:-1]:
+        segment.unlink()  # all of them were read, although few of their messages were selected
+    report = replayed(store, tmp_path / "target", Selection(topics=("Roll",)), state=tmp_path / "state")
+    assert (report.replayed, report.is_complete) == (0, True)
+
+
+def test_what_expired_before_it_was_replayed_is_damage(tmp_path):
+    store, state = copy_store("rollover-5.5.0", tmp_path), tmp_path / "state"
+    replayed(store, tmp_path / "target", Selection(limit=3), state=state)
+    after = lake.expected_rows("rollover-5.5.0", every_class=False, broker="b")[2]["physical_offset"]
+    for segment in sorted((store / "commitlog").iterdir())[:4]:
+        segment.unlink()
+    found = []
+    for _ in range(2):
+        report = replayed(store, tmp_path / "target", state=state)
+        found.append(([(one.start, one.end) for one in report.skipped.damage], report.is_complete))
+    assert found == [([(after, 16384)], False), ([], False)]
+    assert report.earlier is not None
+    assert report.earlier.damage == 1
 
 
 def elsewhere(tmp_path, name):
