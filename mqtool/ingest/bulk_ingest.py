@@ -7,7 +7,7 @@ the other rows are still stored. Docs page: docs/engine.md.
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -33,7 +33,10 @@ from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.ingest.row_parser import Row
 
 CHUNK = 1024
-"""Rows that are appended together, and with SYNC_FLUSH share a flush."""
+"""Maximum rows that are appended together, and with SYNC_FLUSH share a flush."""
+
+CHUNK_BYTES = 32 << 20
+"""Bytes of bodies after which a chunk ends: messages of some MB each would need as many GB."""
 
 MAX_QUEUE_ID = java.INT_MAX - 1
 """Maximum queue id: the table of topics counts the queues in 32 bits, and no broker starts with a larger count."""
@@ -42,6 +45,29 @@ _MAX_PORT = 65535
 _DELAYED_ONCE = properties.REAL_TOPIC.encode() + b"\1"
 _NO_MORE = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.UNKNOWN_ERROR)
 """Statuses that concern the store rather than the message, so that all further messages would get them too."""
+
+
+class HasMessage(Protocol):
+    """A row, or a message of another store."""
+
+    @property
+    def message(self) -> OutgoingMessage | None:
+        """The message; None if the row is not valid."""
+
+
+_T = TypeVar("_T", bound=HasMessage)
+
+
+def take(items: Iterator[_T], most: int) -> list[_T]:
+    """Returns the next items, at most `most`, and fewer if their bodies exceed `CHUNK_BYTES`; empty at the end."""
+    found: list[_T] = []
+    left = CHUNK_BYTES
+    for item in islice(items, most):
+        found.append(item)
+        left -= 0 if item.message is None else len(item.message.body)
+        if left <= 0:
+            break
+    return found
 
 
 class Ack(NamedTuple):
@@ -149,7 +175,7 @@ def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) ->
         StoreError: the store accepts no more messages; the rows whose results were yielded are stored.
     """
     iterator = iter(rows)
-    while chunk := list(islice(iterator, CHUNK)):
+    while chunk := take(iterator, CHUNK):
         messages: list[tuple[Row, OutgoingMessage]] = []
         for row in chunk:
             message, answer = _checked(row, validator)

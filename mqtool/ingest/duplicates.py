@@ -9,14 +9,15 @@ from mqtool.engine.start.detect import is_new
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import RefusedError
 from mqtool.formats import properties
+from mqtool.ingest.bulk_ingest import HasMessage, take
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.query import query_message
 from mqtool.store.store import Store, open_store
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=HasMessage)
 
 SAMPLE = 1024
-"""Messages whose unique keys are looked up before anything is written."""
+"""Maximum messages whose unique keys are looked up before anything is written."""
 _MARK = properties.mark(properties.UNIQUE_KEY)
 
 
@@ -52,9 +53,9 @@ def refuse_duplicates(root: Path, config: BrokerConfig, messages: Iterable[Outgo
 
 
 def peeked(items: Iterable[_T]) -> tuple[list[_T], Iterator[_T]]:
-    """Returns the first `SAMPLE` items, and an iterator over all of them."""
+    """Returns the first items, at most `SAMPLE` and as many as `take` returns, and an iterator over all of them."""
     iterator = iter(items)
-    head = list(islice(iterator, SAMPLE))
+    head = take(iterator, SAMPLE)
     return head, chain(head, iterator)
 
 

@@ -19,6 +19,8 @@ from mqtool.store.named_files import require_regular
 
 _PARQUET = b"PAR1"
 _TABLE_ROWS = 4096
+_TABLE_BYTES = 32 << 20
+"""Rows of a table that are read together, and their approximate bytes, of which one row may have more."""
 _BESIDE_BODY = 1 << 20
 _BODIES = frozenset(("body", "body_base64"))
 _NO_TIME = (
@@ -128,7 +130,7 @@ def rows_of_parquet(files: Iterable[Path], options: StoreOptions, *, keep_times:
     for file in files:
         try:
             with pq.ParquetFile(file) as table:
-                for batch in table.iter_batches(_TABLE_ROWS):
+                for batch in _batches(table):
                     needs_time = keep_times and _is_export(batch) and "born_timestamp" in batch.schema.names
                     for found in _dicts(batch):
                         number += 1
@@ -140,6 +142,14 @@ def rows_of_parquet(files: Iterable[Path], options: StoreOptions, *, keep_times:
             raise FormatError(f"{file}: cannot be read as Parquet: {error}", layout="parquet") from error
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror or error}", file) from error
+
+
+def _batches(table: Any) -> Iterator[Any]:
+    """Yields the rows of a `pq.ParquetFile` as batches of limited size."""
+    for number in range(table.num_row_groups):
+        group = table.metadata.row_group(number)
+        rows = _TABLE_BYTES * group.num_rows // max(1, group.total_byte_size)
+        yield from table.iter_batches(min(max(1, rows), _TABLE_ROWS), row_groups=[number])
 
 
 def _is_export(batch: Any) -> bool:

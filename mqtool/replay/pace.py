@@ -3,10 +3,10 @@
 import math
 import time
 from collections.abc import Iterator
-from itertools import islice
 from typing import TypeVar
 
 from mqtool.errors import UsageError
+from mqtool.ingest.bulk_ingest import HasMessage, take
 from mqtool.jobs.throttle import Throttle
 
 REMEMBER_SECONDS = 1.0
@@ -15,7 +15,7 @@ _SLOWEST = 1e-6
 _CHUNKS_A_SECOND = 4
 """Minimum number of chunks per second under a rate limit; no message is sent more than a quarter of a second early."""
 
-T = TypeVar("T")
+T = TypeVar("T", bound=HasMessage)
 
 
 def check_rate(rate: float | None) -> None:
@@ -44,7 +44,7 @@ class Pace:
 
     def chunks(self, items: Iterator[T]) -> Iterator[list[T]]:
         """Yields items in chunks; waits after each chunk until the rate allows the next one."""
-        while chunk := list(islice(items, self._size)):
+        while chunk := take(items, self._size):
             yield chunk
             self._throttle.spend(len(chunk))
 

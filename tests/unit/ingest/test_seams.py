@@ -2,14 +2,18 @@
 
 import io
 import json
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import mqtool
 from mqtool.engine import StoreOptions, open_store
 from mqtool.engine.statuses import PutStatus
 from mqtool.errors import StoreError
-from mqtool.ingest import bulk_ingest
+from mqtool.ingest import bulk_ingest, row_source
+from mqtool.ingest.row_parser import Row
 from mqtool.ingest.row_source import rows_of_lines, rows_of_parquet
 
 SMALL = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000}
@@ -37,3 +41,25 @@ def test_rows_behind_one_that_the_store_refuses_are_stored(tmp_path):
     ]
     with mqtool.open(tmp_path / "store") as made:
         assert [len(one.body) for one in made.messages()] == [10, 20, 30]
+
+
+def test_a_chunk_ends_after_the_body_that_exceeds_its_bytes(monkeypatch):
+    def rows(*sizes):
+        return iter([Row(n, SimpleNamespace(body=b"x" * size)) for n, size in enumerate(sizes)] + [Row(9, None)])
+
+    monkeypatch.setattr(bulk_ingest, "CHUNK_BYTES", 10)
+    some = rows(4, 5, 1, 30, 0)
+    taken = [[row.number for row in bulk_ingest.take(some, 2)] for _ in range(4)]
+    assert taken == [[0, 1], [2, 3], [4, 9], []]
+    large = rows(11, 11)
+    assert [len(bulk_ingest.take(large, 2)) for _ in range(4)] == [1, 1, 1, 0]
+
+
+def test_rows_of_a_table_are_read_in_batches_of_limited_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_source, "_TABLE_BYTES", 3000)
+    table = pa.table({"topic": ["T"] * 10, "body": [bytes([n]) * 1000 for n in range(10)]})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=6, compression="none", use_dictionary=False)
+    with pq.ParquetFile(tmp_path / "t.parquet") as file:
+        batches = list(row_source._batches(file))
+    assert pa.Table.from_batches(batches) == table
+    assert max(len(batch) for batch in batches) == 2
