@@ -16,7 +16,7 @@ from mqtool.export.resume import plan_since
 from mqtool.export.rewind import ExportHistory
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
-from mqtool.export.state import Mark, State, mark_at
+from mqtool.export.state import Mark, State, mark_at, require_new_log
 from mqtool.export.target import Target
 from mqtool.export.task import Task, TaskResult, damage_batch
 from mqtool.jobs.progress import OnProgress
@@ -103,6 +103,8 @@ class ExportRun:
         """Returns the plan of one store and the watermark after which it begins."""
         selection, target = self._request.read.selection, self._request.split_bytes
         mark = self._before.marks.get(source.broker)
+        if mark is None:
+            require_new_log(store, source.broker, self._before.marks)
         try:
             return plan_since(store, source, selection, mark, target=target), mark
         except ExportError:

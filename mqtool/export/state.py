@@ -5,6 +5,7 @@ digests of bytes that a log never changes: the first ones of the segment, and th
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -91,6 +92,29 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
                 store.path,
             )
     return mark.offset
+
+
+def require_new_log(store: Store, broker: str, marks: Mapping[str, Mark]) -> None:
+    """Checks that the log of a store without a mark was not read under the name of another one.
+
+    A log whose segment of the mark has expired since is not recognised.
+
+    Args:
+        store: opened.
+        broker: its name.
+        marks: by broker, of all stores that were read.
+
+    Raises:
+        ExportError: it was read already, so that all of its rows would appear twice.
+    """
+    bases = {segment.base for segment in store.commit_log.segments}
+    for name, mark in marks.items():
+        if name != broker and mark.base in bases and _digest(store, mark.base, mark.head_bytes) == mark.head:
+            raise ExportError(
+                f"this log was read before under the name {name!r}, up to physical offset {mark.offset}, and is named "
+                f"{broker!r} now: its messages would appear twice. Give it as {name}={store.path}",
+                store.path,
+            )
 
 
 class State(Struct, frozen=True):

@@ -17,7 +17,7 @@ from mqtool.export.bound import log_end
 from mqtool.export.plan import StorePlan
 from mqtool.export.resume import plan_since
 from mqtool.export.sources import Source
-from mqtool.export.state import Mark, check_mark, mark_at
+from mqtool.export.state import Mark, check_mark, mark_at, require_new_log
 from mqtool.spark.options import SourceOptions
 from mqtool.spark.reading import Split, read_split, splits_of
 from mqtool.store import Store
@@ -76,10 +76,15 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ExportError: a log was truncated, or lost messages that were not read yet.
         """
         share = max(1, limit.max_bytes // len(self._options.sources)) if isinstance(limit, ReadMaxBytes) else None
-        return _offset({s.broker: self._next(s, _position_of(start, s.broker), share) for s in self._options.sources})
+        found = {source.broker: self._next(source, start, share) for source in self._options.sources}
+        return _offset({**start["stores"], **found})
 
-    def _next(self, source: Source, position: Position | None, share: int | None) -> Position:
+    def _next(self, source: Source, start: Offset, share: int | None) -> Position:
+        position = _position_of(start, source.broker)
         with source.open() as store:
+            if position is None:
+                marks = {broker: _mark(one) for broker, one in start["stores"].items()}
+                require_new_log(store, source.broker, {name: mark for name, mark in marks.items() if mark is not None})
             cuts = Cuts(store)
             end = log_end(store, cuts)
             at = self._checked(store, position, end)

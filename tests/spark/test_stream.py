@@ -208,6 +208,23 @@ def test_a_batch_of_less_than_a_byte_for_each_store_has_a_record_of_each(streami
     assert [end["stores"][name]["offset"] for name in "bo"] == [ENDS[0], first]
 
 
+def test_a_stream_reads_no_log_twice_whose_store_has_another_name_or_was_left_out(streaming, tmp_path):
+    from mqtool.spark.options import parse
+    from mqtool.spark.stream import StoreStreamReader
+
+    other = copy_store("orders-5.5.0", tmp_path / "other")
+
+    def reader(*paths: str) -> StoreStreamReader:
+        return StoreStreamReader(parse({"paths": json.dumps(paths)}), ["physical_offset"])
+
+    both = reader(f"b={streaming.store}", f"o={other}")
+    limit = both.getDefaultReadLimit()
+    end = both.latestOffset(both.initialOffset(), limit)
+    assert reader(f"o={other}").latestOffset(end, limit) == end
+    with pytest.raises(ExportError, match="this log was read before under the name 'b'"):
+        reader(f"c={streaming.store}").latestOffset(end, limit)
+
+
 def test_a_checkpoint_of_another_version_is_refused(streaming):
     reader, _ = micro_batch(streaming)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())

@@ -62,6 +62,16 @@ def test_each_run_adds_exactly_what_is_new(growing):
     assert [len(lake.rows(growing.target, table)) for table in ("damage", "rejected_values")] == [0, 0]
 
 
+def test_a_log_under_another_name_is_not_exported_twice(growing):
+    growing.grow(40)
+    growing.export()
+    growing.grow(90)
+    with pytest.raises(ExportError, match=r"this log was read before under the name 'b', .* Give it as b="):
+        lake.run_export(f"c={growing.store}", growing.target, read=ALL, state=str(growing.state))
+    assert growing.export()
+    assert growing.rows() == EXPECTED[:90]
+
+
 def test_a_run_without_news_writes_nothing(growing):
     growing.export()
     before = sorted(path.name for path in growing.target.rglob("*"))
