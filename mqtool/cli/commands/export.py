@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from enum import StrEnum
@@ -254,6 +255,8 @@ def export(
         refuse_half_changed(Path(source.path))
     require_selected(_opened(sources), topic, queue)
     request = options.request(sources, to)
+    if table is TableFormat.ICEBERG:  # it warns of columns that have no statistics on purpose, for each file
+        logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
     with ExitStack() as shown:
         move = _bar_in(shown, progress)
         runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
