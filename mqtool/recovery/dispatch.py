@@ -6,7 +6,6 @@ ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.action_log import StartFailed, load_fails
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.mapped_files import obstacle
+from mqtool.recovery.queue_files import FileBlocked
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.state import LastQueued, StoreState
 
@@ -121,14 +121,21 @@ class StartDispatch:
         state, refused = self._state, []
         for topic, queue_id, which in by_queue(units.topic, units.queue_id, self._columns.topics.names):
             queue = state.queue(topic, queue_id)
+            mine = units.select(which)
             blocked = None if queue.files.files else obstacle(queue.files.directory)
             if blocked is not None:
-                _refuse(state, queue, blocked)
-                refused.append(units.row[which])
-            elif isinstance(queue, SimpleQueue):
-                _put_simple(queue, frames, units.select(which))
-            else:
-                _put_batch(queue, units.select(which))
+                _refuse(state, queue, f"{blocked.relative_to(state.settings.root).as_posix()} is not a directory")
+                refused.append(mine.row)
+                continue
+            try:
+                if isinstance(queue, SimpleQueue):
+                    _put_simple(queue, frames, mine)
+                else:
+                    _put_batch(queue, mine)
+            except FileBlocked as block:
+                _refuse(state, queue, f"{block.path.relative_to(state.settings.root).as_posix()} is a directory")
+                ends = mine.physical_offset + (mine.size if isinstance(queue, SimpleQueue) else 0)
+                refused.append(mine.row[~is_dispatched(ends, queue.max_physical_offset)])
         if self._rules.multi_dispatch:
             for number in np.flatnonzero(np.isin(units.row, frames.rows_with(_NAMES_QUEUES))).tolist():
                 self._multi_dispatch(frames, units, number)
@@ -149,7 +156,11 @@ class StartDispatch:
             queue = state.queue(name, multi_dispatch.queue_id_of(name, int(units.queue_id[number]), rules))
             if isinstance(queue, SimpleQueue) and (queue.files.files or obstacle(queue.files.directory) is None):
                 physical, size = int(units.physical_offset[number]), int(units.size[number])
-                queue.put(physical, size, int(units.tags_code[number]), offset)
+                try:
+                    queue.put(physical, size, int(units.tags_code[number]), offset)
+                except FileBlocked as block:
+                    path = block.path.relative_to(state.settings.root).as_posix()
+                    _refuse(state, queue, f"{path} is a directory")
 
 
 def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -168,11 +179,10 @@ def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Itera
         yield name, java.to_int32(unsigned), order[edges[number] : edges[number + 1]]
 
 
-def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, blocked: Path) -> None:
-    """Notes that a queue gets no file because something else is in place of its directory."""
-    name = blocked.relative_to(state.settings.root).as_posix()
+def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, reason: str) -> None:
+    """Notes that a queue gets no file because something else is in place of it or of its directory."""
     words = (
-        f"queue {queue} gets no file, as {name} is not a directory: its messages are in no queue, and the broker "
+        f"queue {queue} gets no file, as {reason}: its messages are in no queue, and the broker "
         "accepts no more (30 tries of a second, then makeLogicsQueueError; ConsumeQueue.putMessagePositionInfoWrapper)"
     )
     if words not in state.actions.accepted:

@@ -104,6 +104,18 @@ class QueueFile(SimulatedFile):
         self.wrote += self.content.unit.size
 
 
+class FileBlocked(Exception):  # noqa: N818 - an obstacle, not an error
+    """A file of a queue cannot be created.
+
+    Attributes:
+        path: of the directory that is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+
 class QueueFiles(MappedFiles[QueueFile]):
     """The files of one queue."""
 
@@ -116,7 +128,13 @@ class QueueFiles(MappedFiles[QueueFile]):
         return QueueFile(entry.path, base, self.file_size, content)
 
     def _new_file(self, path: Path, base: int, *, is_first: bool) -> QueueFile:
-        """Creates a file; if a file in the list has its path under another base, both map the same bytes."""
+        """Creates a file; if a file in the list has its path under another base, both map the same bytes.
+
+        Raises:
+            FileBlocked: a directory has its path, which 5.5 ignores when it loads the queue.
+        """
+        if path.is_dir():
+            raise FileBlocked(path)
         shared = next((file.content for file in self.files if file.path == path), None)
         content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
         return QueueFile(path, base, 0, content, is_first=is_first)

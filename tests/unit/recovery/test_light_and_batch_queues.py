@@ -165,3 +165,32 @@ def test_a_batch_queue_whose_directory_is_a_file_gets_no_units(part, tmp_path):
     assert found.lost is not None
     assert found.lost["BatchTopic/1"] == ((units[0]["baseOffset"], last),)
     assert ("BatchTopic/0" in found.lost) is (part == "BatchTopic")
+
+
+def test_a_batch_queue_with_a_directory_in_place_of_its_file_gets_no_units(tmp_path):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    path = root / "batchconsumequeue/BatchTopic/1/00000000000000000000"
+    path.unlink()
+    path.mkdir()
+    found = predict(root, "5.5", store_fixture("bcq-5.5.0").config)
+    name = "batchconsumequeue/BatchTopic/1/00000000000000000000"
+    assert (
+        sum(one.startswith(f"queue BatchTopic/1 gets no file, as {name} is a directory") for one in found.accepted) == 1
+    )
+    queue = found.queues["BatchTopic/1"]
+    assert (queue.min_offset, queue.max_offset) == (-1, 0)  # as the real 5.5.0 answers
+    assert found.lost == {"BatchTopic/1": ((0, 16),)}
+    assert not any(one.startswith("batchconsumequeue") for one in found.files.created)
+
+
+@pytest.mark.parametrize("name", ["consumequeue/Plain/0", "consumequeue/%LMQ%a/0"])
+def test_a_queue_with_a_directory_in_place_of_its_file_gets_no_units(name, store):
+    path = store / name / f"{0:020}"
+    path.unlink()
+    path.mkdir()
+    (store / "abort").touch()
+    found = predict(store, "5.5", KEYS)
+    assert found.runs
+    queue = name.removeprefix("consumequeue/")
+    assert (found.queues[queue].min_offset, found.queues[queue].max_offset) == (0, 0)
+    assert any(f"{path.relative_to(store)} is a directory" in one for one in found.accepted)
