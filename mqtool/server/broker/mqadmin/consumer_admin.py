@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from mqtool.errors import MqtoolError
 from mqtool.formats.topics import is_retry_of
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -112,10 +113,14 @@ class ConsumerAdmin:
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             fields["brokerName"] = broker.settings.text("brokerName")
             data = self._message_named(text(command, "msgId"))
-        answer = await broker.request(member.peer, command.code, fields, data, _RELAY_S)
-        if answer is None:
+        try:
+            answer = await member.peer.request(Command(command.code, fields=fields, body=data), _RELAY_S)
+        except TimeoutError as error:
             remark = f"consumer <{group}> <{client_id}> Timeout"
-            raise RefusalError(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+            raise RefusalError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from error
+        except (MqtoolError, OSError) as error:
+            remark = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
         return command.reply(answer.code, answer.remark, answer.fields, answer.body)
 
     def _message_named(self, offset_id: str) -> bytes:
