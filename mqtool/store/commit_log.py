@@ -4,7 +4,6 @@ import bisect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from itertools import pairwise
 
 import numpy as np
 from msgspec.structs import replace
@@ -237,9 +236,11 @@ class CommitLog:
             for item in walk:
                 clipped = _clip(item, start, end)
                 if isinstance(clipped, Damage):
-                    yield self._reason_of(clipped, segment)
+                    found = clipped.at(segment.path, segment.base)
+                    yield found if self.unreadable is None else self.unreadable.reason_of(found, segment)
                 elif clipped is not None:
-                    yield from self._readable(clipped, segment)
+                    unreadable = self.unreadable
+                    yield from (clipped,) if unreadable is None else unreadable.split(clipped, segment)
                 if end is not None and walk.end >= end:
                     return
             if index == self.last_used:
@@ -248,32 +249,6 @@ class CommitLog:
                 if behind is not None:
                     yield behind
                 return
-
-    def _readable(self, frames: Frames, segment: Segment) -> Iterator[Frames | Damage]:
-        """Yields the frames that were read completely, and damage for the others, whose unreadable bytes are zeros."""
-        unread = [] if self.unreadable is None else self.unreadable.ranges(segment.path, segment.base)
-        if not unread:
-            yield frames
-            return
-        starts = frames.positions + frames.base
-        ends = starts + frames.sizes
-        incomplete = np.zeros(len(frames), bool)
-        for low, high in unread:
-            incomplete |= (starts < high) & (ends > low)
-        edges = (np.flatnonzero(np.diff(incomplete)) + 1).tolist()
-        for low, high in pairwise([0, *edges, len(frames)]):
-            part = frames.select(slice(low, high))
-            if incomplete[low]:
-                found = Damage(int(starts[low]), int(ends[high - 1]), DamageKind.UNREADABLE, "")
-                yield self._reason_of(found, segment)
-            else:
-                yield part
-
-    def _reason_of(self, damage: Damage, segment: Segment) -> Damage:
-        """Returns damage with its file; if no record was found because of unreadable bytes, returns these instead."""
-        unread = self.unreadable and self.unreadable.damage(segment.path, segment.base, damage.start, damage.end)
-        found = damage.at(segment.path, segment.base)
-        return replace(found, kind=unread.kind, detail=unread.detail) if unread else found
 
     def _start_in(self, index: int, start: int | None) -> int:
         """Returns a position at or before `start` at which a walk may begin: `start` itself if a record is there."""

@@ -3,13 +3,18 @@
 For salvage, which copies what proves itself, and for answers that name what they leave out: zeros contain no record.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import StoreClosedError, StoreError
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.store.files import ReadFile
+from mqtool.records.frames import Frames
+from mqtool.store.files import MappedFile, ReadFile
 
 _PAGE = 4096
 """Bytes that are given up together: a disk reads, and fails to read, no fewer."""
@@ -52,6 +57,30 @@ class UnreadableParts:
         low, high = max(start, min(one[0] for one in parts)), min(end, max(one[1] for one in parts))
         reason = self._noted[path].reason.removeprefix(f"{path}: ")
         return Damage(low, high, DamageKind.UNREADABLE, reason, path, low - base)
+
+    def reason_of(self, damage: Damage, file: MappedFile) -> Damage:
+        """Returns a damage of a file; if bytes in it are unreadable, with that as its kind and detail."""
+        unread = self.damage(file.path, file.base, damage.start, damage.end)
+        return replace(damage, kind=unread.kind, detail=unread.detail) if unread else damage
+
+    def split(self, frames: Frames, file: MappedFile) -> Iterator[Frames | Damage]:
+        """Yields the frames that were read completely, and damage for the others, whose unreadable bytes are zeros."""
+        ranges = self.ranges(file.path, file.base)
+        if not ranges:
+            yield frames
+            return
+        starts = frames.positions + frames.base
+        ends = starts + frames.sizes
+        incomplete = np.zeros(len(frames), bool)
+        for low, high in ranges:
+            incomplete |= (starts < high) & (ends > low)
+        edges = (np.flatnonzero(np.diff(incomplete)) + 1).tolist()
+        for low, high in pairwise([0, *edges, len(frames)]):
+            if incomplete[low]:
+                found = Damage(int(starts[low]), int(ends[high - 1]), DamageKind.UNREADABLE, "")
+                yield self.reason_of(found.at(file.path, file.base), file)
+            else:
+                yield frames.select(slice(low, high))
 
     def sentences(self) -> list[str]:
         """Returns one sentence for each file with unreadable parts, with the first reason."""

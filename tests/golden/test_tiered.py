@@ -270,4 +270,5 @@ def test_a_segment_that_cannot_be_read_is_unknown_and_nothing_is_concluded_from_
     with unreadable(monkeypatch, root / name), opened(root) as store:
         (found,) = store.verify()
     assert (found.code, found.severity) == ("tiered-unreadable", Severity.UNKNOWN)
-    assert f"{root / name}: cannot be opened: Permission denied" in found.evidence
+    assert found.file == str(root / name)
+    assert "cannot be opened: Permission denied" in found.evidence

@@ -56,7 +56,11 @@ class OpenedTiered(OpenedStore):
                         yield {**place, "type": kind, "base": one.base, "size": one.size, "file": str(one.path)}
             elif table == UNITS.name:
                 yield from queue.unread_units()
-                for offset, unit, _ in queue.units():
+                for found in queue.units():
+                    if isinstance(found, Damage):
+                        yield found
+                        continue
+                    offset, unit, _ = found
                     yield {
                         **place,
                         "queue_offset": offset,

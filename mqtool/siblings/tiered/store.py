@@ -13,6 +13,7 @@ from mqtool.siblings.tiered.metadata import read_metadata
 from mqtool.store.files import MappedFile, ReadFile, is_directory, is_regular, list_directory, subdirectories
 from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, from_record, messages_of
+from mqtool.store.readable_parts import UnreadableParts
 
 TYPES = (tiered.COMMIT_LOG, tiered.CONSUME_QUEUE, tiered.INDEX)
 _PIECE = 20 << 15
@@ -54,11 +55,7 @@ class TieredQueue(Struct):
         return min([*(segment.base for segment in self.segments.get(kind, [])), *self.stated.get(kind, {})], default=0)
 
     def messages(self) -> Iterator[Message | Damage]:
-        """Yields the messages in order, with damage between them and for missing segments.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
+        """Yields the messages in order, with damage between them and for missing segments."""
         missing = self._missing(tiered.COMMIT_LOG)
         for item in self.records():
             while missing and missing[0].start < (item.start if isinstance(item, Damage) else item.physical_offset):
@@ -79,23 +76,25 @@ class TieredQueue(Struct):
         return missing
 
     def records(self) -> Iterator[Message | Damage]:
-        """Yields the messages of the segments that exist, with damage between them.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
+        """Yields the messages of the segments that exist, with damage between them, of which some is unreadable."""
+        unreadable = UnreadableParts()
         logs = self.segments.get(tiered.COMMIT_LOG, [])
         for number, segment in enumerate(logs):
-            with ReadFile(segment.path) as file:
+            with unreadable.open(segment.path, segment.size) as file:
                 walk = walk_file(file, segment, is_last=number == len(logs) - 1)
                 for item in walk:
-                    if isinstance(item, Damage):
-                        yield item.at(segment.path, segment.base)
-                        continue
-                    yield from messages_of(item)
-                if walk.tail is not None and walk.tail.length:
-                    start, detail = walk.tail.end, walk.tail.detail
-                    yield Damage(start, segment.end, walk.tail.kind, detail, segment.path, start - segment.base)
+                    parts = (item,) if isinstance(item, Damage) else unreadable.split(item, segment)
+                    for part in parts:
+                        if isinstance(part, Damage):
+                            yield unreadable.reason_of(part.at(segment.path, segment.base), segment)
+                        else:
+                            yield from messages_of(part)
+                tail = walk.tail
+                if tail is not None and tail.end < segment.end:
+                    rest = Damage(tail.end, segment.end, tail.kind, tail.detail).at(segment.path, segment.base)
+                    found = unreadable.reason_of(rest, segment)
+                    if tail.length or found is not rest:
+                        yield found
 
     def record(self, position: int, size: int) -> Message:
         """Returns the record at a position in the queue's commit log.
@@ -154,20 +153,28 @@ class TieredQueue(Struct):
         ]
         return [*self._missing(tiered.CONSUME_QUEUE), *torn]
 
-    def units(self) -> Iterator[tuple[int, ConsumeQueueUnit, Path]]:
-        """Yields (queue offset, unit, path of the file).
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
-        size = CONSUME_QUEUE_UNIT.size
+    def units(self) -> Iterator[tuple[int, ConsumeQueueUnit, Path] | Damage]:
+        """Yields (queue offset, unit, path of the file), and damage for units that the system cannot read."""
+        size, unreadable = CONSUME_QUEUE_UNIT.size, UnreadableParts()
         for segment in self.segments.get(tiered.CONSUME_QUEUE, []):
-            with ReadFile(segment.path) as file:
+            with unreadable.open(segment.path, segment.size) as file:
                 for start in range(0, segment.size - size + 1, _PIECE):
                     data = file.read(start, _PIECE)
-                    for at in range(0, len(data) - size + 1, size):
-                        offset = (segment.base + start + at) // size
-                        yield offset, CONSUME_QUEUE_UNIT.parse(data, at), segment.path
+                    ranges = unreadable.ranges(segment.path, -start)
+                    places = range(0, len(data) - size + 1, size)
+                    unread = {at for at in places if ranges and _overlaps(at, at + size, ranges)}
+                    if unread:
+                        first, after = (segment.base + start + at for at in (min(unread), max(unread) + size))
+                        found = Damage(first, after, DamageKind.UNREADABLE, "")
+                        yield unreadable.reason_of(found.at(segment.path, segment.base), segment)
+                    for at in places:
+                        if at not in unread:
+                            offset = (segment.base + start + at) // size
+                            yield offset, CONSUME_QUEUE_UNIT.parse(data, at), segment.path
+
+
+def _overlaps(start: int, end: int, ranges: list[tuple[int, int]]) -> bool:
+    return any(low < end and start < high for low, high in ranges)
 
 
 def _damage(error: StoreError | FormatError, start: int, size: int, segment: MappedFile | None) -> Damage:

@@ -4,17 +4,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from mqtool.errors import StoreError
 from mqtool.formats import consume_queue, tiered
-from mqtool.records.damage import Damage
-from mqtool.siblings.base import finding
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.siblings.base import READ_IT, finding
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore
 from mqtool.siblings.tiered.verify_index import verify_index
 from mqtool.store.message import Message
 from mqtool.verify.findings import Finding, Severity
 
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
-_DUMP = "mqtool dump {path} --table tiered-segment"
 _METADATA = "restore tieredStoreMetadata.json of the broker, and check the tier below that broker's store"
 _MOST = 1000
 """Maximum number of findings of one queue that are listed one by one."""
@@ -59,32 +57,40 @@ def _files(queue: TieredQueue) -> Iterator[Finding]:
 def _queue(queue: TieredQueue) -> Iterator[Finding]:
     """Checks that each record has a unit and each unit a record."""
     records: dict[int, tuple[int, int, int]] = {}
-    try:
-        for item in queue.records():
-            if isinstance(item, Damage):
-                yield finding(
-                    "tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER, item.position
-                )
-            else:
-                yield from _place(queue, item)
-                records[item.queue_offset] = (item.physical_offset, item.store_size, consume_queue.tags_code(item.tags))
-        wrong = 0
-        for offset, unit, path in queue.units():
-            expected = records.pop(offset, None)
-            if expected is None and unit.physical_offset < queue.min_log_offset:
-                continue  # the segment of the record expired first: FlatMessageFile.destroyExpiredFile
-            if expected != (unit.physical_offset, unit.size, unit.tags_code):
-                wrong += 1
-                if wrong <= _MOST:
-                    found = (unit.physical_offset, unit.size, unit.tags_code)
-                    words = f"unit {offset}: expected {expected or 'none'}, found {found} (position, size, tags code)"
-                    yield _error("tiered-unit", path, words)
-    except StoreError as error:
-        yield finding("tiered-unreadable", Severity.UNKNOWN, queue.path, str(error), _DUMP)
-        return
-    if records:
+    unread: list[Damage] = []
+    for item in queue.records():
+        if isinstance(item, Damage):
+            yield _damage(item)
+            unread += [item] if item.kind == DamageKind.UNREADABLE else []
+        else:
+            yield from _place(queue, item)
+            records[item.queue_offset] = (item.physical_offset, item.store_size, consume_queue.tags_code(item.tags))
+    wrong, all_units_read = 0, True
+    for found in queue.units():
+        if isinstance(found, Damage):
+            yield _damage(found)
+            all_units_read = False
+            continue
+        offset, unit, path = found
+        expected, actual = records.pop(offset, None), (unit.physical_offset, unit.size, unit.tags_code)
+        if expected is None and unit.physical_offset < queue.min_log_offset:
+            continue  # the segment of the record expired first: FlatMessageFile.destroyExpiredFile
+        if expected is None and any(one.start <= unit.physical_offset < one.end for one in unread):
+            continue
+        if expected != actual:
+            wrong += 1
+            if wrong <= _MOST:
+                words = f"unit {offset}: expected {expected or 'none'}, found {actual} (position, size, tags code)"
+                yield _error("tiered-unit", path, words)
+    if records and all_units_read:
         words = f"{len(records)} record(s) without a unit, the first with queue offset {min(records)}"
         yield finding("tiered-no-unit", Severity.WARNING, queue.path, words, "the broker uploads units after records")
+
+
+def _damage(item: Damage) -> Finding:
+    if item.kind == DamageKind.UNREADABLE:
+        return finding("tiered-unreadable", Severity.UNKNOWN, item.path, item.detail, READ_IT, item.position)
+    return finding("tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER, item.position)
 
 
 def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:

@@ -339,3 +339,36 @@ def test_get_reports_a_unit_that_a_missing_segment_held(shared, capsys):
     code, rows, notes = got(shared, capsys, "Tier/0@149")
     assert (code, rows) == (ExitCode.NO, [])
     assert "no file covers the range" in notes
+
+
+@pytest.mark.parametrize(("position", "lost"), [(0, range(5)), (5000, range(4, 10)), (LOG_BYTES - 1, range(149, 150))])
+def test_records_around_a_bad_sector_are_read_and_what_it_held_is_unknown(position, lost, root, monkeypatch, tmp_path):
+    (path,) = (root / HOME / "Tier/0/COMMIT_LOG").iterdir()
+    assert states(root) == set()
+    with OpenedTiered(root) as opened:
+        every = list(opened.rows("tiered-message"))
+    monkeypatch.setattr("mqtool.store.readable_parts._PAGE", 512 if position == LOG_BYTES - 1 else 4096)
+    with unreadable(monkeypatch, path, from_position=position, until=position + 1):
+        with OpenedTiered(root) as opened:
+            found = list(opened.rows("tiered-message"))
+            codes = [(one.code, one.severity.value) for one in opened.verify()]
+        assert run(["export", str(root), "-o", str(tmp_path / "lake")]) == ExitCode.NO
+    assert [row for row in found if not isinstance(row, Damage)] == [
+        row for row in every if row["queue_offset"] not in lost
+    ]
+    (damage,) = (row for row in found if isinstance(row, Damage))
+    assert (damage.kind, damage.path) == ("unreadable", path)
+    assert codes == [("tiered-unreadable", "unknown")]
+
+
+def test_units_around_a_bad_sector_are_read_and_their_messages_are_not_called_lost(root, monkeypatch):
+    (path,) = (root / HOME / "Tier/0/CONSUME_QUEUE").iterdir()
+    monkeypatch.setattr("mqtool.store.readable_parts._PAGE", 512)
+    with unreadable(monkeypatch, path, from_position=600, until=601), OpenedTiered(root) as opened:
+        found = list(opened.rows("tiered-unit"))
+        codes = [(one.code, one.severity.value) for one in opened.verify()]
+    (damage,) = (row for row in found if isinstance(row, Damage))
+    assert (damage.kind, damage.start, damage.end, damage.path) == ("unreadable", 500, 1040, path)
+    offsets = [row["queue_offset"] for row in found if not isinstance(row, Damage)]
+    assert offsets == [*range(25), *range(52, MESSAGES)]
+    assert codes == [("tiered-unreadable", "unknown")]
