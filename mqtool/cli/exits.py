@@ -173,10 +173,8 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _message_of(error: BaseException, rule: Rule) -> str:
-    if isinstance(error, errors.NotAStoreError) and (kind := _kind_of(error.path)):
-        words = (
-            f"{error.path}: is a store of kind {kind}, and this command is for stores of RocketMQ; see `mqtool formats`"
-        )
+    if isinstance(error, errors.NotAStoreError) and (of_another := _store_of_another_system(error.path)):
+        words = f"{error.path}: {of_another}"
     elif isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         words = f"{where}{error.strerror}"
@@ -193,13 +191,18 @@ def says_what_to_do(message: str) -> bool:
     return re.search(_INSTRUCTS, message, re.IGNORECASE) is not None
 
 
-def _kind_of(path: Path) -> str:
-    """Returns the kind of store at a path if it belongs to another system, otherwise ""."""
-    from mqtool.siblings.registry import recognise
+def _store_of_another_system(path: Path) -> str:
+    """Returns what to say about a path that is a store of another system, or near one; otherwise ""."""
+    from mqtool.siblings.registry import root_near
 
-    with contextlib.suppress(OSError):  # the path cannot be looked at: the first error says more
-        kind = recognise(path)
-        return "" if kind is None else kind.name
+    with contextlib.suppress(OSError, errors.StoreError):  # the path cannot be looked at: the first error says more
+        found = root_near(path)
+        if found is not None:
+            kind, root = found
+            if root != path:
+                words = f"is not a store; did you mean {root}, a store of kind {kind.name}?"
+                return words if path.exists() else ""
+            return f"is a store of kind {kind.name}, and this command is for stores of RocketMQ; see `mqtool formats`"
     return ""
 
 

@@ -107,3 +107,12 @@ def recognise(path: Path) -> Kind | None:
     if (path / file_names.COMMIT_LOG).is_dir():
         return None  # checked first, so that a command on RocketMQ's own store loads no other kind
     return next((kind for kind in KINDS if kind.recognises(path)), None)
+
+
+def root_near(path: Path) -> tuple[Kind, Path] | None:
+    """Returns kind and root of the store at a path, in its directory `store`, or around it; None if there is none."""
+    for root in (path, path / "store", *path.parents[:_DEPTH]):
+        kind = recognise(root)
+        if kind is not None:
+            return kind, root
+    return None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mqtool.store.file_kind import FileKind
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
+from tests.support.unreadable import unlistable
 
 ORDERS = fixture("orders-5.5.0/store")
 COMMANDS = {
@@ -356,3 +357,26 @@ def test_a_configured_size_that_is_no_number_is_ignored_as_the_broker_does_and_r
     result = mqtool("info", ORDERS, "--config", path)
     assert (result.code, result.stdout) == (0, mqtool("info", ORDERS).stdout)
     assert f"{path}: mappedFileSizeCommitLog='big': the broker ignores it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "kind"),
+    [
+        ("equeue-small", "equeue-small/store", "equeue"),
+        ("equeue-small/store/message-chunks", "equeue-small/store", "equeue"),
+        ("equeue-small/store/queue-chunks/orders/0", "equeue-small/store", "equeue"),
+        ("tfchunk/plain", "tfchunk/plain/store", "tfchunk"),
+        ("tieredstore-5.5.0/store/tiered/212d6b50_DefaultCluster/broker-a", "tieredstore-5.5.0/store/tiered", "tiered"),
+    ],
+)
+def test_the_store_of_another_system_around_a_path_is_named(mqtool, path, root, kind):
+    result = mqtool("verify", fixture(path))
+    assert result.code == 4
+    assert f"did you mean {fixture(root)}, a store of kind {kind}?" in result.stderr
+
+
+def test_an_unlistable_store_of_another_system_is_no_bug(mqtool, tmp_path, monkeypatch):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    with unlistable(monkeypatch, root / "message-chunks"):
+        for command in (["backup", root, tmp_path / "new"], ["pending", root], ["offsets", "show", root]):
+            check(mqtool(*command), {4, 74})
