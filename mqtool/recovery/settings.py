@@ -25,7 +25,7 @@ from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shap
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.timer import log_file_size
 
-DEFAULT_SEGMENT_SIZE = 1 << 30
+DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
 _DEFAULT_SIZES = {
     COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
     CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
@@ -61,7 +61,8 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
-        unmodelled_parts: parts of the store that a start touches and that are not followed here, in words.
+        unmodelled_parts: parts of the store that a start touches and that are not followed here, and sizes that are not
+            certain, in words.
         discarded_from: physical offset that the scan does not begin after, because queue units from there on were
             discarded; None for a broker's own start, which discards none before it scans.
     """
@@ -120,7 +121,10 @@ def settings_of(
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
         dledger=_ledger_place(root, config),
-        unmodelled_parts=scope.unmodelled_parts(root, config),
+        unmodelled_parts=(
+            *scope.unmodelled_parts(root, config),
+            *(size.doubt for size in (segment, queue, batch) if not size.is_certain),
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import UsageError
+from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.rebuild.dispatch_batch import RebuildScope
@@ -29,6 +29,9 @@ _KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BAT
 def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: StagedFiles) -> None:
     """Rebuilds queues, and removes files of theirs that the log does not account for."""
     check_queues(store)
+    for size in (store.layout.consume_queue_size, store.layout.batch_consume_queue_size):
+        if size is not None and not size.is_certain:
+            raise LayoutError(size.doubt, store.path)
     settings = settings_of(store)
     bit_maps = bit_maps_of(store) if settings.has_extension else None
     scope = RebuildScope(index=False, topics=change.topics, queue_id=change.queue_id)

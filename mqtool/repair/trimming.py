@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from mqtool.engine.retention.forecast import derived_files_before
-from mqtool.errors import UsageError
+from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.records.frames import Frames
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
@@ -126,6 +126,8 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
     """
     known = store.layout.commit_log_size
     assert known is not None
+    if not known.is_certain:
+        raise LayoutError(known.doubt, store.path)
     by_name = {staged.name(segment.path): segment for segment in store.layout.commit_log.files}
     for name in change.files:
         segment = by_name.get(check_name(name, store.path))

@@ -17,10 +17,26 @@ from mqtool.store.files import MappedFile
 
 
 class KnownSize(Struct, frozen=True):
-    """A size and where it comes from."""
+    """A size and where it comes from.
+
+    Attributes:
+        value: in bytes.
+        evidence: where it comes from, in words.
+        is_certain: false if as many files have another length, so that the damaged one may have been taken.
+    """
 
     value: int
     evidence: str
+    is_certain: bool = True
+
+    @property
+    def doubt(self) -> str:
+        """Why the size is not certain, and what to do; "" if it is."""
+        if self.is_certain:
+            return ""
+        return (
+            f"{self.value} bytes may not be the size of the files: {self.evidence}; give the broker.conf with --config"
+        )
 
 
 class FileSize(Struct, frozen=True):
@@ -31,12 +47,14 @@ class FileSize(Struct, frozen=True):
         key: the broker's key.
         minimum: size in bytes of the smallest useful file.
         unit: size in bytes of a unit; a file has a whole number of them.
+        default: the broker's default, 0 if it does not matter.
     """
 
     directory: str
     key: str
     minimum: int
     unit: int = 1
+    default: int = 0
 
     def is_possible(self, size: int) -> bool:
         """Whether files can have this size in bytes."""
@@ -45,8 +63,8 @@ class FileSize(Struct, frozen=True):
     def decide(self, config: BrokerConfig, files: Iterable[MappedFile], oddities: list[str]) -> KnownSize | None:
         """Returns the size of all files of the kind, None if neither files nor configuration show it.
 
-        The configuration is decisive; then the majority of files whose name and length agree; then the distance of
-        their names.
+        The configuration is decisive; then the majority of files whose name and length agree. Between two lengths that
+        as many files have, the distance of the names or the broker's default decides. Last, that distance alone.
 
         Args:
             config: of the broker.
@@ -86,33 +104,52 @@ class FileSize(Struct, frozen=True):
         if not likely:
             return None
 
-        def agreeing(size: int) -> tuple[int, int, int]:
-            fitting = [file for file in files if file.base % size == 0]
-            return sum(file.size == size for file in fitting), len(fitting), size
+        named = self._step(files)
 
-        size = max(likely, key=agreeing)
-        return KnownSize(size, f"{counted[size]} of {len(files)} {self.directory} files")
+        def agreeing(size: int) -> tuple[int, int, bool, bool]:
+            fitting = [file for file in files if file.base % size == 0]
+            return sum(file.size == size for file in fitting), len(fitting), size == named, size == self.default
+
+        size = max(likely, key=lambda size: (*agreeing(size), size))
+        rivals = sorted(other for other in likely if other != size and agreeing(other) == agreeing(size))
+        evidence = f"{counted[size]} of {len(files)} {self.directory} files"
+        if rivals:
+            evidence += f", and as many have {' or '.join(map(str, rivals))} bytes"
+        return KnownSize(size, evidence, is_certain=not rivals)
 
     def _by_names(self, files: list[MappedFile]) -> KnownSize | None:
+        step = self._step(files)
+        return None if step is None else KnownSize(step, f"the names of {len(files)} {self.directory} files")
+
+    def _step(self, files: list[MappedFile]) -> int | None:
+        """Returns the most frequent distance between the names of neighbouring files that is a possible size."""
         bases = sorted({file.base for file in files})
         steps = Counter(after - before for before, after in pairwise(bases))
         possible = [(count, step) for step, count in steps.items() if self.is_possible(step)]
-        if not possible:
-            return None
-        return KnownSize(max(possible)[1], f"the names of {len(files)} {self.directory} files")
+        return max(possible)[1] if possible else None
 
 
 _LISTED = 20
 """Sizes that are looked at: where files have more than that many, most of them are damaged."""
 
-COMMIT_LOG = FileSize("commitlog", "mappedFileSizeCommitLog", 128)
-CONSUME_QUEUE = FileSize("consumequeue", "mappedFileSizeConsumeQueue", consume_queue.UNIT_SIZE, consume_queue.UNIT_SIZE)
+COMMIT_LOG = FileSize("commitlog", "mappedFileSizeCommitLog", 128, default=1 << 30)
+CONSUME_QUEUE = FileSize(
+    "consumequeue",
+    "mappedFileSizeConsumeQueue",
+    consume_queue.UNIT_SIZE,
+    consume_queue.UNIT_SIZE,
+    consume_queue.DEFAULT_FILE_SIZE,
+)
 CONSUME_QUEUE_EXT = FileSize(
     "consumequeue_ext",
     "mappedFileSizeConsumeQueueExt",
     consume_queue_ext.HEAD_SIZE + consume_queue_ext.END_BLANK_SIZE,
+    default=consume_queue_ext.DEFAULT_FILE_SIZE,
 )
 BATCH_CONSUME_QUEUE = FileSize(
-    "batchconsumequeue", "mapperFileSizeBatchConsumeQueue", batch_consume_queue.BATCH_UNIT_SIZE
+    "batchconsumequeue",
+    "mapperFileSizeBatchConsumeQueue",
+    batch_consume_queue.BATCH_UNIT_SIZE,
+    default=batch_consume_queue.DEFAULT_FILE_SIZE,
 )
 TIMER_LOG = FileSize("timerlog", "mappedFileSizeTimerLog", timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE)

@@ -1,9 +1,14 @@
 """What becomes of a built result in a plan: steps, files that were read, and notes."""
 
+import os
 import shutil
 
+import pytest
+
+from mqtool.errors import LayoutError
 from mqtool.rebuild.result import Result
 from mqtool.records.dispatched import Oddity
+from mqtool.recovery import predict
 from mqtool.repair import RebuildQueues, make_plan
 from mqtool.repair.derived import _add_notes, _replace_queue
 from mqtool.repair.plan_builder import _described, steps_of
@@ -46,6 +51,19 @@ def test_a_size_of_queue_files_that_nothing_states_is_a_note_of_the_plan(tmp_pat
     shutil.rmtree(root / "consumequeue")
     plan = make_plan(root, RebuildQueues())
     assert any(note.startswith("queue files of 6000000 bytes, the broker's default") for note in plan.notes)
+
+
+def test_queues_are_not_rebuilt_in_a_size_that_may_be_that_of_the_damaged_file(tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    os.truncate(root / "consumequeue/Timer/0/00000000000000000000", 2020)
+    words = "2020 bytes may not be the size of the files: 1 of 2 consumequeue files, and as many have 2000 bytes"
+    with pytest.raises(LayoutError, match=words):
+        make_plan(root, RebuildQueues())
+    assert any(one.startswith(words) for one in predict(root, "5.5").undecided)
+    config = store_fixture("timer-5.5.0").config
+    assert [step.path for step in make_plan(root, RebuildQueues(), config=config).steps] == [
+        "consumequeue/Timer/0/00000000000000000000"
+    ]
 
 
 def test_a_file_that_is_neither_there_nor_made_is_no_step_and_nothing_that_was_read(tmp_path):

@@ -53,6 +53,23 @@ def test_files_that_were_emptied_cut_or_grown_do_not_decide(files, expected):
     assert decided(CONSUME_QUEUE, *files) == expected
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected", "is_certain"),
+    [
+        ([(0, 2000), (0, 2020)], 2020, False),
+        ([(0, 2000), (2000, 1000)], 2000, True),
+        ([(0, 2000), (2000, 2020)], 2000, True),
+        ([(0, 6_000_000), (0, 6_000_020)], 6_000_000, True),
+        ([(0, 2000), (0, 2000), (0, 2020)], 2000, True),
+        ([(0, 2020)], 2020, True),
+    ],
+)
+def test_of_lengths_that_as_many_files_have_names_and_the_default_decide(sizes, expected, is_certain):
+    files = [MappedFile(Path(f"{base:020d}"), base, size) for base, size in sizes]
+    known = CONSUME_QUEUE.decide(BrokerConfig(), files, [])
+    assert (known.value, known.is_certain) == (expected, is_certain)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.directory)
 def test_the_configuration_decides_within_limits(kind):
     assert decided(kind, (0, 4600), configured=9200) == 9200
