@@ -86,6 +86,16 @@ def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
     assert len(silent) == (case == OVERWRITTEN_BY_THE_LOGS_OWN_END)
 
 
+def test_a_blank_frame_up_to_the_end_of_a_task_is_damage(damaged: Callable[[str], Path], tmp_path: Path) -> None:
+    store = damaged("blank-early@4.9.7-clean")
+    found = []
+    for split_bytes in (None, 3000):
+        lake.run_export(store, tmp_path / str(split_bytes), read=ALL, split_bytes=split_bytes)
+        found.append(lake.rows(tmp_path / str(split_bytes), "damage"))
+    assert [(row["start"], row["kind"]) for row in found[0]] == [(122148, "bad-blank")]
+    assert found[0] == found[1]
+
+
 def test_there_are_many_cases() -> None:
     assert len(LOG_CASES) > 100
 
