@@ -159,15 +159,20 @@ class CommitLog:
         The record has the size that it states, if that is a possible one.
         """
         index = self.segment_at(physical_offset)
-        if index is None or self.unreadable is None:
-            return None
-        segment = self.segments[index]
-        if not self.unreadable.ranges(segment.path, segment.base):
+        if index is None or self.unreadable_between(physical_offset, self.segments[index].end) is None:
             return None
         head, size = self.read(physical_offset, commit_log.FRAME.size), commit_log.MIN_RECORD_SIZE
         if len(head) == commit_log.FRAME.size and commit_log.magic_code(head) in commit_log.RECORD_MAGICS:
-            size = max(size, commit_log.frame_size(head, 0, segment.end - physical_offset))
-        return self.unreadable.damage(segment.path, segment.base, physical_offset, physical_offset + size)
+            size = max(size, commit_log.frame_size(head, 0, self.segments[index].end - physical_offset))
+        return self.unreadable_between(physical_offset, physical_offset + size)
+
+    def unreadable_between(self, start: int, end: int) -> Damage | None:
+        """Returns what was found unreadable between two physical offsets of one segment so far; None if nothing was."""
+        index = self.segment_at(start)
+        if index is None or self.unreadable is None:
+            return None
+        segment = self.segments[index]
+        return self.unreadable.damage(segment.path, segment.base, start, end)
 
     def record_at(self, physical_offset: int) -> Record:
         """Returns the record at a physical offset that comes from an untrusted source.

@@ -254,7 +254,7 @@ class UnitEvidence:
             raw = self._log.read(physical, size)
         except StoreError:
             return None
-        if len(raw) < size:
+        if len(raw) < size or self._log.unreadable_between(physical, physical + size) is not None:
             return None
         magic = commit_log.magic_code(raw)
         for chosen in (magic,) if magic in RECORD_MAGICS else RECORD_MAGICS:

@@ -37,6 +37,7 @@ from tests.support.damage import CASES, base_messages, damage_case
 from tests.support.expired import KEYS, store_with_expired_queue
 from tests.support.stores import copy_store, copy_tree, fixture, store_fixture, tree_digest
 from tests.support.tiers import one_in
+from tests.support.unreadable import unreadable
 
 BASES = ["4.9.7-clean", "5.5.0-crash"]
 
@@ -964,3 +965,16 @@ def test_bytes_that_cannot_be_read_are_no_evidence(tmp_path, monkeypatch):
         assert evidence._corrected_record(0, physical, size) is not None
         monkeypatch.setattr(evidence, "_log", SimpleNamespace(read=unreadable))
         assert evidence._corrected_record(0, physical, size) is None
+
+
+def test_a_record_with_unread_properties_is_lost_although_its_unit_confirms_it(tmp_path, monkeypatch):
+    builder = StoreBuilder(segment_size=1 << 14)
+    builder.put(b"first")
+    bad = builder.put(b"second", properties=("long\1" + "y" * 12_000 + "\2").encode())
+    builder.put(b"third")
+    root = builder.write(tmp_path / "store")
+    with unreadable(monkeypatch, root / "commitlog" / f"{0:020}", from_position=5000, until=5512):
+        assert cli(["salvage", str(root), str(tmp_path / "new")]) == 1
+    found = [message for message in messages_of(tmp_path / "new") if message.topic == "Topic"]
+    assert [message.body for message in found] == [b"first", b"third"]
+    assert bad.physical_offset not in [message.physical_offset for message in found]
