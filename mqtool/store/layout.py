@@ -39,7 +39,7 @@ from mqtool.store.files import (
     require_directory,
     subdirectories,
 )
-from mqtool.store.misplaced import in_place, misplaced
+from mqtool.store.misplaced import in_place, misplaced, without_misnamed
 from mqtool.store.remote import RemotePath
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
@@ -109,6 +109,11 @@ class StoreLayout(Struct, frozen=True, dict=True):
         Reading a blocked one is an error, as for a segment that the system does not let be read.
         """
         return in_place(self.commit_log, (*self.misplaced, *self.blocked))
+
+    @property
+    def log_segments(self) -> tuple[MappedFile, ...]:
+        """The segments from which the log is read: without files that are named into the middle of another one."""
+        return without_misnamed(self.segments, self.commit_log_size.value if self.commit_log_size else None)
 
     @property
     def log_dirs(self) -> tuple[Path, ...]:

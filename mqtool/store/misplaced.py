@@ -4,7 +4,7 @@ The physical offset that a record states, minus its position in the file, is the
 have.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate
@@ -55,6 +55,28 @@ def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[Map
     paths = {file.path for file in moved}
     kept = (file for file in listed.files if file.path not in paths)
     return tuple(sorted((*kept, *moved), key=lambda file: (file.base, file.path)))
+
+
+def without_misnamed(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
+    """Returns segments without those that are named into the middle of another one.
+
+    Their records, if there are any, state other offsets. A broker finds the other file for every offset in it, because
+    it computes the number of a file from the offset (MappedFileQueue.findMappedFileByOffset).
+
+    Args:
+        files: by base.
+        size: bytes of a segment, None if unknown.
+    """
+    if size is None:
+        return files
+    named = [file for file in files if file.base % size == 0]
+    bases, ends = [file.base for file in named], [file.end for file in named]
+
+    def is_inside(base: int) -> bool:
+        number = bisect_right(bases, base) - 1
+        return number >= 0 and base < ends[number]
+
+    return tuple(file for file in files if file.base % size == 0 or not is_inside(file.base))
 
 
 def _stray(path: Path, size: int | None) -> MappedFile | None:

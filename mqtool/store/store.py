@@ -99,7 +99,7 @@ class Store:
         """Directories that cannot be listed, with the reason; only of a store from `open_readable`."""
         self.config = broker_config.load(config)
         self.layout = layout.detect(path, self.config)
-        self.commit_log = CommitLog(self.layout.segments, self.newest_records)
+        self.commit_log = CommitLog(self.layout.log_segments, self.newest_records)
         self.commit_log.start_index = QueueStartIndex(self.disk_queues)
         self.commit_log.is_named = self._is_named
         self._closed = False

@@ -250,7 +250,7 @@ def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mapp
         log, behind = _used_log(store, live=live)
         _ = log.max_offset
     except StoreError as error:
-        return CommitLog(store.layout.segments), (), str(error)
+        return CommitLog(store.layout.log_segments), (), str(error)
     return log, behind, ""
 
 
