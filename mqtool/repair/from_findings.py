@@ -134,7 +134,9 @@ class _ChangeCollector(Struct):
         area = CATALOGUE[finding.code].area
         if CATALOGUE[finding.code].no_runbook == NOT_READ:  # its place is unknown: nothing may be written there
             return False
-        if finding.code in _IN_THE_WAY:
+        if finding.code in _IN_THE_WAY or (
+            finding.code == "log-segment-name" and _is_named_into_another(store, finding)
+        ):
             may_go = _is_file(store, finding.file) and sole_records(store, store.path / finding.file) is None
             if may_go:
                 self.set_aside.add(finding.file)
@@ -251,6 +253,12 @@ def remaining_after(
 
 def _is_file(store: Store, name: str) -> bool:
     return not Path(name).is_absolute() and (store.path / check_name(name, store.path)).is_file()
+
+
+def _is_named_into_another(store: Store, finding: Finding) -> bool:
+    """Whether a misnamed segment is one from which the log is not read."""
+    path = store.path / finding.file
+    return path in {one.path for one in store.layout.segments} - {one.path for one in store.layout.log_segments}
 
 
 def _main_name(finding: Finding) -> str:

@@ -215,3 +215,20 @@ def test_a_segment_whose_first_record_states_a_wrong_offset_keeps_its_name(root)
     segment(root, 1).write_bytes(data)
     with mqtool.open(root) as store:
         assert "log-segment-name" not in {one.code for one in verify(store).findings}
+
+
+@pytest.mark.parametrize("content", ["zeros", "copy", "only copy"])
+def test_a_segment_that_is_named_into_another_one_is_set_aside_unless_its_records_are_nowhere_else(content, root):
+    path = segment(root, last(root)).with_name(f"{last(root) * SIZE + 1:020d}")
+    path.write_bytes(bytes(SIZE) if content == "zeros" else segment(root, 1).read_bytes())
+    if content == "only copy":
+        segment(root, 1).unlink()
+        segment(root, 2).rename(segment(root, 1))
+    with mqtool.open(root) as store:
+        proposal = changes_of(store, verify(store).findings)
+    expected = SetAside((path.relative_to(root).as_posix(),))
+    assert (expected in proposal.changes) is (content != "only copy")
+    if content != "only copy":
+        apply(make_plan(root, proposal.changes, must_repair=True), backup_acknowledged=True)
+        with mqtool.open(root) as store:
+            assert not verify(store).findings
