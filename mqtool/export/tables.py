@@ -166,11 +166,19 @@ class _Iceberg:
         """Returns what the catalogue states about the table; None if there is none.
 
         Raises:
-            UsageError: the table belongs to another export.
+            UsageError: the table belongs to another export, or its metadata cannot be read.
         """
-        if not self._catalog.table_exists(ICEBERG_NAME):
+        try:
+            table = self._catalog.load_table(ICEBERG_NAME) if self._catalog.table_exists(ICEBERG_NAME) else None
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"{self._root}: the metadata of the Iceberg table cannot be read: {_one_line(error)}. An export with "
+                f"an Iceberg table must stay where it is: move it back, or export into a new directory"
+            ) from error
+        except Exception as error:  # whatever the client of a catalogue raises
+            raise _unusable(error) from error
+        if table is None:
             return None
-        table = self._catalog.load_table(ICEBERG_NAME)
         location, expected = table.location(), self._root / Table.MESSAGES
         if real_path(Path(re.sub("^file:/+", "/", location))) != expected:
             raise UsageError(
@@ -201,17 +209,30 @@ def _catalogue(root: Path) -> Any:
     """Returns the catalogue `mqtool` of pyiceberg's configuration; if there is none, one in a file in the target.
 
     Raises:
-        UsageError: the configured catalogue cannot be reached, or its configuration is incomplete.
+        UsageError: the catalogue cannot be reached or read, or its configuration is incomplete.
     """
     configured = _configured()
     if not configured:
         sql = import_module("pyiceberg.catalog.sql")
-        return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/{CATALOGUE_FILE}", warehouse=_url(root))
+        try:
+            return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/{CATALOGUE_FILE}", warehouse=_url(root))
+        except Exception as error:  # whatever the driver of the database raises
+            raise UsageError(
+                f"{root}/{CATALOGUE_FILE}: cannot be used as a catalogue: {_one_line(error)}; export into a new "
+                "directory"
+            ) from error
     try:
         return import_module("pyiceberg.catalog").load_catalog(CATALOGUE, **configured)
     except Exception as error:  # whatever the client of a catalogue raises
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"the catalogue {CATALOGUE!r} of pyiceberg's configuration cannot be used: {words}") from error
+        raise _unusable(error) from error
+
+
+def _unusable(error: Exception) -> UsageError:
+    return UsageError(f"the catalogue {CATALOGUE!r} of pyiceberg's configuration cannot be used: {_one_line(error)}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _configured() -> Any:

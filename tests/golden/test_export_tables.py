@@ -229,3 +229,31 @@ def test_two_exports_do_not_share_a_table_of_a_configured_catalogue(tmp_path, mo
     ):
         lake.run_export(f"b={store}", tmp_path / "two", table=TableFormat.ICEBERG)
     assert not (tmp_path / "two").exists()
+
+
+def test_an_export_with_a_table_of_iceberg_stays_where_it_is(tmp_path):
+    pytest.importorskip("pyiceberg.catalog.sql")
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"state": str(tmp_path / "state"), "table": TableFormat.ICEBERG}
+    lake.run_export(f"b={store}", target, **wanted)
+    target.rename(tmp_path / "moved")
+    with pytest.raises(UsageError, match="must stay where it is: move it back, or export into a new directory"):
+        lake.run_export(f"b={store}", tmp_path / "moved", **wanted)
+    (tmp_path / "moved/iceberg.db").write_text("no database")
+    with pytest.raises(UsageError, match=r"iceberg\.db: cannot be used as a catalogue: .*not a database") as failure:
+        lake.run_export(f"b={store}", tmp_path / "moved", **wanted)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_catalogue_that_fails_later_is_one_line(tmp_path, monkeypatch):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    for name, value in (("TYPE", "sql"), ("URI", f"sqlite:///{tmp_path}/c.db"), ("WAREHOUSE", f"file://{tmp_path}/w")):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__MQTOOL__{name}", value)
+
+    def fails(*_: object) -> bool:
+        raise RuntimeError("the connection\nis closed")
+
+    monkeypatch.setattr(sql.SqlCatalog, "table_exists", fails)
+    with pytest.raises(UsageError, match="pyiceberg's configuration cannot be used: the connection is closed"):
+        lake.run_export(str(copy_store(NAME, tmp_path)), tmp_path / "lake", table=TableFormat.ICEBERG)
+    assert not (tmp_path / "lake").exists()
