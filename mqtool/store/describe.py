@@ -15,6 +15,7 @@ from mqtool.records.damage import Damage
 from mqtool.store.consume_queue import Queue
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_mapped_files
+from mqtool.store.index_file import IndexFile
 from mqtool.store.store import Store
 from mqtool.store.timer import read_checkpoint, read_wheel
 from mqtool.values import asdict
@@ -85,11 +86,20 @@ def _layout(store: Store) -> list[Description]:
         if known is not None:
             rows.append({"name": name, "value": known.value, "evidence": known.evidence})
     for file in store.disk_index_files()[-1:]:
-        if file.slot_count:
+        slots, places = _shape(file)
+        if slots:
             evidence = f"chains of {file.path.name}" if file.entry_count else "the default for a file of this length"
-            rows.append({"name": "index_slots", "value": file.slot_count, "evidence": evidence})
-            rows.append({"name": "index_entries", "value": file.max_entries, "evidence": evidence})
+            rows.append({"name": "index_slots", "value": slots, "evidence": evidence})
+            rows.append({"name": "index_entries", "value": places, "evidence": evidence})
     return rows
+
+
+def _shape(file: IndexFile) -> tuple[int | None, int | None]:
+    """Returns the numbers of slots and of places for entries; None if the file does not show them or is unreadable."""
+    try:
+        return file.slot_count, file.max_entries
+    except UnreadableError:
+        return None, None
 
 
 def _queue(queue: Queue) -> Description:
@@ -186,14 +196,15 @@ def _index_files(store: Store) -> list[Description]:
         {
             "file": file.path.name,
             "entries": file.entry_count,
-            "max_entries": file.max_entries,
-            "slots": file.slot_count,
+            "max_entries": places,
+            "slots": slots,
             "begin_timestamp": file.header.begin_timestamp,
             "end_timestamp": file.header.end_timestamp,
             "begin_physical_offset": file.header.begin_physical_offset,
             "end_physical_offset": file.header.end_physical_offset,
         }
         for file in store.disk_index_files()
+        for slots, places in (_shape(file),)
     ]
 
 

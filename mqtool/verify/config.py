@@ -296,9 +296,13 @@ def _is_delivered(store: Store, physical_offset: int) -> bool:
     identity = identity_of(message)
     if identity is None:
         return False
-    log, index = store.commit_log, store.index_files()
-    records = query_message(log, index, topics.SCHEDULE_TOPIC, identity.unique_key)
-    records += query_message(log, index, identity.topic, identity.unique_key)
+    log = store.commit_log
+    try:
+        index = store.index_files()
+        records = query_message(log, index, topics.SCHEDULE_TOPIC, identity.unique_key)
+        records += query_message(log, index, identity.topic, identity.unique_key)
+    except UnreadableError:  # a finding of the index
+        return False
     return physical_offset in delivered_offsets(sorted(records, key=lambda one: one.physical_offset))
 
 

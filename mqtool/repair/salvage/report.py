@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
+from mqtool.errors import UnreadableError
 from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
 from mqtool.store.consume_queue import Queue, has_record
@@ -56,6 +57,7 @@ class SalvageResult(Struct):
         holes: ranges of the old log that hold nothing provable.
         has_unread: bytes could not be read that may hold records, and no copy has these.
         has_unread_tables: topics, groups and positions could not be read.
+        has_unread_queues: units that may prove further losses could not be read.
         queues: what is there and what is lost, by topic and queue id.
         groups: what the losses mean for consumer groups.
         conflicts: records that differ between copies where no checksum decides; those of `store` were taken.
@@ -79,6 +81,7 @@ class SalvageResult(Struct):
     holes: list[Hole] = field(default_factory=list)
     has_unread: bool = False
     has_unread_tables: bool = False
+    has_unread_queues: bool = False
     queues: list[QueueRow] = field(default_factory=list)
     groups: list[GroupLoss] = field(default_factory=list)
     conflicts: int = 0
@@ -102,7 +105,8 @@ class SalvageResult(Struct):
     @property
     def is_complete(self) -> bool:
         """Whether no loss is known."""
-        return not (self.lost or self.holes or self.unplaced or self.has_unread or self.has_unread_tables)
+        unread = self.has_unread or self.has_unread_tables or self.has_unread_queues
+        return not (self.lost or self.holes or self.unplaced or unread)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result as JSON values."""
@@ -142,7 +146,7 @@ def add_losses(
     """Adds the losses of queues and groups to the result.
 
     A unit of an old queue that points into a range without a provable record proves a message. So does a queue
-    offset that the records around it skip.
+    offset that the records around it skip. A queue that cannot be read makes the result incomplete.
 
     Args:
         result: takes the losses.
@@ -155,9 +159,16 @@ def add_losses(
     missing: dict[tuple[str, int], list[np.ndarray]] = {}
     for store in sources:
         for queue in store.disk_queues():
-            if not queue.is_batch:
+            if queue.is_batch:
+                continue
+            try:
                 lost = _offsets_into(queue, starts, ends, store.commit_log.min_offset)
-                missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
+            except UnreadableError as error:
+                result.has_unread_queues = True
+                name = f"{queue.topic}/{queue.queue_id}"
+                result.notes.append(f"which messages of {name} its units prove is unknown, more may be lost: {error}")
+                continue
+            missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
     new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
     log_min = new_store.commit_log.min_offset
     for key in sorted(set(missing) | set(new)):

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import FRAME, RECORD_MAGICS, TRANSACTION_MASK, Record, SysFlag
 from mqtool.formats.consume_queue import tags_code
@@ -77,7 +77,10 @@ class UnitEvidence:
         none = np.empty(0, np.int64)
         columns: list[list[np.ndarray]] = [[none], [none], [none], [none], [none]]
         for number, queue in enumerate(self._queues):
-            units = queue.units()
+            try:
+                units = queue.units()
+            except UnreadableError:  # `add_losses` reports the queue
+                continue
             real = np.flatnonzero(has_record(units) & (units["size"] >= commit_log.MIN_RECORD_SIZE))
             columns[0].append(units["physical_offset"][real].astype(np.int64))
             columns[1].append(units["size"][real].astype(np.int64))
@@ -217,7 +220,10 @@ class UnitEvidence:
         if file is None:
             return None
         index = offset - queue.files[file].base // queue.unit_size
-        units = queue.units_of(file)[index : index + 1]
+        try:
+            units = queue.units_of(file)[index : index + 1]
+        except UnreadableError:
+            return None
         if not len(units):
             return None
         if not has_record(units)[0]:

@@ -461,3 +461,22 @@ def test_a_position_file_of_delay_levels_that_cannot_be_read_is_compared_with_no
         found = verified(root)
     assert "config-delay-orphan" not in {one.code for one in found.findings}
     assert [check.state for check in found.checks if check.area is Area.CONFIG] == [State.UNKNOWN]
+
+
+def test_an_index_file_with_a_bad_sector_is_unknown_also_where_delayed_messages_are_looked_up(
+    tmp_path, monkeypatch, capsys
+):
+    store = copy_store("orders-5.5.0", tmp_path)
+    path = store / "index/20261121003953112"
+    with unreadable(monkeypatch, path, from_position=1000, until=1100):
+        with open_readable(store) as opened:
+            found = verify(opened)
+        assert run(["report", str(store), "-o", str(tmp_path / "page.html")]) == ExitCode.NO
+        assert "20261121003953112" in (tmp_path / "page.html").read_text()
+        capsys.readouterr()
+        assert run(["info", str(store), "--format", "json"]) == ExitCode.OK
+    info = json.loads(capsys.readouterr().out)
+    assert {one["file"]: one["slots"] for one in info["index_files"]}[path.name] is None
+    assert any(path.name in oddity and "Input/output error" in oddity for oddity in info["oddities"])
+    assert found.state is State.UNKNOWN
+    assert {one.file for one in found.findings if one.severity is Severity.UNKNOWN} == {"index/20261121003953112"}

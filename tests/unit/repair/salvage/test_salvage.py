@@ -978,3 +978,22 @@ def test_a_record_with_unread_properties_is_lost_although_its_unit_confirms_it(t
     found = [message for message in messages_of(tmp_path / "new") if message.topic == "Topic"]
     assert [message.body for message in found] == [b"first", b"third"]
     assert bad.physical_offset not in [message.physical_offset for message in found]
+
+
+@pytest.mark.parametrize("from_position", [None, 30], ids=["denied", "bad sector"])
+def test_a_queue_that_cannot_be_read_keeps_no_record_and_the_result_says_that_more_may_be_lost(
+    from_position, tmp_path, monkeypatch, capsys
+):
+    builder = StoreBuilder(segment_size=1 << 14)
+    for number in range(50):
+        builder.put(b"%d" % number, queue_id=number % 2)
+    root = builder.write(tmp_path / "store")
+    erase(root, builder.puts[20].physical_offset, 4)  # of queue 0, with a unit that confirms the record
+    (path,) = (root / "consumequeue/Topic/1").iterdir()
+    with unreadable(monkeypatch, path, from_position=from_position):
+        assert cli(["salvage", str(root), str(tmp_path / "new"), "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["complete"], found["records"], found["lost_messages"]) == (False, 50, 0)
+    (note,) = (note for note in found["notes"] if "Topic/1" in note)
+    assert str(path) in note
+    assert [message.body for message in messages_of(tmp_path / "new")] == [b"%d" % number for number in range(50)]
