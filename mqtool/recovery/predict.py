@@ -182,6 +182,12 @@ def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) 
             if count and state is not Delivery.OK:
                 start.actions.log_accepted(f"queue {_name(key)}: {count} of {len(reading.states)} offsets give {state}")
         shifted = int(((reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)).sum())
+        if reading.passed_over:
+            start.actions.log_accepted(
+                f"queue {_name(key)}: {reading.passed_over} message(s) follow a unit that points to no record, and a "
+                "consumer that comes from before it does not get them: the same pull passes over them "
+                "(DefaultMessageStore.getMessage)"
+            )
         if shifted:
             start.actions.log_accepted(
                 f"queue {_name(key)}: {shifted} message(s) at another offset than their records state"

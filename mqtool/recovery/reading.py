@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.formats import java
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
@@ -37,6 +38,8 @@ class QueueReading(Struct, frozen=True):
         physical: int64, start of the delivered record; -1 if there is none.
         stated: int64, queue offset that the delivered record states.
         records: int64, index of the record in the proof; -1 if it is not proven.
+        passed_over: number of offsets whose message a pull there delivers, but no pull that begins earlier: a unit
+            before them points to no record.
     """
 
     offsets: np.ndarray
@@ -44,6 +47,7 @@ class QueueReading(Struct, frozen=True):
     physical: np.ndarray
     stated: np.ndarray
     records: np.ndarray
+    passed_over: int = 0
 
     def runs(self) -> Iterator[tuple[int, int, str]]:
         """Yields (first, last, state) of equal neighbours; `stored-offset+N` if the record states another offset."""
@@ -77,8 +81,9 @@ class Reader:
         absent = file == _NONE
         reading.states[absent] = _NUMBER[Delivery.NO_FILE]
         reading.physical[absent] = _NONE
+        passed = self._passed_over(reading, file, units)
         self._look_ahead(reading, file, units)
-        return reading
+        return replace(reading, passed_over=int(np.count_nonzero(passed & (reading.states == OK))))
 
     def _read_batches(self, queue: BatchQueue) -> QueueReading:
         units = [one.units()[: one.wrote // BATCH_UNIT_SIZE] for one in queue.files.files]
@@ -144,6 +149,18 @@ class Reader:
             if empty or (landing[at] != _NONE and landing[at] - at < _SCAN_UNITS):
                 reading.states[at] = _NUMBER[Delivery.SKIPPED]
                 reading.physical[at] = _NONE
+
+    def _passed_over(self, reading: QueueReading, file: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Returns a bool for each offset: whether a pull that comes from before passes over it.
+
+        After a unit that points to no record, it passes over the units that point before the next segment.
+        """
+        passed = np.zeros(len(file), bool)
+        for at in np.flatnonzero((reading.states == _NUMBER[Delivery.REMOVED]) & (units["size"] > 0)).tolist():
+            following = self._next(reading, file, units, at)
+            end = min(len(file), at + _SCAN_UNITS) if following is None else following
+            passed[at + 1 : end] |= file[at + 1 : end] == file[at]
+        return passed
 
     def _next(self, reading: QueueReading, file: np.ndarray, units: np.ndarray, at: int) -> int | None:
         roll = next_file(int(units["physical_offset"][at]), self._state.settings.segment_size)
