@@ -14,7 +14,7 @@ from mqtool.engine.options import LIMIT_KEYS, with_limits
 from mqtool.engine.retention import rules as retention_rules
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import file_names, hosts, java
-from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
+from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
@@ -124,8 +124,12 @@ class Broker:
 
     @property
     def permission_limit(self) -> int:
-        """Bits of a topic's permissions that a route to this broker keeps (BrokerController.registerBrokerAll)."""
-        return self.settings.number("brokerPermission") | PERM_INHERIT
+        """Bits of a topic's permissions that a route to this broker keeps: all if it may be read and written.
+
+        Source: BrokerController.registerBrokerAll (4.9.7, 5.5.0).
+        """
+        allowed = self.settings.number("brokerPermission")
+        return -1 if allowed & PERM_READ and allowed & PERM_WRITE else allowed
 
     @property
     def host(self) -> str:

@@ -178,17 +178,25 @@ def test_retention_changes_with_the_configuration(client, server):
 def test_name_servers_learn_at_once_that_a_broker_is_drained(client, server, topic):
     """AdminBrokerProcessor.updateBrokerConfig raises the data version; name servers ignore a version they know."""
 
-    def permission():
+    def permissions():
         with Client(server.namesrv) as asked:
-            return asked.call(105, topic=topic, acceptStandardJsonOnly="true").json["queueDatas"][0]["perm"]
+            routes = [asked.call(105, topic=one, acceptStandardJsonOnly="true").json for one in (topic, "TBW102")]
+        return [one["queueDatas"][0]["perm"] for one in routes]
 
-    assert permission() == 6
+    assert permissions() == [6, 7]
     assert client.call(25, b"brokerPermission=4\n").code == 0
     try:
-        assert permission() == 4
+        assert permissions() == [4, 4]
     finally:
         client.call(25, b"brokerPermission=6\n")
-    assert permission() == 6
+    assert permissions() == [6, 7]
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [("6", 15), ("4", 4), ("2", 2), ("0", 0)])
+def test_a_route_keeps_all_permissions_if_the_broker_may_be_read_and_written(server, monkeypatch, allowed, kept):
+    """BrokerController.registerBrokerAll limits them only if it may not be both."""
+    monkeypatch.setitem(server.broker.settings.values, "brokerPermission", allowed)
+    assert 15 & server.broker.permission_limit == kept
 
 
 @pytest.mark.parametrize("key", ["brokerConfigPath", "rocketmqHome", "configBlackList"])
