@@ -123,6 +123,7 @@ def gather(
 ) -> Content:
     """Collects the contents of the page."""
     store.skip_unreadable()  # the findings state what is unknown then
+    store.skip_unreadable_queues()
     survey, losses = facts.survey, answer.losses
     groups = grouped(answer.findings)
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)

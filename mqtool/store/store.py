@@ -270,6 +270,25 @@ class Store:
         self.commit_log.skip_unreadable()
         return unknown
 
+    def skip_unreadable_queues(self) -> list[str]:
+        """Leaves out the queues whose bounds cannot be read, for descriptions only; see `skip_unreadable`.
+
+        It reads a part of each queue.
+
+        Returns:
+            A sentence for each queue that is left out.
+        """
+        unknown = []
+        for topic, queue_id in sorted(self._queues):
+            queue = self._queues[topic, queue_id]
+            try:
+                _ = queue.min_offset, queue.max_offset
+            except UnreadableError as error:
+                unknown.append(f"queue {topic}/{queue_id} is left out, its bounds are unknown: {error}")
+                for queues in (self._queues, self._disk_queues):
+                    queues.pop((topic, queue_id), None)
+        return unknown
+
     def unlisted_parts(self, *, of_log: bool = False) -> list[str]:
         """Returns a sentence for each directory found so far that cannot be listed: those of the log, or all."""
         found = {path: why for path, why in self.unlisted.items() if self.unlisted.keys().isdisjoint(path.parents)}

@@ -237,7 +237,7 @@ def info(
         return siblings.info(ctx.obj, kind, store, output_format, deep=deep)
     report = DamageReport(lines=output_format in TABLE_FORMATS)
     with open_readable(store, config) as opened:
-        unknown = opened.skip_unreadable()
+        unknown = [*opened.skip_unreadable(), *opened.skip_unreadable_queues()]
         description = {**describe(opened), "oddities": [*unknown, *oddities(opened)]}
         description["oddities"] = [*opened.unlisted_parts(), *description["oddities"]]
         if deep:

@@ -45,7 +45,7 @@ the next one. Positions come from every file and RocksDB that keeps them; the co
 that starts on the store reads. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
 broadcast (a client's own file, given with --broadcast). `in_flight` counts messages that POP has handed out and that
 are not acknowledged; they are delivered again whatever the position. --compare also shows the positions of another
-store, for example of the other replica.
+store, for example of the other replica. Exit code 1 if there is no position, or the bounds of a queue cannot be read.
 
 impact: read-only
 """
@@ -110,7 +110,7 @@ def show(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Prints the positions; ends with 1 if there are none."""
+    """Prints the positions; ends with 1 if there are none, or a queue cannot be read."""
     from mqtool.store.positions import positions_of
     from mqtool.store.store import open_store
 
@@ -118,20 +118,24 @@ def show(
     output = Output(ctx.obj, SHOW, Format.WIDE if wide else output_format)
     with open_store(store, config) as opened:
         tables = opened.metadata.offset_tables
-        for words in (*tables.problems, *([tables.evidence] if tables.evidence else [])):
+        unread = opened.skip_unreadable_queues()
+        for words in (*unread, *tables.problems, *([tables.evidence] if tables.evidence else [])):
             note(words)
         rows = list(positions_of(opened, group, topic, broadcast or ()))
         if compare is None:
             output.rows(_row(one) for one in rows)
         else:
             with open_store(compare) as other:
+                for words in (more := other.skip_unreadable_queues()):
+                    note(words)
+                unread += more
                 others = list(positions_of(other, group, topic))
             rows += others
             output.rows(_compared(rows[: len(rows) - len(others)], others))
     if not rows:
         every = commands.command("offsets", "show", commands.opened(store, config))
         note(f"no position found for this selection; `{every}` lists all" if group or topic else "no position found")
-    return output.finish(ExitCode.OK if rows else ExitCode.NO)
+    return output.finish(ExitCode.OK if rows and not unread else ExitCode.NO)
 
 
 def _row(position: Position) -> dict[str, Any]:

@@ -480,3 +480,25 @@ def test_an_index_file_with_a_bad_sector_is_unknown_also_where_delayed_messages_
     assert any(path.name in oddity and "Input/output error" in oddity for oddity in info["oddities"])
     assert found.state is State.UNKNOWN
     assert {one.file for one in found.findings if one.severity is Severity.UNKNOWN} == {"index/20261121003953112"}
+
+
+@pytest.mark.parametrize("from_position", [None, 200], ids=["denied", "bad sector"])
+def test_a_queue_that_cannot_be_read_is_left_out_of_descriptions(from_position, root, monkeypatch, tmp_path, capsys):
+    (root / "config/consumerOffset.json").write_text('{"offsetTable": {"Orders@group": {"0": 3, "1": 2, "2": 1}}}')
+    path = min((root / "consumequeue/Orders/0").iterdir())
+    with unreadable(monkeypatch, path, from_position=from_position):
+        assert run(["info", str(root), "--format", "json"]) == ExitCode.OK
+        info = json.loads(capsys.readouterr().out)
+        assert run(["offsets", "show", str(root), "--format", "jsonl"]) == ExitCode.NO
+        shown = capsys.readouterr()
+        assert run(["report", str(root), "-o", str(tmp_path / "page.html")]) == ExitCode.NO
+    words = f"queue Orders/0 is left out, its bounds are unknown: {path}"
+    assert any(words in oddity for oddity in info["oddities"])
+    assert [one["queue_id"] for one in info["queues"] if one["topic"] == "Orders"] == [1, 2]
+    assert words in shown.err
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert [(one["queue_id"], one["offset"], one["lag"] is None) for one in rows] == [
+        (0, 3, True),
+        (1, 2, False),
+        (2, 1, False),
+    ]
