@@ -49,7 +49,7 @@ IGNORED = {
     "body_decoded",
     "magic_code",
 }
-"""Columns of `dump` and `export` that are ignored: the store sets them again, or they only explain others."""
+"""Columns of `dump` and `export` that are not stored: the store sets them again, or they only explain others."""
 
 
 _NO_BODY = "body: missing; write the row with its body (`dump --body base64`, `export --body-type binary`)"
@@ -97,6 +97,12 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
         raise _wrong("topic", "a name", topic)
     numbers = {name: _number(row, name, *limits) for name, limits in _NUMBERS.items()}
     body = _body(row)
+    size = row.get("body_size")
+    if size is not None and size != len(body):
+        raise NoMessageError(
+            f"body: expected the {size} bytes that body_size states, found {len(body)}; write the row with its "
+            f"complete body (`dump` without --max-body)"
+        )
     sys_flag = _sys_flag(row, body, numbers["sys_flag"] or 0)
     return OutgoingMessage(
         topic,

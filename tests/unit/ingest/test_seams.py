@@ -63,3 +63,15 @@ def test_rows_of_a_table_are_read_in_batches_of_limited_size(tmp_path, monkeypat
         batches = list(row_source._batches(file))
     assert pa.Table.from_batches(batches) == table
     assert max(len(batch) for batch in batches) == 2
+
+
+def test_a_body_that_dump_has_cut_is_no_message():
+    lines = [{"topic": "T", "body": "Straß", "body_size": size} for size in (6, 7, None)]
+    lines += [{"topic": "T", "body": "AAA=", "body_encoding": "base64", "body_size": 20}]
+    text = "\n".join(map(json.dumps, lines)).encode()
+    found = [(row.number, row.reason) for row in rows_of_lines(io.BytesIO(text), StoreOptions())]
+    cut = (
+        "body: expected the {} bytes that body_size states, found {}; write the row with its complete body (`dump` "
+        "without --max-body)"
+    )
+    assert found == [(1, ""), (2, cut.format(7, 6)), (3, ""), (4, cut.format(20, 2))]
