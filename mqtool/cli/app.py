@@ -180,7 +180,10 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort as abort:  # older releases of Typer make it of KeyboardInterrupt, newer ones of EOFError
         return _end(invocation, abort.__cause__ or KeyboardInterrupt())
     except BaseException as error:  # noqa: BLE001 - this is the one place
-        return _end(invocation, error)
+        try:
+            return _end(invocation, error)
+        except KeyboardInterrupt as interrupt:
+            return _end(invocation, interrupt)
     if answer == ExitCode.INTERRUPTED:  # newer releases return it for KeyboardInterrupt
         return _end(invocation, KeyboardInterrupt())
     return int(answer or ExitCode.OK)

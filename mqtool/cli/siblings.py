@@ -309,12 +309,15 @@ def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str
         raise UsageError(
             f"only the queues of a store of kind {kind.name} can be rebuilt; use rebuild consumequeue, not {what}"
         )
+    from mqtool.jobs.atomic import staged_directory
+
     new_directory(path, out)
     damage: list[Damage] = []
-    with kind.open(path) as opened:
-        rows = opened.rebuild(out, damage.append)
-    if rows is None:
-        raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be rebuilt; see `mqtool formats`")
+    with kind.open(path) as opened, staged_directory(out, into_empty=True) as work:
+        rows = opened.rebuild(work / "store", damage.append)
+        if rows is None:
+            words = f"{path}: a store of kind {kind.name} cannot be rebuilt; see `mqtool formats`"
+            raise UnsupportedFormatError(words)
     _note_damage(damage)
     code = _print_written(Output(invocation, sibling_rows.REBUILD_KIND, output_format), rows, "filled")
     return ExitCode.NO if damage else code
@@ -322,11 +325,14 @@ def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str
 
 def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
     """Writes what can be read of each file, and reports the damage; ends with 1 if there is any."""
+    from mqtool.jobs.atomic import staged_directory
+
     new_directory(path, target)
-    with kind.open(path) as opened:
-        rows = opened.salvage(target)
-    if rows is None:
-        raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be salvaged; see `mqtool formats`")
+    with kind.open(path) as opened, staged_directory(target, into_empty=True) as work:
+        rows = opened.salvage(work / "store")
+        if rows is None:
+            words = f"{path}: a store of kind {kind.name} cannot be salvaged; see `mqtool formats`"
+            raise UnsupportedFormatError(words)
     return _print_written(Output(invocation, sibling_rows.SALVAGE_KIND, output_format), rows, "damaged_bytes")
 
 

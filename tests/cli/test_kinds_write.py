@@ -5,6 +5,8 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from mqtool.cli.app import run
+from mqtool.cli.exits import ExitCode
 from tests.support.stores import copy_tree, fixture, read_lines, tree_digest
 
 EQUEUE = ("equeue-small", "equeue-unicode", "equeue-mixed-batch", "equeue-2.2.0")
@@ -108,3 +110,34 @@ def test_formats_lists_these_commands(mqtool):
     assert {"export", "rebuild", "salvage"} <= set(rows["equeue"]["commands"])
     assert {"export", "salvage"} <= set(rows["tfchunk"]["commands"])
     assert "rebuild" not in rows["tfchunk"]["commands"]
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["absent", "empty"])
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        (["salvage", fixture("equeue-small/store"), "NEW"], "mqtool.siblings.equeue.salvage.write_queue"),
+        (["salvage", fixture("tfchunk/plain/store"), "NEW"], "mqtool.siblings.export.write"),
+        (
+            ["rebuild", "consumequeue", fixture("equeue-small/store"), "-o", "NEW"],
+            "mqtool.siblings.equeue.rebuild.write_queue",
+        ),
+    ],
+    ids=["salvage equeue", "salvage tfchunk", "rebuild"],
+)
+def test_an_interrupted_command_leaves_nothing_that_looks_complete(command, function, exists, tmp_path, monkeypatch):
+    new = tmp_path / "new"
+    if exists:
+        new.mkdir()
+
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    arguments = [str(new) if word == "NEW" else str(word) for word in command]
+    with monkeypatch.context() as patch:
+        patch.setattr(function, interrupted)
+        assert run(arguments) == ExitCode.INTERRUPTED
+    assert list(tmp_path.iterdir()) == ([new] if exists else [])
+    assert not exists or list(new.iterdir()) == []
+    assert run(arguments) == ExitCode.OK
+    assert any(new.iterdir())
