@@ -64,10 +64,10 @@ def salvage_command(root: Path, config: object = None) -> str:
 
 
 def _flat(words: tuple[object, ...]) -> list[str]:
-    found: list[str] = []
+    flat: list[str] = []
     for word in words:
         if isinstance(word, tuple):
-            found += _flat(word)
+            flat += _flat(word)
         else:
-            found.append(path_word(word) if isinstance(word, Path) else str(word))
-    return found
+            flat.append(path_word(word) if isinstance(word, Path) else str(word))
+    return flat

@@ -111,7 +111,7 @@ class Session:
             UsageError: DuckDB cannot parse it.
         """
         try:
-            return [one.query for one in self.connection.extract_statements(text)]
+            return [statement.query for statement in self.connection.extract_statements(text)]
         except self._error as error:
             raise self._reason(error) from error
 

@@ -18,7 +18,7 @@ def templates(package: str) -> "Environment":
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only who makes a page needs it
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
@@ -27,9 +27,9 @@ def templates(package: str) -> "Environment":
         keep_trailing_newline=True,
         finalize=_shown,
     )
-    found.filters.update(size=words.size, number=words.number)
-    found.globals.update(counted=words.counted)
-    return found
+    environment.filters.update(size=words.size, number=words.number)
+    environment.globals.update(counted=words.counted)
+    return environment
 
 
 def _shown(value: object) -> object:

@@ -63,8 +63,8 @@ def scan_store(
         names = whole.names if with_columns is None else [name for name in whole.names if name in with_columns]
         options = Options(every_class, keyed, frozenset(map(Trust, trust)), None, n_rows, batch_size or BATCH_ROWS)
         late = predicate if n_rows is not None else None  # the limit counts rows before the condition
-        wanted = {*names, *(late.meta.root_names() if late is not None else ())}
-        read = [name for name in whole.names if name in wanted]
+        needed = {*names, *(late.meta.root_names() if late is not None else ())}
+        read = [name for name in whole.names if name in needed]
         for batch in Stores(sources).messages(read, _where(None if n_rows is not None else predicate), options):
             frame = pl.DataFrame(pl.from_arrow(batch)).cast({name: schema[name] for name in read})
             yield frame if late is None else frame.filter(late).select(names)

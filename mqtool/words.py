@@ -50,8 +50,8 @@ def parse_integer(text: str) -> int | None:
 
 def parse_size(text: str) -> int | None:
     """Parses a number of bytes such as 4096, 64K, 10MiB or 1g (powers of 1024). Returns None for other texts."""
-    found = _SIZE.fullmatch(text.strip())
-    return None if found is None else int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
+    match = _SIZE.fullmatch(text.strip())
+    return None if match is None else int(match[1]) << (10 * " kmgt".index(match[2].lower() or " "))
 
 
 def parse_time(text: str, zone: tzinfo | None) -> int | None:
@@ -63,8 +63,8 @@ def parse_time(text: str, zone: tzinfo | None) -> int | None:
     """
     if _NUMBER.fullmatch(text):
         return parse_integer(text)
-    found = parse_moment(text, zone)
-    return None if found is None else -((_EPOCH - found) // timedelta(milliseconds=1))
+    instant = parse_moment(text, zone)
+    return None if instant is None else -((_EPOCH - instant) // timedelta(milliseconds=1))
 
 
 def parse_moment(text: str, zone: tzinfo | None) -> datetime | None:
@@ -80,16 +80,16 @@ def parse_moment(text: str, zone: tzinfo | None) -> datetime | None:
     elif not _CALENDAR.fullmatch(text):
         return None
     try:
-        found = datetime.fromisoformat(text.replace(",", ".").upper())
-        return (found.replace(tzinfo=zone) if found.tzinfo is None else found).astimezone(UTC)
+        instant = datetime.fromisoformat(text.replace(",", ".").upper())
+        return (instant.replace(tzinfo=zone) if instant.tzinfo is None else instant).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
 def visible(text: object) -> str:
     """Returns text in which characters that are invisible or change the text direction are replaced by their codes."""
-    found = "".join(c if _has_shape(c) else f"\\u{ord(c):04x}" for c in str(text)[:LONGEST])
-    return found + "…" if len(str(text)) > LONGEST else found
+    shown = "".join(c if _has_shape(c) else f"\\u{ord(c):04x}" for c in str(text)[:LONGEST])
+    return shown + "…" if len(str(text)) > LONGEST else shown
 
 
 def _has_shape(character: str) -> bool:

@@ -36,12 +36,14 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
     """Returns a command with subcommands: functions by verb, whose help replaces their docstrings."""
-    one = typer.Typer(name=name, help=text, rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT)
+    typer_app = typer.Typer(
+        name=name, help=text, rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT
+    )
     for verb, (function, help_text) in subcommands.items():
         summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0]
-        one.command(verb, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
-    one.callback(help=text)(lambda: None)  # or Typer makes a group of one command that command
-    group: Any = typer.main.get_command(one)
+        typer_app.command(verb, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
+    typer_app.callback(help=text)(lambda: None)  # or Typer makes a group of one command that command
+    group: Any = typer.main.get_command(typer_app)
     for command in group.commands.values():
         convert_plainly(command)
     return group
@@ -60,14 +62,14 @@ class LazyCommands(Mapping[str, Any]):
     """Maps names to parsed commands; a module is imported when its command is used, not to list the names."""
 
     def __getitem__(self, name: str) -> Any:
-        found = COMMANDS[name]
-        module = import_module(found.module or f"mqtool.cli.commands.{name.replace('-', '_')}")
+        entry = COMMANDS[name]
+        module = import_module(entry.module or f"mqtool.cli.commands.{name.replace('-', '_')}")
         if hasattr(module, "SUBCOMMANDS"):
             return _group(name, module.HELP, module.SUBCOMMANDS)
         function = getattr(module, name.replace("-", "_"))
-        one = typer.Typer(rich_markup_mode=None, add_completion=False)
-        one.command(name, help=module.HELP, short_help=found.summary, context_settings=_CONTEXT)(function)
-        command = typer.main.get_command(one)
+        typer_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+        typer_app.command(name, help=module.HELP, short_help=entry.summary, context_settings=_CONTEXT)(function)
+        command = typer.main.get_command(typer_app)
         convert_plainly(command)
         return command
 
@@ -149,14 +151,14 @@ RENAMED = {
 
 def _with_new_names(arguments: Sequence[str]) -> list[str]:
     command = next((word for word in arguments if word in COMMANDS), "")
-    found = []
+    renamed = []
     for word in arguments:
         name, equals, value = word.partition("=")
         new = RENAMED.get((command, name))
         if new is not None:
             note(f"{command} {name} is now {new}")
-        found.append(word if new is None else new + equals + value)
-    return found
+        renamed.append(word if new is None else new + equals + value)
+    return renamed
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -101,11 +101,11 @@ class Redaction(Struct, frozen=True):
 
         Topics, queues, offsets, sizes, times, flags and the names of properties stay.
         """
-        found = dict(row)
+        shown = dict(row)
         for name in ("born_host", "store_host", "offset_message_id"):
-            found[name] = self.text(found[name])
-        found["properties"] = {name: self.text(value) for name, value in found["properties"].items()}
-        if found["body"] is not None:
-            value = found["body"] if isinstance(found["body"], str) else json.dumps(found["body"])
-            found["body"], found["body_encoding"] = self.text(value), "redacted"
-        return found
+            shown[name] = self.text(shown[name])
+        shown["properties"] = {name: self.text(value) for name, value in shown["properties"].items()}
+        if shown["body"] is not None:
+            value = shown["body"] if isinstance(shown["body"], str) else json.dumps(shown["body"])
+            shown["body"], shown["body_encoding"] = self.text(value), "redacted"
+        return shown

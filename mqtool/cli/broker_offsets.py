@@ -60,8 +60,8 @@ def plan_for_broker(
             time = _time(target, filters, broker)
         lints = tuple(_lints(moves, groups, committed))
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        made = BrokerPlan(address, broker.name, created, tuple(moves), options.online, time, lints)
-        check_broker(broker, made)
+        plan = BrokerPlan(address, broker.name, created, tuple(moves), options.online, time, lints)
+        check_broker(broker, plan)
         rows = list(offset_plan.move_rows(moves, broker))
         document = {
             "broker": address,
@@ -70,7 +70,7 @@ def plan_for_broker(
             "messages": [],
             "notes": [*lints, *(words_of(effect, moment) for effect, _ in rows)],
         }
-        yield made, document, offset_plan.listing_of([effect for effect, _ in rows], broker) if options.list else None
+        yield plan, document, offset_plan.listing_of([effect for effect, _ in rows], broker) if options.list else None
 
 
 def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | None:
@@ -115,13 +115,13 @@ def apply_to_broker(data: bytes, path: Path, *, yes: bool, dry_run: bool) -> dic
     with BrokerPositions(plan.broker) as broker:
         if dry_run:
             check_broker(broker, plan)
-            found = {"moved": len(plan.moves), "already": 0, "notified": []}
+            summary = {"moved": len(plan.moves), "already": 0, "notified": []}
         else:
             done = apply_moves(broker, plan, lambda back: _save(undo, back))
-            found = {"moved": done.moved, "already": done.already, "notified": list(done.notified)}
-    written = None if dry_run or not found["moved"] else str(undo)
+            summary = {"moved": done.moved, "already": done.already, "notified": list(done.notified)}
+    written = None if dry_run or not summary["moved"] else str(undo)
     steps = [command("apply", path, "--yes")] if dry_run else [command("apply", written, "--yes")] if written else []
-    return {"broker": plan.broker, "dry_run": dry_run, **found, "undo": written, "next_steps": steps}
+    return {"broker": plan.broker, "dry_run": dry_run, **summary, "undo": written, "next_steps": steps}
 
 
 def _undo_file(plan: Path) -> Path:

@@ -33,14 +33,14 @@ def damaged_ranges(damage: Iterable[Damage]) -> list[dict[str, Any]]:
     """Returns the rows of the column `DAMAGED_RANGES`."""
     return [
         {
-            "start": one.start,
-            "end": one.end,
-            "kind": str(one.kind),
-            "path": None if one.path is None else str(one.path),
-            "position": one.position,
-            "detail": one.detail,
+            "start": part.start,
+            "end": part.end,
+            "kind": str(part.kind),
+            "path": None if part.path is None else str(part.path),
+            "position": part.position,
+            "detail": part.detail,
         }
-        for one in damage
+        for part in damage
     ]
 
 

@@ -66,7 +66,7 @@ class _ListedText(Plain):
     """A document for readers, then its listing as a section."""
 
     def __init__(self, schema: OutputSchema, value: dict[str, Any], listing: Listing, *, wide: bool) -> None:
-        column = next(one for one in schema.columns if one.name == listing.name)
+        column = next(candidate for candidate in schema.columns if candidate.name == listing.name)
         self._head = as_text(schema, value, wide=wide) + f"\n{listing.name} ({listing.count})\n".encode()
         self._table = Table(_shown(column.fields, wide=wide), wide=wide)
 

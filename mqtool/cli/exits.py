@@ -160,8 +160,8 @@ class Failure(NamedTuple):
 
     def as_json(self) -> dict[str, str]:
         """Returns the `error` object of JSON output."""
-        found = {"kind": self.kind, "message": self.message}
-        return found if self.path is None else {**found, "path": self.path}
+        value = {"kind": self.kind, "message": self.message}
+        return value if self.path is None else {**value, "path": self.path}
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -196,9 +196,9 @@ def _store_of_another_system(path: Path) -> str:
     from mqtool.siblings.registry import root_near
 
     with contextlib.suppress(OSError, errors.StoreError):  # the path cannot be looked at: the first error says more
-        found = root_near(path)
-        if found is not None:
-            kind, root = found
+        near = root_near(path)
+        if near is not None:
+            kind, root = near
             if root != path:
                 words = f"is not a store; did you mean {root}, a store of kind {kind.name}?"
                 return words if path.exists() else ""
@@ -207,5 +207,5 @@ def _store_of_another_system(path: Path) -> str:
 
 
 def _path_of(error: BaseException) -> str | None:
-    found = error.filename if isinstance(error, OSError) else getattr(error, "path", None)
-    return None if found is None else str(found)
+    path = error.filename if isinstance(error, OSError) else getattr(error, "path", None)
+    return None if path is None else str(path)

@@ -23,9 +23,9 @@ FIELD = OutputSchema(
 )
 
 
-def rows(found: "Iterable[Annotated]") -> Iterator[dict[str, Any]]:
+def rows(annotated: "Iterable[Annotated]") -> Iterator[dict[str, Any]]:
     """Yields a row per field."""
-    for address, fields in found:
+    for address, fields in annotated:
         for field in fields:
             value = _text(field.value) if isinstance(field.value, bytes) else field.value
             yield {

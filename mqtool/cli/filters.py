@@ -41,7 +41,7 @@ class Filters(Struct, frozen=True):
         offsets = self.range()
         start_at, end_at = offsets.offsets(first, end)
         begin, until = self._times(offsets)
-        found: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "start": start_at,
             "end": end_at,
             "begin_time": begin,
@@ -54,7 +54,7 @@ class Filters(Struct, frozen=True):
             "properties": self.properties(),
             "grep": None if self.grep is None else self.grep.encode("utf-8", "surrogateescape"),
         }
-        return {name: value for name, value in found.items() if value not in (None, (), {})}
+        return {name: value for name, value in arguments.items() if value not in (None, (), {})}
 
     def _times(self, offsets: ranges.Range) -> tuple[int | None, int | None]:
         begin, until = (None, None) if self.time is None else ranges.parse_times(self.time)
@@ -69,13 +69,13 @@ class Filters(Struct, frozen=True):
         Raises:
             UsageError: one is not NAME=VALUE.
         """
-        found = {}
+        values = {}
         for text in self.user_property or ():
             name, equals, value = text.partition("=")
             if not (name and equals):
                 raise UsageError(f"property {text!r}: expected NAME=VALUE")
-            found[name] = value
-        return found
+            values[name] = value
+        return values
 
     def refuse(self, *names: str, why: str) -> None:
         """Raises UsageError if one of these options was given."""

@@ -45,11 +45,11 @@ class Invocation:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         """Finds the options that the end of a run needs even if the arguments turn out to be wrong."""
-        wanted = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
-        wanted += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
-        found = wanted[-1] if wanted and wanted[-1] in list(Format) else Format.TABLE
+        formats = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
+        formats += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
+        chosen = formats[-1] if formats and formats[-1] in list(Format) else Format.TABLE
         self.debug = "--debug" in arguments
-        self.format = Format(found)
+        self.format = Format(chosen)
         self.output: StartedOutput | None = None
 
 

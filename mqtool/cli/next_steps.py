@@ -39,7 +39,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     if (
         verification.live
         or not verification.complete
-        or not any(one.severity is not Severity.NOTE for one in verification.findings)
+        or not any(finding.severity is not Severity.NOTE for finding in verification.findings)
     ):
         return ()
     from mqtool.repair.from_findings import RepairProposal, changes_of, try_out  # a clean store does without
@@ -54,7 +54,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
             return _steps_for(store, try_out(store, proposal, verification.findings), verification)
         except MqtoolError:  # `mqtool plan` ends with the same error
             proposal = RepairProposal(
-                (), tuple(one for one in verification.findings if one.severity is not Severity.NOTE)
+                (), tuple(finding for finding in verification.findings if finding.severity is not Severity.NOTE)
             )
         except OSError:  # no space for what the plan would change
             pass
@@ -71,14 +71,18 @@ def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification:
     """Returns the steps if the plan was tried: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
-        ways = _needed(one for one in verification.findings if one.severity.is_serious)
+        ways = _needed(finding for finding in verification.findings if finding.severity.is_serious)
         runbooks = tuple(
             command("runbook", "run", runbook.id, named) for runbook in ways if runbook.id in (_SALVAGE, _SEGMENTS)
         )
         return runbooks or (salvage_command(store.path, store.config.file),)
     if not tried.changes:
         return _by_codes(store, tried, verification)
-    ways = () if tried.needs_another_run else _needed(one for one in tried.remaining if one.severity.is_serious)
+    ways = (
+        ()
+        if tried.needs_another_run
+        else _needed(finding for finding in tried.remaining if finding.severity.is_serious)
+    )
     runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in ways)
     return (command("plan", "repair", named, "-o", PLAN_FILE), *runbooks)
 
@@ -87,7 +91,7 @@ def _by_codes(store: Store, proposal: RepairProposal, verification: Verification
     """Returns the steps if no plan was tried."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if proposal.changes else ()
-    left = [one for one in proposal.remaining if one.severity.is_serious]
+    left = [finding for finding in proposal.remaining if finding.severity.is_serious]
     if plan and (proposal.needs_another_run or not left):
         return plan
     ways = _needed(left)

@@ -153,8 +153,8 @@ def target_of(options: OffsetOptions, source: Path | None, committed: Committed)
         given.add("from")
     if len(given) != 1:
         ways = "--to, --shift, --clamp, --from-group, --from, --through, --delete"
-        found = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "none"
-        raise UsageError(f"offsets: expected one of {ways}, found {found}")
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "none"
+        raise UsageError(f"offsets: expected one of {ways}, found {names}")
     if options.to is not None:
         return _to(options.to)
     if options.shift is not None:

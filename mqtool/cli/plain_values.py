@@ -39,9 +39,9 @@ class _Conversion:
             return () if param.multiple or param.nargs == -1 else None
         about = param.type_descriptor
         if about.file_annotation is None and about.parameter_info.parser is None and not param.multiple:
-            found = _plain(value, about.annotation, about.parameter_info) if param.nargs == 1 else None
-            if found is not None:
-                return found
+            converted = _plain(value, about.annotation, about.parameter_info) if param.nargs == 1 else None
+            if converted is not None:
+                return converted
         self._parameter._runtime_param = None
         return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
@@ -55,7 +55,7 @@ def _plain(value: Any, kind: Any, about: Any) -> Any:
     if issubclass(kind, Enum):
         if isinstance(value, kind):
             return value
-        return next((one for one in kind if one.value == value), None) if about.case_sensitive else None
+        return next((member for member in kind if member.value == value), None) if about.case_sensitive else None
     if kind is Path:
         return _path(value, about)
     if kind is int and isinstance(value, str) and len(value) <= _MOST_DIGITS and _DIGITS.issuperset(value):

@@ -77,19 +77,19 @@ def parse_range(text: str) -> Range:
     single = _point(text)
     if single is not None:
         return Range(single, None)
-    found = []
+    ranges = []
     for cut in (i for i, char in enumerate(text) if char == ":"):
         left, right = text[:cut], text[cut + 1 :]
         start, end = _point(left), _point(right)
         if (start or not left) and (end or not right) and (left or right):
-            found.append(Range(start, end))
-    if len(found) != 1:
+            ranges.append(Range(start, end))
+    if len(ranges) != 1:
         raise UsageError(
             f"range {text!r}: expected start, end, N, +N, -N, @time or A:B of them, e.g. 0:4096 or "
             "@2026-11-21T00:00:00Z:@2026-11-22T00:00:00Z"
         )
-    _check_order(text, found[0])
-    return found[0]
+    _check_order(text, ranges[0])
+    return ranges[0]
 
 
 def _point(text: str) -> Point | None:
@@ -139,13 +139,13 @@ def parse_time(text: str) -> int:
     Raises:
         UsageError: it has none of the forms.
     """
-    found = words.parse_time(text, zones.selected())
-    if found is None:
+    timestamp = words.parse_time(text, zones.selected())
+    if timestamp is None:
         raise UsageError(
             f"time {text!r}: expected RFC 3339 (2026-11-21T00:33:14.018Z), milliseconds since the epoch, "
             "or yyyy-MM-dd#HH:mm:ss:SSS"
         )
-    return found
+    return timestamp
 
 
 def parse_rate(text: str | None) -> int | None:
@@ -154,10 +154,10 @@ def parse_rate(text: str | None) -> int | None:
     Raises:
         UsageError: it is not a rate, or 0, at which nothing would ever be read.
     """
-    found = None if text is None else parse_size(text)
-    if found == 0:
+    rate = None if text is None else parse_size(text)
+    if rate == 0:
         raise UsageError(f"expected a size above 0 a second, found {text!r}")
-    return found
+    return rate
 
 
 def parse_size(text: str) -> int:
@@ -166,7 +166,7 @@ def parse_size(text: str) -> int:
     Raises:
         UsageError: it does not have this form.
     """
-    found = words.parse_size(text)
-    if found is None:
+    size = words.parse_size(text)
+    if size is None:
         raise UsageError(f"size {text!r}: expected bytes, or a number with K, M, G or T")
-    return found
+    return size

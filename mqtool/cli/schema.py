@@ -50,10 +50,10 @@ class Column(Struct, frozen=True):
 
     def json_schema(self) -> dict[str, Any]:
         """Returns the JSON Schema of the value."""
-        found = self._shape()
-        if self.nullable and "type" in found:
-            found["type"] = [found["type"], "null"]
-        return {"description": self.doc, **found}
+        schema = self._shape()
+        if self.nullable and "type" in schema:
+            schema["type"] = [schema["type"], "null"]
+        return {"description": self.doc, **schema}
 
     def _shape(self) -> dict[str, Any]:
         if self.type in _SCALARS:
@@ -131,17 +131,17 @@ class OutputSchema(Struct, frozen=True):
         """Returns the JSON Schema of a whole `--format json` document; rows are referred to by name."""
         if self.single:
             return {"$ref": f"#/$defs/{self.name}.row"}
-        kinds = [{"$ref": f"#/$defs/{schema.name}.row"} for schema in (self, *self.mixed)]
-        found = self._enveloped(())
-        found["properties"]["rows"] = {"type": "array", "items": {"anyOf": kinds} if self.mixed else kinds[0]}
-        found["required"].append("rows")
-        return found
+        kinds = [{"$ref": f"#/$defs/{part.name}.row"} for part in (self, *self.mixed)]
+        schema = self._enveloped(())
+        schema["properties"]["rows"] = {"type": "array", "items": {"anyOf": kinds} if self.mixed else kinds[0]}
+        schema["required"].append("rows")
+        return schema
 
     def _enveloped(self, columns: tuple[Column, ...]) -> dict[str, Any]:
-        found = object_schema((*ENVELOPE, *columns))
+        schema = object_schema((*ENVELOPE, *columns))
         for name, value in self.head().items():
-            found["properties"][name]["const"] = value
-        return {"description": self.doc, **found}
+            schema["properties"][name]["const"] = value
+        return {"description": self.doc, **schema}
 
 
 ERROR = Column(

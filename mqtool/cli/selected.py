@@ -72,5 +72,5 @@ def _has_queue(store: Store, topics: Sequence[str], queue_id: int | None) -> boo
     globs = Globs(topics)
     if any(queue.queue_id == queue_id and globs.matches(queue.topic) for queue in store.disk_queues()):
         return True
-    found = store.messages(topics=tuple(topics), queue_id=queue_id, limit=1, check_crc=False)
-    return any(isinstance(item, Message) for item in found)
+    messages = store.messages(topics=tuple(topics), queue_id=queue_id, limit=1, check_crc=False)
+    return any(isinstance(item, Message) for item in messages)

@@ -139,12 +139,12 @@ SALVAGE_KIND = OutputSchema(
 
 def layout_rows(layout: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the values of a layout as rows of name and value; members of objects and lists by path."""
-    found = []
+    rows = []
     for name, value in layout.items():
         if isinstance(value, Mapping):
-            found += [{"name": f"{name}.{key}", "value": inner} for key, inner in value.items()]
+            rows += [{"name": f"{name}.{key}", "value": inner} for key, inner in value.items()]
         elif isinstance(value, list):
-            found += [{"name": f"{name}.{number}", "value": inner} for number, inner in enumerate(value)]
+            rows += [{"name": f"{name}.{number}", "value": inner} for number, inner in enumerate(value)]
         else:
-            found.append({"name": name, "value": value})
-    return found
+            rows.append({"name": name, "value": value})
+    return rows

@@ -19,14 +19,14 @@ _TYPES = {
 
 
 def _columns(table: Table) -> tuple[Column, ...]:
-    found = []
+    columns = []
     for column in table.columns:
         shown, is_time = _SHOWN[column.shown], column.type == "time"
-        found.append(Column(column.name, _TYPES[column.type], column.doc, show=shown, time=is_time, nullable=True))
+        columns.append(Column(column.name, _TYPES[column.type], column.doc, show=shown, time=is_time, nullable=True))
         if column.type == "bytes":
             doc = f"text, hex, base64, json or none: what {column.name} is"
-            found.append(Column(f"{column.name}_encoding", "string", doc, show=DATA))
-    return tuple(found)
+            columns.append(Column(f"{column.name}_encoding", "string", doc, show=DATA))
+    return tuple(columns)
 
 
 TABLES = {
@@ -40,13 +40,13 @@ MAIN = tuple(TABLES[kind.tables[0].name] for kind in KINDS)
 
 def row(values: Row, table: Table, body: BodyView) -> dict[str, Any]:
     """Returns a row as it is printed: bytes encoded, with the name of the encoding."""
-    found = {}
+    printed = {}
     for column in table.columns:
         value = values[column.name]
         if column.type == "bytes":
             shown, encoding = (None, "none") if value is None else body.encode(value)
-            found[column.name] = shown
-            found[f"{column.name}_encoding"] = encoding
+            printed[column.name] = shown
+            printed[f"{column.name}_encoding"] = encoding
         else:
-            found[column.name] = value
-    return found
+            printed[column.name] = value
+    return printed

@@ -34,7 +34,7 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
     code = ExitCode.OK
     with kind.open(path) as opened:
         layout = opened.layout()
-        found: dict[str, Any] = {
+        description: dict[str, Any] = {
             "kind": kind.name,
             "path": str(path),
             "release": layout.pop("release"),
@@ -43,9 +43,9 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
         }
         if deep:
             findings = list(opened.verify())
-            found["findings"] = [_finding(finding) for finding in findings]
-            code = ExitCode.NO if any(one.severity.is_serious for one in findings) else ExitCode.OK
-        return Output(invocation, sibling_rows.KIND_INFO, output_format).document(found, code)
+            description["findings"] = [_finding(finding) for finding in findings]
+            code = ExitCode.NO if any(item.severity.is_serious for item in findings) else ExitCode.OK
+        return Output(invocation, sibling_rows.KIND_INFO, output_format).document(description, code)
 
 
 def _finding(finding: "Finding") -> dict[str, Any]:
@@ -55,13 +55,13 @@ def _finding(finding: "Finding") -> dict[str, Any]:
 def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format: Format) -> ExitCode:
     """Predicts a start of the store's own system; ends with 1 if it would fail or lose messages."""
     with kind.open(path) as opened:
-        found = opened.explain()
-    if found is None:
+        prediction = opened.explain()
+    if prediction is None:
         raise UnsupportedFormatError(
             f"{path}: cannot predict a start on a store of kind {kind.name}; see `mqtool formats`"
         )
-    code = ExitCode.OK if found["harmless"] else ExitCode.NO
-    value = {"kind": kind.name, "path": str(path), **found}
+    code = ExitCode.OK if prediction["harmless"] else ExitCode.NO
+    value = {"kind": kind.name, "path": str(path), **prediction}
     return Output(invocation, sibling_rows.EXPLAIN_KIND, output_format).document(value, code)
 
 
@@ -103,10 +103,10 @@ def dump(
     with kind.open(path) as opened:
         chosen, items = _table(opened, table), None
         if only is not None:
-            found = opened.rows_of_file(only)
-            if found is None or table is not None:
+            file_rows = opened.rows_of_file(only)
+            if file_rows is None or table is not None:
                 raise UsageError(f"{only}: give the root of this store of kind {kind.name}, {path}")
-            chosen, items = found
+            chosen, items = file_rows
         report = DamageReport()
         output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format)
         body = _body_view(view)
@@ -126,17 +126,17 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
         body = _body_view(view, default=Body.TEXT)
         for address in addresses:
             try:
-                found = opened.get(address)
+                items = opened.get(address)
             except CorruptionError as error:
                 report.report(f"{address}: nothing found: {error}")
                 continue
-            rows = [item for item in found if not isinstance(item, Damage)]
+            rows = [item for item in items if not isinstance(item, Damage)]
             if not rows:
                 note(f"{address}: nothing found")
                 report.missing()
             elif len(rows) > 1:
                 note(f"{address}: {len(rows)} messages are at this address")
-            for item in found:
+            for item in items:
                 if isinstance(item, Damage):
                     report.damage(item)
             output.rows(sibling_tables.row(row, chosen, body) for row in rows)
@@ -232,14 +232,14 @@ _QUEUE = ("broker", "topic", "queue_id")
 
 def _in_range(opened: "OpenedStore", table: Table, column: str, chosen: Range) -> Any:
     """Returns the predicate of a range, which may be relative to the offsets of the row's queue, or of all rows."""
-    names = [one.name for one in table.columns if one.name in _QUEUE] if column == "queue_offset" else []
+    names = [member.name for member in table.columns if member.name in _QUEUE] if column == "queue_offset" else []
     bounds: dict[tuple[Any, ...], tuple[int, int]] = {}
     for item in opened.rows(table.name):
         if not isinstance(item, Damage):
             queue, offset = tuple(item[name] for name in names), item[column]
             first, end = bounds.get(queue, (offset, offset))
             bounds[queue] = min(first, offset), max(end, offset + 1)
-    tests = {queue: _between(column, *chosen.offsets(*found)) for queue, found in bounds.items()}
+    tests = {queue: _between(column, *chosen.offsets(*interval)) for queue, interval in bounds.items()}
     return lambda row: tests[tuple(row[name] for name in names)](row)
 
 
@@ -299,8 +299,8 @@ def _print_table(output: Output, table: Table, rows: int, damage: Sequence[objec
 
 
 def _note_damage(damage: Sequence[object]) -> None:
-    for one in damage[:_NOTED]:
-        note(f"damage: {one}")
+    for item in damage[:_NOTED]:
+        note(f"damage: {item}")
 
 
 def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
@@ -355,6 +355,6 @@ def export_on_spark(
         for table in kind.tables:
             folder = target.absolute() / f"{table.name}.parquet"
             written = export_table(session, str(path.absolute()), table, folder)
-            damage = [text for one in written for text in one.damage]
-            damaged |= _print_table(output, table, sum(one.rows for one in written), damage, folder)
+            damage = [text for report in written for text in report.damage]
+            damaged |= _print_table(output, table, sum(report.rows for report in written), damage, folder)
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)

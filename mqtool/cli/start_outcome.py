@@ -181,14 +181,14 @@ def print_start_outcome(
         view = _view(path, outcome, wide=output_format is Format.WIDE)
         view |= {"verdict": verdict, "waiting": waiting, "next_steps": steps}
         return Output(invocation, VIEW, output_format).document(view, code)
-    found = {
+    document = {
         "path": str(path),
         "verdict": verdict,
         **outcome.as_dict(),
         "waiting": waiting,
         "next_steps": steps,
     }
-    return Output(invocation, EXPLAIN_START, output_format).document(found, code)
+    return Output(invocation, EXPLAIN_START, output_format).document(document, code)
 
 
 def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[dict[str, Any]] | None, str]:
@@ -212,14 +212,14 @@ def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[di
         return None, unknown
     rows = [
         {
-            "kind": one.kind.value,
-            "queue": f"{one.topic}/{one.queue_id}",
-            "messages": len(one.queue_offsets),
+            "kind": messages.kind.value,
+            "queue": f"{messages.topic}/{messages.queue_id}",
+            "messages": len(messages.queue_offsets),
             "lost": None
-            if unknown and one.kind is WaitingKind.TIMER
-            else _lost_of(outcome, f"{one.topic}/{one.queue_id}", one.queue_offsets.tolist()),
+            if unknown and messages.kind is WaitingKind.TIMER
+            else _lost_of(outcome, f"{messages.topic}/{messages.queue_id}", messages.queue_offsets.tolist()),
         }
-        for one in waiting
+        for messages in waiting
     ]
     return rows, unknown
 
@@ -229,8 +229,8 @@ def _lost_of(outcome: Outcome, queue: str, offsets: list[int]) -> int | None:
     if outcome.lost is None:
         return None
     ranges = sorted(outcome.lost.get(queue, ()))
-    found = (bisect_right(ranges, offset, key=lambda one: one[0]) - 1 for offset in offsets)
-    return sum(at >= 0 and offset <= ranges[at][1] for at, offset in zip(found, offsets, strict=True))
+    places = (bisect_right(ranges, offset, key=lambda item: item[0]) - 1 for offset in offsets)
+    return sum(at >= 0 and offset <= ranges[at][1] for at, offset in zip(places, offsets, strict=True))
 
 
 def _unknown(
@@ -247,9 +247,9 @@ def _unknown(
     from mqtool.store import open_readable
 
     with open_readable(path, config) as store:
-        found, clean_stop = store.version, store.clean_stop
-    release = str(found.release if broker is None else release_of(broker))
-    evidence = evidence_of(found) if broker is None else GIVEN
+        version, clean_stop = store.version, store.clean_stop
+    release = str(version.release if broker is None else release_of(broker))
+    evidence = evidence_of(version) if broker is None else GIVEN
     needed = (
         f"what a start of {release} does depends on what is in {error.path}: run this as a user who can read it; if "
         "the disk fails, copy what is readable to another disk, or take the file from a replica"

@@ -20,8 +20,8 @@ def junit(verification: Verification) -> bytes:
 
 
 def _suite(verification: Verification, area: Area) -> str:
-    check = next(one for one in verification.checks if one.area is area)
-    mine = [one for one in verification.findings if area_of(one) is area and one.severity is not Severity.NOTE]
+    check = next(item for item in verification.checks if item.area is area)
+    mine = [item for item in verification.findings if area_of(item) is area and item.severity is not Severity.NOTE]
     cases = [_case(area, finding) for finding in mine]
     skipped = check.state is State.UNKNOWN or (not mine and not verification.complete)
     if skipped:
@@ -72,8 +72,8 @@ def _metrics(verification: Verification, now: float) -> Iterator[str]:
     )
     yield from _metric("check_state", "1 for the state that each check ended in")
     yield from (
-        _sample("check_state", 1, store=verification.store, check=one.area.value, state=one.state.value)
-        for one in verification.checks
+        _sample("check_state", 1, store=verification.store, check=check.area.value, state=check.state.value)
+        for check in verification.checks
     )
     yield from _metric("findings", "findings by code and severity")
     counts = Counter((finding.code, finding.severity.value) for finding in verification.findings)

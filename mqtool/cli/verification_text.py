@@ -63,7 +63,9 @@ def _head(verification: Verification) -> Iterator[str]:
     if not verification.complete:
         yield "stopped early: this is not all"
     unread = {CATALOGUE[finding.code].area for finding in verification.findings if finding.severity is Severity.UNKNOWN}
-    unknown = [one.area.value for one in verification.checks if one.state is State.UNKNOWN or one.area in unread]
+    unknown = [
+        check.area.value for check in verification.checks if check.state is State.UNKNOWN or check.area in unread
+    ]
     if unknown:
         yield f"unknown: {', '.join(unknown)}"
 
@@ -137,8 +139,8 @@ def _runs(runs: Iterable[tuple[int, int]]) -> str:
 
 def _checks(verification: Verification) -> str:
     rows = [
-        {"check": one.area.value, "state": one.state.value, "findings": one.findings, "checked": one.detail}
-        for one in verification.checks
+        {"check": check.area.value, "state": check.state.value, "findings": check.findings, "checked": check.detail}
+        for check in verification.checks
     ]
     return "Checks\n" + _table(rows)
 

@@ -14,7 +14,7 @@ def lines() -> list[str]:
     components = [("mqtool", __version__), ("python", platform.python_version())]
     components += [(name, _version_of(name)) for name in _LIBRARIES]
     crc = f"isal {_version_of('isal')}" if _has_isal() else "zlib"
-    return [f"{name} {found}" for name, found in (*components, ("crc32", crc))]
+    return [f"{name} {value}" for name, value in (*components, ("crc32", crc))]
 
 
 def _has_isal() -> bool:

@@ -61,7 +61,7 @@ def moment(milliseconds: int) -> str:
 @lru_cache(maxsize=1024)
 def _second(seconds: int, zone: tzinfo | None) -> tuple[str, str]:
     """Returns a second without its offset from UTC, and the offset."""
-    found = _EPOCH + timedelta(seconds=seconds)
-    text = (found if zone is UTC else found.astimezone(zone)).isoformat()
+    instant = _EPOCH + timedelta(seconds=seconds)
+    text = (instant if zone is UTC else instant.astimezone(zone)).isoformat()
     offset = text[_SECOND_LENGTH:]
     return text[:_SECOND_LENGTH], "Z" if zone is UTC else offset

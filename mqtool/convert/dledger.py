@@ -106,7 +106,7 @@ class _Conversion:
 
     def run(self) -> ConversionResult:
         """Writes the whole store."""
-        found = self._found
+        result = self._found
         last = self._log()
         self._timer()
         for name in _COPIED:
@@ -114,10 +114,10 @@ class _Conversion:
         self._checkpoint(last)
         self._derived()
         handled = {*_COPIED, *_MADE, *_NEEDLESS, *self._ledger_parts()}
-        found.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
+        result.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
         if has_data(self._store.path / file_names.ROCKSDB_STORE):
-            found.left_behind.append(file_names.ROCKSDB_STORE)  # timers or transactions, with old offsets
-        return found
+            result.left_behind.append(file_names.ROCKSDB_STORE)  # timers or transactions, with old offsets
+        return result
 
     def _ledger_parts(self) -> set[str]:
         """Returns the names of the root's entries that hold the DLedger log."""
@@ -128,7 +128,7 @@ class _Conversion:
 
     def _log(self) -> int:
         """Writes the segments; returns the physical offset of the last record."""
-        log, found = self._store.commit_log, self._found
+        log, result = self._store.commit_log, self._found
         ledger = next(segment for segment in log.segments if segment.entries)
         last = -1
         with OutputFiles(self._staging) as output:
@@ -138,9 +138,9 @@ class _Conversion:
                     copy_file(segment.path, self._staging / file_names.COMMIT_LOG / segment.path.name)
             for item in log.walk():
                 if isinstance(item, Damage):
-                    found.damage.add(item)
+                    result.damage.add(item)
                     continue
-                found.records += len(item)
+                result.records += len(item)
                 self._newest = max(self._newest, int(item.column("store_timestamp").max()))
                 plain = item.positions + item.base < ledger.base
                 if plain.all():
@@ -151,7 +151,7 @@ class _Conversion:
                     self._refer(item, places)
                     writer.append(item, places, self._prepared(item))
                 self._on_progress(item.base + int(item.positions[-1]) - log.min_offset, log.bytes_in_use)
-            found.end = writer.end
+            result.end = writer.end
         return writer.last_record if writer.last_record >= 0 else last
 
     def _refer(self, frames: Frames, places: np.ndarray) -> None:
@@ -198,7 +198,7 @@ class _Conversion:
     def _checkpoint(self, last: int) -> None:
         """Writes the checkpoint of the new log. Fields that the source's release does not write stay 0."""
         old = self._store.checkpoint or Checkpoint()
-        made = replace(
+        checkpoint = replace(
             old,
             physic_msg_timestamp=self._newest,
             logics_msg_timestamp=self._newest,
@@ -207,7 +207,7 @@ class _Conversion:
             logics_physical_offset=self._found.end if old.logics_physical_offset else 0,
             master_flushed_offset=0,
         )
-        (self._staging / file_names.CHECKPOINT).write_bytes(checkpoint_format.build(made))
+        (self._staging / file_names.CHECKPOINT).write_bytes(checkpoint_format.build(checkpoint))
 
     def _derived(self) -> None:
         """Builds ConsumeQueues and index from the new log."""

@@ -102,7 +102,7 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
     _check(store)
     settings = settings_of(store)
-    found = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
+    result = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
     with (
         staging_directory(store.path, target) as staging,
         QueueDatabase(place) as database,
@@ -112,20 +112,20 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
             existing: set[QueueName] = set()
             for topic, queue_id, first, last in database.queues():
                 if not file_names.is_directory_name(topic):
-                    found.differences.add(f"queue {topic!r}/{queue_id}: the topic cannot be the name of a directory")
+                    result.differences.add(f"queue {topic!r}/{queue_id}: the topic cannot be the name of a directory")
                     continue
                 if last < first:  # only units after the stored end
                     continue
                 queue = QueueName(topic, queue_id)
                 sequence = FileSequence(output, queue.below(file_names.CONSUME_QUEUE), settings.consume_queue_size)
                 units = database.units(topic, queue_id, first, last - first + 1)
-                found.units += _write_queue(sequence, units, (topic, queue_id), found)
-                found.queues += 1
+                result.units += _write_queue(sequence, units, (topic, queue_id), result)
+                result.queues += 1
                 existing.add(queue)
             for expired in expired_queues(store, existing, store.commit_log.min_offset):
                 write_expired(expired, output, settings)
-                found.queues += 1
-    return found
+                result.queues += 1
+    return result
 
 
 def _write_queue(
@@ -189,7 +189,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
     _refuse_batch_queues(store)
     _check(store)
     rocksdict()
-    log, found = store.commit_log, QueueConversionResult(start=store.commit_log.min_offset)
+    log, result = store.commit_log, QueueConversionResult(start=store.commit_log.min_offset)
     _require_utf8(target)
     with staging_directory(store.path, target) as staging:
         _copy(store, staging)
@@ -199,7 +199,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
             dispatcher = Dispatcher(store.dispatch_rules)
             for item in log.walk(crc=False):
                 if isinstance(item, Damage):
-                    found.damage.add(item)
+                    result.damage.add(item)
                     continue
                 units, topics = dispatcher.dispatch(item).units, dispatcher.topics.names
                 for topic, queue_id, offset, *rest in units.tuples("topic", "queue_id", "queue_offset", *STORED_FIELDS):
@@ -208,13 +208,13 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
                 plain = CONSUME_QUEUE_UNIT.parse(expired.unit)
                 unit = RocksUnit(plain.physical_offset, plain.size, plain.tags_code, 0)
                 writer.add((expired.name.topic, expired.name.queue_id), expired.queue_offset, unit)
-            found.end = log.max_offset
-            writer.finish(found.end)
-            found.units, found.queues = writer.units, len(writer.bounds)
-        with QueueDatabase(place) as made:
+            result.end = log.max_offset
+            writer.finish(result.end)
+            result.units, result.queues = writer.units, len(writer.bounds)
+        with QueueDatabase(place) as database:
             for queue in store.disk_queues():
-                _differences(queue, ExtUnits(store.path, queue.topic, queue.queue_id), made, log.min_offset, found)
-    return found
+                _differences(queue, ExtUnits(store.path, queue.topic, queue.queue_id), database, log.min_offset, result)
+    return result
 
 
 def _raise_versions(config: Path) -> None:
@@ -222,13 +222,13 @@ def _raise_versions(config: Path) -> None:
     for name in TABLES:
         path = config / name
         try:
-            found = dict(config_json.parse(read_file(path))) if path.is_file() else {}
+            stored = dict(config_json.parse(read_file(path))) if path.is_file() else {}
         except FormatError:
             continue  # the broker reports what is wrong with it
-        version = found.get("dataVersion")
+        version = stored.get("dataVersion")
         known = version if isinstance(version, dict) else {}
-        if found and not known.get("counter"):
-            document = {**found, "dataVersion": {"stateVersion": 0, "timestamp": 0, **known, "counter": 1}}
+        if stored and not known.get("counter"):
+            document = {**stored, "dataVersion": {"stateVersion": 0, "timestamp": 0, **known, "counter": 1}}
             path.write_text(json.dumps(document), "utf-8")
 
 
@@ -259,8 +259,8 @@ class _Writer:
         """Adds a unit; units are written in batches."""
         bound = RocksBound(unit.physical_offset, offset)
         ends = self.bounds.setdefault(name, [bound, bound])
-        ends[0] = min(ends[0], bound, key=lambda one: one.queue_offset)
-        ends[1] = max(ends[1], bound, key=lambda one: one.queue_offset)
+        ends[0] = min(ends[0], bound, key=lambda item: item.queue_offset)
+        ends[1] = max(ends[1], bound, key=lambda item: item.queue_offset)
         self._batch.put(unit_key(name[0].encode(), name[1], offset), ROCKS_UNIT.build(unit), self._handle)
         self.units += 1
         self._waiting += 1

@@ -56,15 +56,15 @@ def _bounds(log: CommitLog, covered: list[Interval]) -> Interval | None:
 
 
 def _unshared(side: str, log: CommitLog, mine: list[Interval], others: list[Interval]) -> list[UnsharedRange]:
-    found = []
+    unshared = []
     for start, end in without(mine, others):
         kind = "gap"
         if not others or start >= others[-1][1]:
             kind = "end"
         elif end <= others[0][0]:
             kind = "front"
-        found.append(UnsharedRange(side, start, end, kind, _messages(log, start, end)))
-    return found
+        unshared.append(UnsharedRange(side, start, end, kind, _messages(log, start, end)))
+    return unshared
 
 
 def _messages(log: CommitLog, start: int, end: int) -> int:

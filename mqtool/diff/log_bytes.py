@@ -41,24 +41,24 @@ class Runs(Struct):
         """Returns for each of the given ranges whether it overlaps a run."""
         first = np.searchsorted(self.ends, starts, side="right")
         inside = first < len(self.starts)
-        found = np.zeros(len(starts), bool)
-        found[inside] = self.starts[first[inside]] < ends[inside]
-        return found
+        overlaps = np.zeros(len(starts), bool)
+        overlaps[inside] = self.starts[first[inside]] < ends[inside]
+        return overlaps
 
 
 def coverage(log: CommitLog) -> list[Interval]:
     """Returns the ranges of physical offsets for which there are segments, up to the end of the log."""
     end = log.after_blank(log.max_offset)
-    found: list[Interval] = []
+    covered: list[Interval] = []
     for segment in log.segments:
         low, high = segment.base, min(segment.end, end)
         if low >= high:
             continue
-        if found and found[-1][1] == low:
-            found[-1] = (found[-1][0], high)
+        if covered and covered[-1][1] == low:
+            covered[-1] = (covered[-1][0], high)
         else:
-            found.append((low, high))
-    return found
+            covered.append((low, high))
+    return covered
 
 
 def common(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
@@ -70,18 +70,18 @@ def common(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
 
 def without(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
     """Returns the ranges of `a` without what the ranges of `b` cover."""
-    found, others = [], list(b)
+    remaining, others = [], list(b)
     for low, high in a:
         at = low
         for start, end in others:
             if end <= at or start >= high:
                 continue
             if start > at:
-                found.append((at, start))
+                remaining.append((at, start))
             at = max(at, end)
         if at < high:
-            found.append((at, high))
-    return found
+            remaining.append((at, high))
+    return remaining
 
 
 def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_progress: OnProgress = ignore) -> Runs:

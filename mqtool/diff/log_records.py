@@ -52,7 +52,7 @@ def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
     Raises:
         StoreError: a file cannot be read.
     """
-    found = DifferingRecords()
+    differing = DifferingRecords()
     for number, segment in enumerate(log.segments):
         if not runs.overlapping(np.array([segment.base]), np.array([segment.end]))[0]:
             continue
@@ -60,15 +60,15 @@ def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
         for item in walk:
             if isinstance(item, Damage):
                 if runs.overlapping(np.array([item.start]), np.array([item.end]))[0]:
-                    found.damages.append(item.at(segment.path, segment.base))
+                    differing.damages.append(item.at(segment.path, segment.base))
                 continue
             starts = item.positions.astype(np.int64) + item.base
             ends = starts + item.sizes
             concerned = runs.overlapping(starts, ends)
-            found.add(starts[concerned], ends[concerned])
+            differing.add(starts[concerned], ends[concerned])
         if walk.ended_by_blank:
-            found.fillers.append((walk.last_record_end + commit_log_format.BLANK_SIZE, segment.end))
-    return found
+            differing.fillers.append((walk.last_record_end + commit_log_format.BLANK_SIZE, segment.end))
+    return differing
 
 
 class Regions(Struct, frozen=True):
@@ -105,7 +105,7 @@ def regions_of(runs: Runs, a: DifferingRecords, b: DifferingRecords) -> Regions:
     total = np.bincount(where, counts, minlength=len(low)).astype(np.int64)
     records = [_counted(low, side) for side in (of_a, of_b)]
     numbers = np.flatnonzero(kept)
-    found = tuple(
+    regions = tuple(
         Region(
             int(low[n]),
             int(high[n]),
@@ -115,21 +115,21 @@ def regions_of(runs: Runs, a: DifferingRecords, b: DifferingRecords) -> Regions:
         )
         for n in numbers[:MOST_REGIONS].tolist()
     )
-    sums = [int(one[numbers].sum()) for one in records]
-    return Regions(found, len(numbers), int(counts.sum()), filler_bytes, sums[0], sums[1])
+    sums = [int(totals[numbers].sum()) for totals in records]
+    return Regions(regions, len(numbers), int(counts.sum()), filler_bytes, sums[0], sums[1])
 
 
 def _side(touched_: DifferingRecords, messages: int, low: int, high: int) -> RegionContent:
-    damages = [one for one in touched_.damages if one.start < high and one.end > low]
-    size = sum(min(one.end, high) - max(one.start, low) for one in damages)
+    damages = [damage for damage in touched_.damages if damage.start < high and damage.end > low]
+    size = sum(min(damage.end, high) - max(damage.start, low) for damage in damages)
     return RegionContent(messages, size, f"{damages[0].kind}: {damages[0].detail}" if damages else "")
 
 
 def _inside(runs: Runs, fillers: list[Interval]) -> np.ndarray:
-    found = np.zeros(len(runs), bool)
+    inside = np.zeros(len(runs), bool)
     for low, high in fillers:
-        found |= (runs.starts >= low) & (runs.ends <= high)
-    return found
+        inside |= (runs.starts >= low) & (runs.ends <= high)
+    return inside
 
 
 def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -54,10 +54,10 @@ def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
         _batches(a, b, only, different)
     else:
         for offsets, left, right in _blocks(a, b, bounds):
-            one, two = has_record(left), has_record(right)
-            only[0].add_each(offsets[one & ~two])
-            only[1].add_each(offsets[two & ~one])
-            different.add_each(offsets[one & two & (left != right)])
+            in_a, in_b = has_record(left), has_record(right)
+            only[0].add_each(offsets[in_a & ~in_b])
+            only[1].add_each(offsets[in_b & ~in_a])
+            different.add_each(offsets[in_a & in_b & (left != right)])
     if bounds[0] == bounds[1] and not (only[0].messages or only[1].messages or different.messages):
         return None
     named = a or b
@@ -94,17 +94,17 @@ def _blocks(
 
 def _units(queue: Queue | None, bounds: Interval | None, first: int, last: int) -> np.ndarray:
     """Returns the units of queue offsets `first` to `last` (exclusive); units outside the queue's bounds are zero."""
-    found = np.zeros(last - first, UNIT)
+    padded = np.zeros(last - first, UNIT)
     if queue is None or bounds is None:
-        return found
+        return padded
     low, high = max(first, bounds[0]), min(last, bounds[1])
     for number, file in enumerate(queue.files):
         base = file.base // queue.unit_size
         start, end = max(low, base), min(high, file.end // queue.unit_size)
         if start < end:
             units = queue.units_of(number)[start - base : end - base]
-            found[start - first : start - first + len(units)] = units
-    return found
+            padded[start - first : start - first + len(units)] = units
+    return padded
 
 
 def _batches(
@@ -112,13 +112,13 @@ def _batches(
 ) -> None:
     """Compares BatchConsumeQueues, matching their units by first queue offset."""
     sides = [_by_first_offset(queue) for queue in (a, b)]
-    for mine, other, found in ((sides[0], sides[1], only[0]), (sides[1], sides[0], only[1])):
+    for mine, other, unmatched in ((sides[0], sides[1], only[0]), (sides[1], sides[0], only[1])):
         for first in sorted(mine.keys() - other.keys()):
-            found.add(first, first + max(1, int(mine[first]["batch_size"])) - 1)
+            unmatched.add(first, first + max(1, int(mine[first]["batch_size"])) - 1)
     for first in sorted(sides[0].keys() & sides[1].keys()):
-        one, two = sides[0][first], sides[1][first]
-        if one.tobytes() != two.tobytes():
-            different.add(first, first + max(1, int(one["batch_size"])) - 1)
+        unit_a, unit_b = sides[0][first], sides[1][first]
+        if unit_a.tobytes() != unit_b.tobytes():
+            different.add(first, first + max(1, int(unit_a["batch_size"])) - 1)
 
 
 def _by_first_offset(queue: Queue | None) -> dict[int, np.void]:

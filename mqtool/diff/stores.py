@@ -35,8 +35,8 @@ def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnP
     if "queues" in parts:
         left, right = _queues(a), _queues(b)
         names = sorted({*left, *right})
-        found = (compare_queue(left.get(name), right.get(name)) for name in names)
-        queues = [one for one in found if one is not None]
+        comparisons = (compare_queue(left.get(name), right.get(name)) for name in names)
+        queues = [difference for difference in comparisons if difference is not None]
     offsets: list[OffsetDifference] = []
     keys: list[Key] = []
     if "offsets" in parts:

@@ -246,19 +246,19 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     Raises:
         UsageError: a value is invalid.
     """
-    found = _values_of(config, BROKER_KEYS)
+    values = _values_of(config, BROKER_KEYS)
     mode = config.text("flushDiskType")
     if mode is not None:
-        found["flush_mode"] = FlushMode[mode]
+        values["flush_mode"] = FlushMode[mode]
     if config.flag("transientStorePoolEnable"):
         size = config.integer("transientStorePoolSize")
-        found["pool_buffers"] = 5 if size is None else size
+        values["pool_buffers"] = 5 if size is None else size
     for key, name in (("storePathCommitLog", "commit_log_dirs"), ("readOnlyCommitLogStorePaths", "read_only_dirs")):
         if config.paths(key):
-            found[name] = config.paths(key)
+            values[name] = config.paths(key)
     base = base or StoreOptions()
     rules = recovery_rules(config, base.release)
-    return replace(base, **found | {"rules": rules, "index": rules.index_enabled and found.get("index", base.index)})
+    return replace(base, **values | {"rules": rules, "index": rules.index_enabled and values.get("index", base.index)})
 
 
 def with_limits(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
@@ -272,12 +272,12 @@ def with_limits(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
 
 def _values_of(config: BrokerConfig, keys: Iterable[str]) -> dict[str, object]:
     """Returns the options, by name, of the given keys that are in the properties."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for key in keys:
         name = BROKER_KEYS[key]
         value: object = config.integer(key) if _TYPES[name] is int else config.flag(key)
         if _TYPES[name] is str:
             value = config.text(key)
         if value is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values

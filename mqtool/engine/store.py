@@ -78,9 +78,9 @@ class MessageStore:
         compiled, options = kernels.kernels(), self.options
         if compiled is None or options.append_record_crc or options.positional_writes or self._hooks:
             return
-        found = builtins(self._log, self._flags, self._components.clock, compiled)
-        if found is not None:
-            self._append, self._append_batch = found
+        functions = builtins(self._log, self._flags, self._components.clock, compiled)
+        if functions is not None:
+            self._append, self._append_batch = functions
 
     @property
     def _open(self) -> Components:
@@ -305,15 +305,15 @@ class MessageStore:
         def put(message: OutgoingMessage) -> PutResult:
             return self.put(*message, wait=False)
 
-        found = columns.append_columns(self._log, messages, put, None if self._hooks else kernels.kernels())
-        if found.end >= 0 and self._loops.count(found.end - int(found.physical_offsets[0])):
+        result = columns.append_columns(self._log, messages, put, None if self._hooks else kernels.kernels())
+        if result.end >= 0 and self._loops.count(result.end - int(result.physical_offsets[0])):
             self._use_compiled()
-        if found.end >= 0 and self._components.options.sync:
-            status = self._components.flusher.group.wait(found.end)
-            found = found if status is PutStatus.PUT_OK else found._replace(status=status)
+        if result.end >= 0 and self._components.options.sync:
+            status = self._components.flusher.group.wait(result.end)
+            result = result if status is PutStatus.PUT_OK else result._replace(status=status)
         if self._loop.idle:
             self._loop.wake()
-        return found
+        return result
 
     def wait_flushed(self, end: int) -> PutStatus:
         """Waits until the log is durable up to a physical offset, as a put with SYNC_FLUSH does."""
@@ -390,8 +390,8 @@ class MessageStore:
         queue = self._open.queues.get(topic, queue_id)
         if queue is None or isinstance(queue, BatchQueue):
             return []
-        found = (queue.unit(number) for number in range(max(queue_offset, queue.min_offset), queue_offset + count))
-        return [unit for unit in found if unit is not None]
+        units = (queue.unit(number) for number in range(max(queue_offset, queue.min_offset), queue_offset + count))
+        return [unit for unit in units if unit is not None]
 
     def earliest_store_time(self) -> int:
         """Returns the store timestamp of the first record in the log, -1 if there is none."""
@@ -518,8 +518,8 @@ class MessageStore:
 
     def take_early_deletions(self) -> list[EarlyDeletion]:
         """Returns what retention deleted since the last call before it expired, because the disk was full."""
-        found = self._open.cleaner.early_deletions
-        return [found.popleft() for _ in range(len(found))]
+        deletions = self._open.cleaner.early_deletions
+        return [deletions.popleft() for _ in range(len(deletions))]
 
     def delete_topic(self, topic: str) -> int:
         """Deletes every queue of a topic; its records stay in the log. Returns how many queues were deleted.

@@ -25,28 +25,28 @@ def as_text(bodies: Any, undecoded: Any = None) -> Converted:
             return pc.cast(bodies, pa.string()), {}
         except pa.ArrowInvalid:
             pass  # at least one is no UTF-8: find out which
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for index, body in enumerate(bodies.to_pylist()):
         try:
-            found.append(None if index in bad else body.decode())
+            texts.append(None if index in bad else body.decode())
         except UnicodeDecodeError as error:
             bad[index] = f"no UTF-8: {error.reason} at byte {error.start}"
-            found.append(None)
-    return pa.array(found, pa.string()), bad
+            texts.append(None)
+    return pa.array(texts, pa.string()), bad
 
 
 def as_json(bodies: Any, undecoded: Any = None) -> Converted:
     """Returns binary bodies as strings, each of which is one JSON value as the producer wrote it; see `as_text`."""
     bad = _still_packed(undecoded)
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     for index, body in enumerate(bodies.to_pylist()):
         try:
             if index not in bad:
                 orjson.loads(body)
         except (orjson.JSONDecodeError, RecursionError) as error:
             bad[index] = f"no JSON: {error}"
-        found.append(None if index in bad else body)
-    return pc.cast(pa.array(found, pa.binary()), pa.string()), bad
+        values.append(None if index in bad else body)
+    return pc.cast(pa.array(values, pa.binary()), pa.string()), bad
 
 
 def _still_packed(undecoded: Any) -> dict[int, str]:

@@ -96,11 +96,13 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         ConfigFileError: it is not valid.
     """
     try:
-        found = json.loads(data)
-        files = [FileEntry(**entry) for entry in found["files"]]
-        state = state_from_json(found["state"], where)
-        removed = [str(path) for path in found["removed"]]
-        return Manifest(state, bool(found["incremental"]), dict(found["stores"]), files, dict(found["totals"]), removed)
+        document = json.loads(data)
+        files = [FileEntry(**entry) for entry in document["files"]]
+        state = state_from_json(document["state"], where)
+        removed = [str(path) for path in document["removed"]]
+        return Manifest(
+            state, bool(document["incremental"]), dict(document["stores"]), files, dict(document["totals"]), removed
+        )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ConfigFileError(
             f"is not the manifest of an export: {error!r}; choose another directory", where
@@ -117,7 +119,7 @@ def message_entries(target: Target) -> list[tuple[Manifest, list[FileEntry]]]:
     manifests = all_manifests(target)
     removed = {path for manifest in manifests for path in manifest.removed}
     return [
-        (manifest, [one for one in manifest.files if one.table == Table.MESSAGES and one.path not in removed])
+        (manifest, [entry for entry in manifest.files if entry.table == Table.MESSAGES and entry.path not in removed])
         for manifest in manifests
     ]
 
@@ -172,8 +174,8 @@ def is_published(target: Target, manifest: Manifest) -> bool:
 def _remove_staging(target: Target, last: int | None) -> None:
     """Removes the staging files of commits up to a sequence number; None for all."""
     for name in target.names(META):
-        found = _STAGING.fullmatch(name)
-        if found is not None and (last is None or int(found[1]) <= last):
+        match = _STAGING.fullmatch(name)
+        if match is not None and (last is None or int(match[1]) <= last):
             target.remove(f"{META}/{name}")
 
 
@@ -270,7 +272,7 @@ def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
 
 def totals_of(files: Iterable[FileEntry]) -> dict[str, int]:
     """Returns the number of rows of each table."""
-    found = dict.fromkeys((str(table) for table in Table), 0)
+    totals = dict.fromkeys((str(table) for table in Table), 0)
     for entry in files:
-        found[entry.table] += entry.rows
-    return found
+        totals[entry.table] += entry.rows
+    return totals

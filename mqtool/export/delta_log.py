@@ -60,8 +60,8 @@ class DeltaFiles(Struct):
 
 def _values(actions: list[dict[str, Any]], name: str) -> Iterable[dict[str, Any]]:
     """Returns the actions of a kind; a checkpoint has all kinds in a row, and null for what it is not."""
-    found = (action.get(name) for action in actions)
-    return (one for one in found if one and (one.get("path") or one.get("appId")))
+    values = (action.get(name) for action in actions)
+    return (value for value in values if value and (value.get("path") or value.get("appId")))
 
 
 def delta_files(table: Path) -> DeltaFiles:
@@ -73,8 +73,8 @@ def delta_files(table: Path) -> DeltaFiles:
     log = table / LOG
     try:
         names = [path.name for path in log.iterdir()]
-        first = max((int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))), default=-1)
-        numbers = [int(found[1]) for name in names if (found := _ACTIONS.fullmatch(name))]
+        first = max((int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))), default=-1)
+        numbers = [int(match[1]) for name in names if (match := _ACTIONS.fullmatch(name))]
         versions = sorted(number for number in numbers if number > first)
         if versions != list(range(first + 1, first + 1 + len(versions))) or (first < 0 and not versions):
             raise ExportError(

@@ -54,25 +54,26 @@ class IcebergTable(Struct, frozen=True):
         Raises:
             KeyError, TypeError, ValueError: they are not valid.
         """
-        snapshots = {int(one["snapshot-id"]): one for one in metadata.get("snapshots") or ()}
-        summaries = [one.get("summary") or {} for one in snapshots.values()]
+        snapshots = {int(snapshot["snapshot-id"]): snapshot for snapshot in metadata.get("snapshots") or ()}
+        summaries = [snapshot.get("summary") or {} for snapshot in snapshots.values()]
         known = [metadata.get("properties") or {}, *summaries]
-        sequence = max(int(one.get(SEQUENCE, NEVER)) for one in known)
+        sequence = max(int(properties.get(SEQUENCE, NEVER)) for properties in known)
         current = metadata.get("current-snapshot-id")
         if current in (None, -1):
             return cls(sequence, not snapshots, 0, 0, 0, frozenset())
         summary = snapshots[int(current)].get("summary") or {}
         totals = [int(summary.get(f"total-{name}", -1)) for name in ("records", "data-files", "delete-files")]
-        kinds = {(one.get("summary") or {}).get("operation", "unknown") for one in _line(snapshots, int(current))}
+        line = _line(snapshots, int(current))
+        kinds = {(snapshot.get("summary") or {}).get("operation", "unknown") for snapshot in line}
         return cls(sequence, False, totals[0], totals[1], totals[2], frozenset(kinds - {_APPEND, _REPLACE}))
 
 
 def _line(snapshots: Mapping[int, Any], current: int) -> Iterator[Any]:
     """Yields a snapshot and those before it, as far as they have not expired."""
     at: Any = current
-    while at is not None and (one := snapshots.get(int(at))) is not None:
-        yield one
-        at = one.get("parent-snapshot-id")
+    while at is not None and (snapshot := snapshots.get(int(at))) is not None:
+        yield snapshot
+        at = snapshot.get("parent-snapshot-id")
 
 
 def local_table(root: Path) -> IcebergTable | None:
@@ -89,11 +90,11 @@ def local_table(root: Path) -> IcebergTable | None:
     )
     try:
         with closing(sqlite3.connect(f"file:{quote(str(catalogue.absolute()))}?mode=ro", uri=True)) as connection:
-            found = connection.execute(query, (CATALOGUE, NAMESPACE, NAME)).fetchone()
-        if found is None:
+            row = connection.execute(query, (CATALOGUE, NAMESPACE, NAME)).fetchone()
+        if row is None:
             return None
         # the location states where the export was when it was written; it may have been copied since
-        name = str(found[0]).rpartition("/")[2]
+        name = str(row[0]).rpartition("/")[2]
         return IcebergTable.of(json.loads((root / NAME / METADATA / name).read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
         raise ExportError(

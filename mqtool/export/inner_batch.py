@@ -39,14 +39,14 @@ def explode(columns: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:
     bodies = columns["body"] if "body" in columns.schema.names else BODY.build(rows)
     parts: list[Part] = []
     for index, packed in enumerate(inner.tolist()):
-        found: list[BatchedMessage] = []
+        messages: list[BatchedMessage] = []
         if packed:
             try:
-                found = list(message_batch.split(bodies[index].as_py()))
+                messages = list(message_batch.split(bodies[index].as_py()))
             except FormatError as error:
                 reject(columns, index, "body", f"the inner batch cannot be taken apart: {error}")
-        parts.extend((index, place, message) for place, message in enumerate(found))
-        if not found:
+        parts.extend((index, place, message) for place, message in enumerate(messages))
+        if not messages:
             parts.append((index, None, None))
     return _with_parts(columns.take(pa.array([index for index, _, _ in parts], pa.int64())), parts)
 
@@ -57,17 +57,17 @@ def _with_parts(rows: Any, parts: list[Part]) -> Any:
     values: dict[str, dict[int, Any]] = {
         "flag": {at: message.flag for at, message in inside.items()},
         "body": {at: message.body for at, message in inside.items()},
-        "properties": {at: list(found.items()) for at, found in decoded.items()},
-        "keys": {at: list(properties.keys_of(found)) for at, found in decoded.items()},
+        "properties": {at: list(named.items()) for at, named in decoded.items()},
+        "keys": {at: list(properties.keys_of(named)) for at, named in decoded.items()},
     }
     for column, name in PROPERTY_COLUMNS.items():
-        values[column] = {at: found.get(name) for at, found in decoded.items()}
+        values[column] = {at: named.get(name) for at, named in decoded.items()}
     names = rows.schema.names
-    made = {name: _patched(rows[name], new, BY_NAME[name].type) for name, new in values.items() if name in names}
+    patched = {name: _patched(rows[name], new, BY_NAME[name].type) for name, new in values.items() if name in names}
     places = [place for _, place, _ in parts]
-    made["batch_index"] = pa.array(places, pa.int32())
-    made["queue_offset"] = pa.array(np.asarray(rows["queue_offset"]) + np.array([place or 0 for place in places]))
-    return pa.RecordBatch.from_arrays([made.get(name, rows[name]) for name in names], names=names)
+    patched["batch_index"] = pa.array(places, pa.int32())
+    patched["queue_offset"] = pa.array(np.asarray(rows["queue_offset"]) + np.array([place or 0 for place in places]))
+    return pa.RecordBatch.from_arrays([patched.get(name, rows[name]) for name in names], names=names)
 
 
 def _patched(column: Any, new: dict[int, Any], arrow_type: Any) -> Any:

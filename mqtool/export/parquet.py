@@ -224,7 +224,7 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
     leaves = _leaves(schema)
     in_order = set(_SORTED) <= set(schema.names)
     sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
-    made = pq.ParquetWriter(
+    writer = pq.ParquetWriter(
         sink,
         writable_schema(schema),
         compression="zstd",
@@ -236,18 +236,18 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
         version="2.6",
         store_schema=False,
     )
-    made.add_key_value_metadata({_ARROW_SCHEMA: base64.b64encode(schema.serialize())})
-    return made
+    writer.add_key_value_metadata({_ARROW_SCHEMA: base64.b64encode(schema.serialize())})
+    return writer
 
 
 def _leaves(schema: Any) -> list[str]:
     """Returns the paths of the leaf columns, as Parquet names them."""
-    found: list[str] = []
+    leaves: list[str] = []
     for field in schema:
         if pa.types.is_map(field.type):
-            found.extend((f"{field.name}.key_value.key", f"{field.name}.key_value.value"))
+            leaves.extend((f"{field.name}.key_value.key", f"{field.name}.key_value.value"))
         elif pa.types.is_list(field.type):
-            found.append(f"{field.name}.list.element")
+            leaves.append(f"{field.name}.list.element")
         else:
-            found.append(field.name)
-    return found
+            leaves.append(field.name)
+    return leaves

@@ -88,7 +88,7 @@ def _text(name: str, value: Any) -> str | None:
 
 def _segment(text: str) -> str:
     """Returns a directory name: escaped, and shortened to what file systems accept; the full topic is in the files."""
-    segment = _ASCII_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    segment = _ASCII_SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", text)
     data = segment.encode()
     if len(data) <= _LONGEST:
         return segment

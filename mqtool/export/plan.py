@@ -129,19 +129,19 @@ def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partit
         target: size of a task in bytes; None to choose by the total size.
     """
     size = target or partition_size(sum(span.end - span.start for plan in plans for span in plan.spans))
-    found: list[Partition] = []
+    tasks: list[Partition] = []
     for plan in plans:
         group: list[Span] = []
         taken = 0
         for span in plan.spans:
             if group and taken + span.end - span.start > size:
-                found.append(Partition(len(found), plan.source, tuple(group)))
+                tasks.append(Partition(len(tasks), plan.source, tuple(group)))
                 group, taken = [], 0
             group.append(span)
             taken += span.end - span.start
         if group:
-            found.append(Partition(len(found), plan.source, tuple(group)))
-    return found
+            tasks.append(Partition(len(tasks), plan.source, tuple(group)))
+    return tasks
 
 
 def _cut(
@@ -159,12 +159,12 @@ def _cut(
         following = cuts.at(high) or cuts.first_at(high, segment.end)
         high = segment.end if following is None else following.start
 
-    def record_after(wanted: int, limit: int) -> int | None:
-        found = cuts.first_at(wanted, limit)
-        if found is None:
+    def record_after(position: int, limit: int) -> int | None:
+        place = cuts.first_at(position, limit)
+        if place is None:
             return None
-        proofs[found.proof] = proofs.get(found.proof, 0) + 1
-        return found.start
+        proofs[place.proof] = proofs.get(place.proof, 0) + 1
+        return place.start
 
     at = low
     for place in cut(low, high, size, record_after):
@@ -189,13 +189,13 @@ def _in_time(store: Store, segments: list[Segment], selection: Selection) -> lis
         return segments
     begin = None if selection.begin_time is None else selection.begin_time - CLOCK_MARGIN
     until = None if selection.end_time is None else selection.end_time + CLOCK_MARGIN
-    found = []
+    matching = []
     for segment, first, following in zip(segments, times, [*times[1:], None], strict=False):
         too_old = begin is not None and following is not None and following < begin
         too_young = until is not None and following is not None and first is not None and first >= until
         if not too_old and not too_young:
-            found.append(segment)
-    return found
+            matching.append(segment)
+    return matching
 
 
 def _gaps(store: Store, start: int, end: int) -> Iterator[Damage]:

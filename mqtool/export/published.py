@@ -63,8 +63,8 @@ def _root_of(directory: Path) -> Path | None:
     if (directory / META).is_dir():
         return directory
     absolute = directory.absolute()
-    above = (one.parent for one in (absolute, *absolute.parents) if one.name == Table.MESSAGES)
-    return next((one for one in above if (one / META).is_dir()), None)
+    above = (path.parent for path in (absolute, *absolute.parents) if path.name == Table.MESSAGES)
+    return next((path for path in above if (path / META).is_dir()), None)
 
 
 def _visible(directory: Path) -> Iterator[Path]:
@@ -96,9 +96,11 @@ def _published(root: Path) -> set[Path]:
     ):
         if others:
             raise ExportError(f"{words}: {_CHANGED}; {ELSEWHERE}", min(others))
-    of_sequence = {root / one.path: each.state.sequence for each, entries in commits for one in entries if one.rows}
+    of_sequence = {
+        root / written.path: each.state.sequence for each, entries in commits for written in entries if written.rows
+    }
     _require_in_delta(messages, of_sequence)
-    _require_in_iceberg(root, [(each.state.sequence, one.rows) for each, entries in commits for one in entries])
+    _require_in_iceberg(root, [(each.state.sequence, written.rows) for each, entries in commits for written in entries])
     return files
 
 
@@ -153,10 +155,10 @@ def _require_in_iceberg(root: Path, rows: list[tuple[int, int]]) -> None:
         )
     published = [count for sequence, count in rows if sequence <= table.sequence and count]
     if (table.rows, table.files, table.deletes, table.changes) != (sum(published), len(published), 0, frozenset()):
-        found = f"{table.rows} rows in {table.files} files, and {table.deletes} files of deleted rows"
+        actual = f"{table.rows} rows in {table.files} files, and {table.deletes} files of deleted rows"
         changes = f" after {', '.join(sorted(table.changes))}" if table.changes else ""
         raise ExportError(
-            f"expected {sum(published)} rows in {len(published)} files in the Iceberg table, found {found}{changes}: "
+            f"expected {sum(published)} rows in {len(published)} files in the Iceberg table, found {actual}{changes}: "
             f"{_CHANGED}; {ELSEWHERE}",
             root / Table.MESSAGES,
         )

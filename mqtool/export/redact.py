@@ -52,7 +52,7 @@ def closure(columns: Iterable[str]) -> frozenset[str]:
     Raises:
         UsageError: a column by which messages are partitioned or sorted.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(columns)
     while waiting:
         name = waiting.pop()
@@ -60,10 +60,10 @@ def closure(columns: Iterable[str]) -> frozenset[str]:
             raise UsageError(
                 f"column {name!r} cannot be redacted (possible: {', '.join(ALSO)}); leave it out with --columns"
             )
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             waiting.extend(ALSO[name])
-    return frozenset(found)
+    return frozenset(names)
 
 
 def new_salt() -> bytes:

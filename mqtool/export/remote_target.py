@@ -104,10 +104,10 @@ class RemoteTarget:
         """See `Target`."""
         self._fs.invalidate_cache()
         try:
-            found: list[Any] = answer(self.url, lambda: self._fs.ls(self._path(path), detail=False))
+            entries: list[Any] = answer(self.url, lambda: self._fs.ls(self._path(path), detail=False))
         except FileNotFoundError:
             return []
-        return sorted({posixpath.basename(one.rstrip("/")) for one in found} - {""})
+        return sorted({posixpath.basename(name.rstrip("/")) for name in entries} - {""})
 
     def remove(self, path: str) -> None:
         """See `Target`."""

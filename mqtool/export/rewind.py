@@ -46,7 +46,7 @@ class ExportHistory:
             if mark is not None and self._holds(store, mark, end):
                 self._require_in_log(store, mark.offset)
                 return mark, self._since(manifest.state.sequence, broker)
-        self._require_in_log(store, min((int(one.stores[broker]["start"]) for one in manifests), default=0))
+        self._require_in_log(store, min((int(earlier.stores[broker]["start"]) for earlier in manifests), default=0))
         return None, self._since(0, broker)
 
     def _require_in_log(self, store: Store, offset: int) -> None:
@@ -81,9 +81,9 @@ def _not_undone(manifests: list[Manifest], broker: str) -> list[Manifest]:
         manifests: commits that cover the store, oldest first.
         broker: its name in the export.
     """
-    found: list[Manifest] = []
+    remaining: list[Manifest] = []
     for manifest in manifests:
-        while found and int(found[-1].stores[broker]["end"]) > int(manifest.stores[broker]["start"]):
-            found.pop()
-        found.append(manifest)
-    return found
+        while remaining and int(remaining[-1].stores[broker]["end"]) > int(manifest.stores[broker]["start"]):
+            remaining.pop()
+        remaining.append(manifest)
+    return remaining

@@ -64,11 +64,11 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
     maker = RowBuilder(broker, request, needed)
     inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
     if inner.any():
-        made = explode(maker.batch(rows, topics, classes), rows, inner, maker.reject)
+        batch = explode(maker.batch(rows, topics, classes), rows, inner, maker.reject)
     else:
         maker.may_view = is_dense(int(frames.sizes.sum()), len(frames.view))
-        made = maker.batch(rows, topics, classes)
-    return maker.finish(made)
+        batch = maker.batch(rows, topics, classes)
+    return maker.finish(batch)
 
 
 def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np.ndarray]:
@@ -77,9 +77,9 @@ def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np
     names = topics.dictionary.to_pylist()
     code = np.asarray(topics.indices, np.int64) * 16 + flags
     distinct, back = np.unique(code, return_inverse=True)
-    found = [class_of(names[value // 16], value % 16) for value in distinct.tolist()]
-    included = np.array([request.includes(one) for one in found], bool)[back]
-    return pa.DictionaryArray.from_arrays(pa.array(back.astype(np.int32)), pa.array(map(str, found))), included
+    classes = [class_of(names[value // 16], value % 16) for value in distinct.tolist()]
+    included = np.array([request.includes(kind) for kind in classes], bool)[back]
+    return pa.DictionaryArray.from_arrays(pa.array(back.astype(np.int32)), pa.array(map(str, classes))), included
 
 
 class RowBuilder:
@@ -95,18 +95,18 @@ class RowBuilder:
     def batch(self, rows: scan_columns.Rows, topics: Any, classes: Any) -> Any:
         """Returns all columns that are needed, with bodies and timestamps still as stored."""
         frames = rows.frames
-        made: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         special: dict[str, Callable[[], Any]] = {
             "broker": lambda: pa.array([self.broker] * len(frames), pa.string()),
             "topic": lambda: topics,
             "body": lambda: self._stored_bodies(rows),
             "batch_index": lambda: pa.nulls(len(frames), pa.int32()),
             "record_class": lambda: classes.dictionary.take(classes.indices),
-            "body_decoded": lambda: body_decoded(frames, made.get("body")),
+            "body_decoded": lambda: body_decoded(frames, columns.get("body")),
         }
         for name in sorted(self.names, key="body_decoded".__eq__):  # last, to use the body
-            made[name] = special[name]() if name in special else scan_columns.BY_NAME[name].build(rows)
-        return pa.RecordBatch.from_arrays([made[name] for name in self.names], names=list(self.names))
+            columns[name] = special[name]() if name in special else scan_columns.BY_NAME[name].build(rows)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.names], names=list(self.names))
 
     def finish(self, batch: Any) -> Rows:
         """Returns the rows with their final types."""
@@ -150,12 +150,12 @@ class RowBuilder:
         """Records one value of a batch as rejected."""
         if column not in self.request.columns:
             return
-        found = {name: batch[name][index].as_py() for name in (*PLACE, "batch_index")}
+        place = {name: batch[name][index].as_py() for name in (*PLACE, "batch_index")}
         value = None
         if column not in self.request.redact:
             stored = batch[column][index].as_py()
             value = stored if isinstance(stored, bytes) else str(stored).encode()
-        self.rejected.append({**found, "column": column, "reason": reason, "value": value})
+        self.rejected.append({**place, "column": column, "reason": reason, "value": value})
 
 
 def timestamps(millis: Any) -> tuple[Any, dict[int, str]]:

@@ -59,7 +59,7 @@ class ExportRun:
 
         def done(result: TaskResult) -> None:
             self._results.append(result)
-            on_progress(sum(one.log_bytes for one in self._results), total)
+            on_progress(sum(task.log_bytes for task in self._results), total)
 
         on_progress(0, total)
         try:
@@ -93,7 +93,7 @@ class ExportRun:
                 plan, since = self._plan_one(source, store)
                 mark = mark_at(store, plan.end) or since
             plans.append(plan)
-            damage.extend((source, check_tolerated(one, self._request.read)) for one in plan.damage)
+            damage.extend((source, check_tolerated(item, self._request.read)) for item in plan.damage)
             marks.pop(source.broker, None)
             if mark is not None:
                 marks[source.broker] = mark
@@ -125,11 +125,11 @@ class ExportRun:
         """Returns the files of all tasks, and those that the driver itself adds."""
         results = sorted(self._results, key=lambda result: result.number)
         files = [entry for result in results for entry in result.files]
-        for number, (source, one) in enumerate(damage):
+        for number, (source, item) in enumerate(damage):
             name = f"part-{self._sequence:08d}-planned-{number}"
             options = self._request.write
             writer = TableWriter(self._target, self._staging, Table.DAMAGE, DAMAGE_SCHEMA, name, options, source.broker)
-            writer.add(damage_batch([one], source.broker, source.path))
+            writer.add(damage_batch([item], source.broker, source.path))
             files.extend(writer.close())
         if self._sequence == 1:
             files.extend(self._empty_tables({entry.table for entry in files}))
@@ -142,20 +142,20 @@ class ExportRun:
             (Table.DAMAGE, DAMAGE_SCHEMA),
             (Table.REJECTED_VALUES, REJECTED_VALUE_SCHEMA),
         )
-        found: list[FileEntry] = []
+        entries: list[FileEntry] = []
         for table, schema in schemas:
             if table not in present:
                 options = WriteOptions(level=self._request.write.level)
                 name = f"part-{self._sequence:08d}-empty"
                 writer = TableWriter(self._target, self._staging, table, schema, name, options)
                 writer.add(pa.RecordBatch.from_pylist([], schema), new_file=True)
-                found.extend(writer.close())
-        return found
+                entries.extend(writer.close())
+        return entries
 
     def _totals(self, files: list[FileEntry], damage: list[tuple[Source, Damage]]) -> dict[str, Any]:
         topics: Counter[str] = sum((result.topics for result in self._results), Counter())
         classes: Counter[str] = sum((result.classes for result in self._results), Counter())
-        planned = sum(one.end - one.start for _, one in damage)
+        planned = sum(item.end - item.start for _, item in damage)
         return {
             "rows": protocol.totals_of(files),
             "topics": dict(sorted(topics.items())),

@@ -102,8 +102,8 @@ class SortedRuns:
         """Sorts the collected rows into a run."""
         if not self._waiting:
             return
-        rows = concatenate([one.batch for one in self._waiting])
-        keys = pa.concat_batches([one.keys for one in self._waiting])
+        rows = concatenate([sorted_run.batch for sorted_run in self._waiting])
+        keys = pa.concat_batches([sorted_run.keys for sorted_run in self._waiting])
         self._waiting, self._waiting_bytes = [], 0
         keys = partition_columns(keys, self._partition_by)
         by = tuple(dict.fromkeys((*self._partition_by, *SORT_COLUMNS)))
@@ -113,8 +113,8 @@ class SortedRuns:
         self._held += run.held
         if self._held > self._held_bytes:
             self._spill = self._spill or _Spill(compact(rows.slice(0, 0)).schema)
-            for one in self._runs:
-                one.move_to(self._spill)
+            for sorted_run in self._runs:
+                sorted_run.move_to(self._spill)
             self._held = 0
 
 

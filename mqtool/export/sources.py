@@ -52,15 +52,15 @@ def resolve(arguments: Iterable[str | Path], config: str | Path | None = None) -
         NotAStoreError: a glob matches nothing.
     """
     config = None if config is None else str(config)
-    found: list[tuple[str | None, str]] = []
+    named_paths: list[tuple[str | None, str]] = []
     for argument in arguments:
         name, path = _named(str(argument))
-        found.extend((name, one) for one in _expand(path))
-    if not found:
+        named_paths.extend((name, expanded) for expanded in _expand(path))
+    if not named_paths:
         raise UsageError("name at least one store")
-    _require_distinct([path for _, path in found])
-    configured = broker_config.load(config).text("brokerName") if config and len(found) == 1 else None
-    sources = [Source(name or configured or name_of(path), path, config) for name, path in found]
+    _require_distinct([path for _, path in named_paths])
+    configured = broker_config.load(config).text("brokerName") if config and len(named_paths) == 1 else None
+    sources = [Source(name or configured or name_of(path), path, config) for name, path in named_paths]
     repeated = [name for name, count in Counter(source.broker for source in sources).items() if count > 1]
     if repeated:
         paths = ", ".join(source.path for source in sources if source.broker == repeated[0])
@@ -76,10 +76,10 @@ def _named(argument: str) -> tuple[str | None, str]:
 def _expand(path: str) -> list[str]:
     if not glob.has_magic(path) or (not is_url(path) and Path(path).exists()):
         return [path]
-    found = remote_glob(path) if is_url(path) else sorted(glob.glob(path))  # noqa: PTH207 - patterns may be absolute
-    if not found:
+    paths = remote_glob(path) if is_url(path) else sorted(glob.glob(path))  # noqa: PTH207 - patterns may be absolute
+    if not paths:
         raise NotAStoreError("no directory matches", path)
-    return found
+    return paths
 
 
 def _require_distinct(paths: list[str]) -> None:

@@ -151,16 +151,16 @@ class _Iceberg:
         self._catalog = _catalogue(self._root)
 
     def sequence(self) -> int:
-        found = self.table()
-        if found is None:
+        table = self.table()
+        if table is None:
             return NEVER
-        if found.sequence == NEVER and not found.is_empty:
+        if table.sequence == NEVER and not table.is_empty:
             raise UsageError(
                 f"{self._root}: which commits of the export the Iceberg table has is unknown: no snapshot states it "
                 f"any more. Set its property {SEQUENCE!r} to the number of the last one, N of "
                 f"_mqtool/commit-N.json, or 0 for none"
             )
-        return found.sequence
+        return table.sequence
 
     def table(self) -> IcebergTable | None:
         """Returns what the catalogue states about the table; None if there is none.

@@ -86,18 +86,18 @@ def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
     with ExitStack() as opened:
 
         def writer(table: Table, schema: Any) -> TableWriter:
-            made = TableWriter(target, attempt, table, schema, name, task.write, broker)
-            opened.callback(made.abandon)
-            return made
+            table_writer = TableWriter(target, attempt, table, schema, name, task.write, broker)
+            opened.callback(table_writer.abandon)
+            return table_writer
 
         rejected = writer(Table.REJECTED_VALUES, REJECTED_VALUE_SCHEMA)
-        found: list[Damage] = []
+        damages: list[Damage] = []
         with SortedRuns(task.write.partition_by) as runs:
             waiting: list[dict[str, Any]] = []
             for item in read_partition(task.partition, task.read):
                 _check(is_over)
                 if isinstance(item, Damage):
-                    found.append(item)
+                    damages.append(item)
                     continue
                 _count(result, item)
                 runs.add(item)
@@ -112,9 +112,9 @@ def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
                 _check(is_over)
                 messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
         damage = writer(Table.DAMAGE, DAMAGE_SCHEMA)
-        if found:
-            damage.add(damage_batch(found, broker, task.partition.source.path))
-        result.damaged_bytes = sum(one.end - one.start for one in found)
+        if damages:
+            damage.add(damage_batch(damages, broker, task.partition.source.path))
+        result.damaged_bytes = sum(part.end - part.start for part in damages)
         result.files = [entry for table in (messages, damage, rejected) for entry in table.close()]
     return result
 

@@ -29,8 +29,8 @@ def take(batch: Any, order: Any) -> Any:
         batch: `pa.RecordBatch`.
         order: Arrow array of row numbers.
     """
-    found = [_taken(column, order) if _is_view(column) else column.take(order) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(found, schema=batch.schema)
+    columns = [_taken(column, order) if _is_view(column) else column.take(order) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _taken(column: Any, order: Any) -> Any:

@@ -41,11 +41,11 @@ def annotate(layout: cs.Struct, data: Buffer, *, name: str = "") -> list[FieldBy
     values = codec.parse(layout, data, name=name)
     docs = {field: text for field, _, text in codec.all_fields(layout)}
     view = memoryview(data)
-    found: list[FieldBytes] = []
+    fields: list[FieldBytes] = []
     offset = 0
     for member in layout.subcons:
         value = values[member.name]
         size = len(member.build(value, **values))
-        found.append(FieldBytes(member.name, offset, bytes(view[offset : offset + size]), value, docs[member.name]))
+        fields.append(FieldBytes(member.name, offset, bytes(view[offset : offset + size]), value, docs[member.name]))
         offset += size
-    return found
+    return fields

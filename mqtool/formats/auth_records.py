@@ -141,14 +141,14 @@ class Resource(Struct, frozen=True):
         if key == "*":
             return cls(ResourceType.ANY, None, Pattern.ANY)
         kind, _, name = key.partition(":")
-        found = ResourceType.of(kind)
-        if found is None:
+        resource_type = ResourceType.of(kind)
+        if resource_type is None:
             return None
         if name == "*":
-            return cls(found, None, Pattern.ANY)
+            return cls(resource_type, None, Pattern.ANY)
         if name.endswith("*"):
-            return cls(found, name.partition("*")[0], Pattern.PREFIXED)
-        return cls(found, name)
+            return cls(resource_type, name.partition("*")[0], Pattern.PREFIXED)
+        return cls(resource_type, name)
 
     @classmethod
     def topic(cls, name: str | None) -> "Resource":
@@ -209,13 +209,13 @@ class Policy(Struct, frozen=True):
 
     def updated(self, entries: Iterable[PolicyEntry]) -> "Policy":
         """Returns the policy with entries added; an entry replaces an older one for the same resource."""
-        found = {one.resource: one for one in self.entries}
-        found |= {one.resource: one for one in entries}
-        return Policy(self.type, tuple(found.values()))
+        by_resource = {entry.resource: entry for entry in self.entries}
+        by_resource |= {entry.resource: entry for entry in entries}
+        return Policy(self.type, tuple(by_resource.values()))
 
     def without(self, resource: Resource) -> "Policy":
         """Returns the policy without the entry for a resource."""
-        return Policy(self.type, tuple(one for one in self.entries if one.resource != resource))
+        return Policy(self.type, tuple(entry for entry in self.entries if entry.resource != resource))
 
 
 class Acl(Struct, frozen=True):
@@ -231,20 +231,20 @@ class Acl(Struct, frozen=True):
 
     def policy(self, kind: PolicyType) -> Policy | None:
         """Returns the policy of a type."""
-        return next((one for one in self.policies if one.type is kind), None)
+        return next((policy for policy in self.policies if policy.type is kind), None)
 
     def updated(self, policies: Iterable[Policy]) -> "Acl":
         """Returns the ACL with the entries of policies added or replaced."""
-        found = {one.type: one for one in self.policies}
-        for one in policies:
-            old = found.get(one.type)
-            found[one.type] = one if old is None else old.updated(one.entries)
-        return Acl(self.username, tuple(found.values()))
+        by_type = {policy.type: policy for policy in self.policies}
+        for policy in policies:
+            old = by_type.get(policy.type)
+            by_type[policy.type] = policy if old is None else old.updated(policy.entries)
+        return Acl(self.username, tuple(by_type.values()))
 
     def without(self, kind: PolicyType, resource: Resource) -> "Acl":
         """Returns the ACL without a policy's entry for a resource, and without the policy if it becomes empty."""
-        changed = (one.without(resource) if one.type is kind else one for one in self.policies)
-        return Acl(self.username, tuple(one for one in changed if one.type is not kind or one.entries))
+        changed = (policy.without(resource) if policy.type is kind else policy for policy in self.policies)
+        return Acl(self.username, tuple(policy for policy in changed if policy.type is not kind or policy.entries))
 
 
 def build_user(user: User) -> bytes:
@@ -281,7 +281,8 @@ def parse_user(data: bytes) -> User:
 def build_acl(acl: Acl) -> bytes:
     """Returns the permissions of a user as the broker stores them; the key is `acl.subject`."""
     policies = [
-        {"entries": [_entry_document(entry) for entry in one.entries], "policyType": one.type} for one in acl.policies
+        {"entries": [_entry_document(entry) for entry in policy.entries], "policyType": policy.type}
+        for policy in acl.policies
     ]
     return _document(
         {"policies": policies, "subject": {"subjectType": _SUBJECT_USER, "username": acl.username}},
@@ -303,16 +304,16 @@ def parse_acl(key: bytes, data: bytes) -> Acl:
         raise FormatError(f"subject {subject!r}: expected {USER_PREFIX}NAME", layout="acl")
     policies = _object(data, "acl").get("policies") or []
     try:
-        found = [
+        parsed = [
             Policy(
-                _word(PolicyType, one.get("policyType"), "acl") or PolicyType.CUSTOM,
-                tuple(_entry(entry) for entry in one.get("entries") or []),
+                _word(PolicyType, policy.get("policyType"), "acl") or PolicyType.CUSTOM,
+                tuple(_entry(entry) for entry in policy.get("entries") or []),
             )
-            for one in policies
+            for policy in policies
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{subject}: {error!r}", layout="acl") from error
-    return Acl(subject.removeprefix(USER_PREFIX), tuple(found))
+    return Acl(subject.removeprefix(USER_PREFIX), tuple(parsed))
 
 
 def _entry_document(entry: PolicyEntry) -> dict[str, Any]:
@@ -339,10 +340,10 @@ def _entry(document: dict[str, Any]) -> PolicyEntry:
     decision = _word(Decision, document.get("decision"), "acl")
     if kind is None or pattern is None or decision is None:
         raise FormatError("expected a resource and a decision", layout="acl")
-    actions = (_word(Action, one, "acl") for one in document.get("actions") or [])
+    actions = (_word(Action, action, "acl") for action in document.get("actions") or [])
     return PolicyEntry(
         Resource(kind, resource.get("resourceName"), pattern),
-        tuple(one for one in actions if one is not None),
+        tuple(action for action in actions if action is not None),
         decision,
         None if environment is None else tuple(map(str, environment.get("sourceIps") or ())),
     )
@@ -362,12 +363,12 @@ def _word(kind: type[W], value: object, layout: str) -> W | None:
     """Returns the value of a code or name, None for null."""
     if value is None:
         return None
-    found = kind.of(value)
-    if found is None and isinstance(value, int) and value in kind._value2member_map_:
-        found = kind(value)
-    if found is None:
+    member = kind.of(value)
+    if member is None and isinstance(value, int) and value in kind._value2member_map_:
+        member = kind(value)
+    if member is None:
         raise FormatError(f"expected a {kind.__name__}, found {value!r}", layout=layout)
-    return found
+    return member
 
 
 def _document(value: dict[str, Any]) -> bytes:

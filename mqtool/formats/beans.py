@@ -31,9 +31,9 @@ def bean_of(kind: type[B], value: Any, path: str) -> B:
     rest = dict(expect(dict, value, path))
     known = {}
     for name, member, accepted in _members(kind):
-        found = rest.pop(member, None)
-        if found is not None:
-            known[name] = expect(accepted, found, f"{path}.{member}")
+        stored = rest.pop(member, None)
+        if stored is not None:
+            known[name] = expect(accepted, stored, f"{path}.{member}")
     if _EXTRA in kind.__struct_fields__:
         known[_EXTRA] = rest
     return kind(**known)
@@ -41,18 +41,18 @@ def bean_of(kind: type[B], value: Any, path: str) -> B:
 
 def document_of(bean: Any) -> Document:
     """Returns the members of a bean, including extra ones, in the broker's order."""
-    found = dict(getattr(bean, _EXTRA, {}))
+    members = dict(getattr(bean, _EXTRA, {}))
     for name, member, _ in _members(type(bean)):
         value = getattr(bean, name)
         if value is not None:
-            found[member] = value
-    return {member: found[member] for member in sorted(found)}
+            members[member] = value
+    return {member: members[member] for member in sorted(members)}
 
 
 def table_of(document: Document, member: str, kind: type[B]) -> dict[str, B]:
     """Removes a table of beans from a document and returns it; an absent one is empty."""
-    found = document.pop(member, None)
-    table = expect(dict, {} if found is None else found, member)
+    stored = document.pop(member, None)
+    table = expect(dict, {} if stored is None else stored, member)
     return {str(name): bean_of(kind, value, f"{member}.{name}") for name, value in table.items()}
 
 

@@ -51,7 +51,7 @@ def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
         layout: the declaration.
         context: values that determine conditional fields, e.g. `sys_flag` for the width of host addresses.
     """
-    found: list[Field] = []
+    fields: list[Field] = []
     offset = 0
     for member in layout.subcons:
         name, docs, plain = _unwrap(member)
@@ -59,9 +59,9 @@ def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
         if code is None:
             break
         size = struct.calcsize(">" + code)
-        found.append(Field(name, offset, size, code, docs, _order_of(plain)))
+        fields.append(Field(name, offset, size, code, docs, _order_of(plain)))
         offset += size
-    return tuple(found)
+    return tuple(fields)
 
 
 def all_fields(layout: cs.Struct) -> tuple[tuple[str, str, str], ...]:
@@ -102,12 +102,12 @@ def parse(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "")
     """
     label = name or str(layout.name or "layout")
     try:
-        found = layout.parse(bytes(memoryview(data)[position:]))
+        values = layout.parse(bytes(memoryview(data)[position:]))
     except cs.StreamError as error:
         raise TruncatedError(_reason(error), layout=label, field=_path(error), position=position) from error
     except cs.ConstructError as error:
         raise FormatError(_reason(error), layout=label, field=_path(error), position=position) from error
-    return {key: value for key, value in found.items() if not key.startswith("_")}
+    return {key: value for key, value in values.items() if not key.startswith("_")}
 
 
 def build(layout: cs.Struct, values: dict[str, Any], *, name: str = "") -> bytes:
@@ -148,7 +148,7 @@ class Unit(Generic[T]):
         self.struct = struct_of(self.fields)
         self.size = self.struct.size
         self._values: Callable[[T], tuple[Any, ...]] = (
-            attrgetter(*declared) if len(declared) > 1 else lambda one: (getattr(one, declared[0]),)
+            attrgetter(*declared) if len(declared) > 1 else lambda item: (getattr(item, declared[0]),)
         )
 
     @cached_property

@@ -126,22 +126,22 @@ class ConsumerOffsets(Struct, frozen=True):
 
     def by_group(self) -> dict[str, dict[str, Offsets]]:
         """Returns the committed offsets as group to topic to queue id to offset, LMQs under queue 0."""
-        found: dict[str, dict[str, Offsets]] = {}
+        groups: dict[str, dict[str, Offsets]] = {}
         for key, offsets in self.offset_table.items():
             topic, group = split_topic_group(key)
-            found.setdefault(group, {})[topic] = dict(offsets)
+            groups.setdefault(group, {})[topic] = dict(offsets)
         for key, offset in (self.lmq_offset_table or {}).items():
             topic, group = split_topic_group(key)
-            found.setdefault(group, {})[topic] = {0: offset}
-        return found
+            groups.setdefault(group, {})[topic] = {0: offset}
+        return groups
 
     def pulled_by_group(self) -> dict[str, dict[str, Offsets]]:
         """Returns the offsets of last pulls as group to topic to queue id to offset."""
-        found: dict[str, dict[str, Offsets]] = {}
+        groups: dict[str, dict[str, Offsets]] = {}
         for key, offsets in (self.pull_offset_table or {}).items():
             topic, group = split_topic_group(key)
-            found.setdefault(group, {})[topic] = dict(offsets)
-        return found
+            groups.setdefault(group, {})[topic] = dict(offsets)
+        return groups
 
 
 class DelayOffsets(Struct, frozen=True):
@@ -238,19 +238,19 @@ def parse_broadcast_offsets(data: Buffer) -> dict[tuple[str, str, int], int]:
         text = bytes(data).decode("utf-8")
         if not re.match(r'\s*\{\s*"offsetTable"\s*:\s*\{', text):
             raise FormatError("expected an object with offsetTable", layout="offsets.json")
-        found = {}
+        offsets = {}
         for key, offset in _QUEUE_OFFSET.findall(text):
             queue = json.loads(key)
-            found[str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])] = int(offset)
+            offsets[str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])] = int(offset)
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"expected the positions of a client: {error}", layout="offsets.json") from error
-    return found
+    return offsets
 
 
 def data_version_of(document: Document) -> DataVersion | None:
     """Returns the data version of any configuration file, None if it has none."""
-    found = document.get("dataVersion")
-    return None if found is None else bean_of(DataVersion, found, "dataVersion")
+    stored = document.get("dataVersion")
+    return None if stored is None else bean_of(DataVersion, stored, "dataVersion")
 
 
 def _parse(data: Buffer) -> tuple[DataVersion | None, Document]:
@@ -268,26 +268,26 @@ def _build(known: Document, version: DataVersion | None, extra: Document, style:
 
 
 def _offset_tables(document: Document, name: str) -> dict[str, Offsets] | None:
-    found = document.pop(name, None)
-    if found is None:
+    stored = document.pop(name, None)
+    if stored is None:
         return None
-    table = expect(dict, found, name)
+    table = expect(dict, stored, name)
     return {str(key): _offsets(value, f"{name}.{key}") for key, value in table.items()}
 
 
 def _offsets(value: Any, path: str) -> Offsets:
-    found: Offsets = {}
+    offsets: Offsets = {}
     for key, offset in expect(dict, {} if value is None else value, path).items():
         try:
-            found[int(key)] = expect(int, offset, f"{path}.{key}")
+            offsets[int(key)] = expect(int, offset, f"{path}.{key}")
         except ValueError as error:
             raise FormatError(f"expected a number, found {key!r}", layout="configuration", field=path) from error
-    return found
+    return offsets
 
 
 def _lmq_offsets(document: Document) -> dict[str, int] | None:
-    found = document.pop("lmqOffsetTable", None)
-    if found is None:
+    stored = document.pop("lmqOffsetTable", None)
+    if stored is None:
         return None
-    table = expect(dict, found, "lmqOffsetTable")
+    table = expect(dict, stored, "lmqOffsetTable")
     return {str(key): expect(int, value, f"lmqOffsetTable.{key}") for key, value in table.items()}

@@ -56,16 +56,16 @@ def parse(data: Buffer) -> Document:
     if not text.strip():
         raise FormatError("expected an object, found nothing", layout=_NAME)
     try:
-        found = json.loads(_TOKEN.sub(_quote, text), object_pairs_hook=_object, parse_constant=_refuse)
+        document = json.loads(_TOKEN.sub(_quote, text), object_pairs_hook=_object, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise FormatError(f"{error.msg} in line {error.lineno}", layout=_NAME, position=error.pos) from error
     except RecursionError as error:
         raise FormatError("nested too deeply", layout=_NAME) from error
     except ValueError as error:
         raise FormatError(str(error).splitlines()[0], layout=_NAME) from error
-    if not isinstance(found, dict):
-        raise FormatError(f"expected an object, found {type(found).__name__}", layout=_NAME)
-    return found
+    if not isinstance(document, dict):
+        raise FormatError(f"expected an object, found {type(document).__name__}", layout=_NAME)
+    return document
 
 
 def build(document: Document, style: JsonStyle) -> bytes:

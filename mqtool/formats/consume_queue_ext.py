@@ -78,8 +78,8 @@ def parse_ext_unit(data: Buffer, position: int = 0) -> ConsumeQueueExtUnit | Non
 
 def _require(view: memoryview, position: int, size: int) -> None:
     if position + size > len(view):
-        found = max(0, len(view) - position)
-        raise TruncatedError(f"expected {size} bytes, found {found}", layout="ext unit", position=position)
+        available = max(0, len(view) - position)
+        raise TruncatedError(f"expected {size} bytes, found {available}", layout="ext unit", position=position)
 
 
 def build_ext_unit(unit: ConsumeQueueExtUnit) -> bytes:

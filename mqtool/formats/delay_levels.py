@@ -16,7 +16,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         UsageError: not a list of whole numbers with s, m, h or d, or a delay of more than 64 bits; only a configuration
             states it.
     """
-    found = []
+    delays = []
     for word in text.split():
         try:
             delay = java.parse_long(word[:-1]) * _MS[word[-1]]
@@ -24,8 +24,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             delay = java.LONG_MAX + 1
         if delay > java.LONG_MAX:
             raise UsageError(f"messageDelayLevel: expected delays such as 10s 5m 2h 1d, found {word[:40]!r}")
-        found.append(delay)
-    return tuple(found)
+        delays.append(delay)
+    return tuple(delays)
 
 
 def due(store_timestamp: int, level: int, delays: tuple[int, ...]) -> int | None:

@@ -139,5 +139,5 @@ def parse_current_term(data: Buffer) -> int | None:
     Raises:
         FormatError: it is not a valid file of this kind.
     """
-    found = java_properties.parse(bytes(data))
-    return java.parse_long(found["currTerm"]) if "currTerm" in found else None
+    values = java_properties.parse(bytes(data))
+    return java.parse_long(values["currTerm"]) if "currTerm" in values else None

@@ -122,8 +122,8 @@ def is_plain_name(name: str, prefix: str) -> bool:
 
 def named_number(name: str) -> int | None:
     """Returns the number in a chunk file's name."""
-    found = re.match("(?:message|queue)-chunk-([0-9]{6,})", name)
-    return int(found[1]) if found else None
+    match = re.match("(?:message|queue)-chunk-([0-9]{6,})", name)
+    return int(match[1]) if match else None
 
 
 def data_size(data: Buffer) -> int | None:

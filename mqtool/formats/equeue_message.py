@@ -125,12 +125,12 @@ def detect(record: Buffer, position: int) -> Shape | None:
     """
     for shape in SHAPES:
         try:
-            found, after = shape.parse(record)
-            for text in (found.message_id, found.topic, found.tag, found.producer_address):
+            parsed, after = shape.parse(record)
+            for text in (parsed.message_id, parsed.topic, parsed.tag, parsed.producer_address):
                 text.decode()
         except (FormatError, UnicodeDecodeError):
             continue
-        if after == len(record) and found.log_position == position and found.is_decodable:
+        if after == len(record) and parsed.log_position == position and parsed.is_decodable:
             return shape
     return None
 
@@ -198,8 +198,8 @@ def parse_id(text: bytes | str) -> MessageId:
     if len(data) != _ADDRESS_ID.size:
         reason = f"expected 16 bytes, or a name and a position, found {len(data)} bytes"
         raise FormatError(reason, layout="EQueue message id")
-    found = _ADDRESS_ID.parse(data)
-    return MessageId(f"{socket.inet_ntoa(found.address)}:{found.port}", found.position, by_address=True)
+    parsed = _ADDRESS_ID.parse(data)
+    return MessageId(f"{socket.inet_ntoa(parsed.address)}:{parsed.port}", parsed.position, by_address=True)
 
 
 def build_id(message_id: MessageId) -> bytes:
@@ -213,10 +213,10 @@ def build_id(message_id: MessageId) -> bytes:
 def moved(record: MessageRecord, position: int) -> MessageRecord:
     """Returns a record with another position: its own field, and the one in its id if the id is valid."""
     try:
-        found = build_id(replace(parse_id(record.message_id), position=position))
+        message_id = build_id(replace(parse_id(record.message_id), position=position))
     except FormatError:
-        found = record.message_id
-    return replace(record, log_position=position, message_id=found)
+        message_id = record.message_id
+    return replace(record, log_position=position, message_id=message_id)
 
 
 def ticks_to_millis(ticks: int) -> int:

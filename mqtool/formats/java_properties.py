@@ -62,7 +62,7 @@ def _split(line: str) -> tuple[str, str]:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    found, at = [], 0
+    letters, at = [], 0
     while at < len(text):
         letter = text[at]
         at += 1
@@ -79,5 +79,5 @@ def _unescape(text: str) -> str:
                 at += 4
             else:
                 letter = _ESCAPES.get(letter, letter)
-        found.append(letter)
-    return "".join(found)
+        letters.append(letter)
+    return "".join(letters)

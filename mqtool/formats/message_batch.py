@@ -123,5 +123,5 @@ def _check_length(field: str, length: int, position: int) -> None:
 
 def _require(view: memoryview, start: int, size: int, position: int) -> None:
     if start + size > len(view):
-        found = max(0, len(view) - start)
-        raise TruncatedError(f"expected {size} more bytes, found {found}", layout=_NAME, position=position)
+        available = max(0, len(view) - start)
+        raise TruncatedError(f"expected {size} more bytes, found {available}", layout=_NAME, position=position)

@@ -71,22 +71,22 @@ def decode(data: Buffer) -> dict[str, str]:
         pieces = stored.decode("utf-8").split("\x02")
     except UnicodeDecodeError:
         pieces = [java.decode_utf8(piece) for piece in stored.split(b"\x02")]
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for piece in pieces:
         cut = piece.find("\x01")
         if 0 < cut < len(piece) - 1:
-            found[piece[:cut]] = piece[cut + 1 :]
-    return found
+            values[piece[:cut]] = piece[cut + 1 :]
+    return values
 
 
 def pairs(data: Buffer) -> list[tuple[bytes, bytes]]:
     """Returns every kept name and value as bytes, in stored order, repeated names included."""
-    found = []
+    kept = []
     for segment in bytes(data).split(b"\x02"):
         cut = segment.find(b"\x01")
         if 0 < cut < len(segment) - 1:
-            found.append((segment[:cut], segment[cut + 1 :]))
-    return found
+            kept.append((segment[:cut], segment[cut + 1 :]))
+    return kept
 
 
 def encode(properties: Iterable[tuple[str, str]], *, trailing_separator: bool = True) -> bytes:
@@ -114,7 +114,7 @@ def terminated(encoded: bytes) -> bytes:
 def without(encoded: bytes, name: str) -> bytes:
     """Returns a properties string without the properties of one name."""
     dropped = name.encode()
-    return b"".join(found + b"\x01" + value + b"\x02" for found, value in pairs(encoded) if found != dropped)
+    return b"".join(key + b"\x01" + value + b"\x02" for key, value in pairs(encoded) if key != dropped)
 
 
 def mark(name: str) -> bytes:
@@ -138,9 +138,9 @@ def value(encoded: bytes, name_mark: bytes) -> bytes:
         if at == 0 or encoded[at - 1] == VALUE_END:
             start = at + len(name_mark)
             end = encoded.find(b"\x02", start)
-            found = encoded[start:end] if end >= 0 else encoded[start:]
-            if found:
-                return found
+            stored = encoded[start:end] if end >= 0 else encoded[start:]
+            if stored:
+                return stored
         at = encoded.rfind(name_mark, 0, at)
     return b""
 
@@ -150,8 +150,8 @@ _WAIT_MARK = mark(WAIT)
 
 def waits(encoded: bytes) -> bool:
     """Whether a put waits for the flush of a message: true without the property (Message.isWaitStoreMsgOK)."""
-    found = value(encoded, _WAIT_MARK)
-    return not found or java.parse_boolean(java.decode_utf8(found))
+    stored = value(encoded, _WAIT_MARK)
+    return not stored or java.parse_boolean(java.decode_utf8(stored))
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:

@@ -46,10 +46,10 @@ def parse(text: str) -> Release:
     """
     if text in ("4", "5"):
         return assumed_release(text)
-    found = _VERSION.fullmatch(text)
-    if found is None:
+    match = _VERSION.fullmatch(text)
+    if match is None:
         raise UsageError(f"broker version {text[:40]!r}: expected a release such as 4.9 or 5.5")
-    return Release(int(found[1]), int(found[2]))
+    return Release(int(match[1]), int(match[2]))
 
 
 def assumed_release(line: str | None) -> Release:

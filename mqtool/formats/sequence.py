@@ -100,17 +100,17 @@ class Sequence(Generic[T]):
         for step in self.steps:
             if at + step.head.size > end:
                 raise self._truncated(len(values), position, end)
-            found = step.head.unpack_from(data, at)
+            numbers = step.head.unpack_from(data, at)
             at += step.head.size
             if not step.counted:
-                values += found
+                values += numbers
                 continue
             if step.varint:
-                values += found
+                values += numbers
                 length, at = self._varint(data, at, end, len(values), position)
             else:
-                values += found[:-1]
-                length = found[-1]
+                values += numbers[:-1]
+                length = numbers[-1]
             if length < 0 or at + length > end:
                 raise self._truncated(len(values), position, end)
             values.append(bytes(data[at : at + length]))
@@ -155,8 +155,8 @@ class Sequence(Generic[T]):
 
     def _truncated(self, field: int, position: int, end: int) -> TruncatedError:
         name = self._names[min(field, len(self._names) - 1)]
-        found = f"does not end within the {end - position} bytes"
-        return TruncatedError(found, layout=self.name, field=name, position=position)
+        reason = f"does not end within the {end - position} bytes"
+        return TruncatedError(reason, layout=self.name, field=name, position=position)
 
 
 def _steps(members: tuple[cs.Construct, ...]) -> Iterator[Step]:

@@ -230,8 +230,8 @@ def revive_record(tag: str, body: bytes) -> "CheckPoint | Ack | None":
     if tag not in (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG):
         return None
     try:
-        found = json.loads(bytes(body))
-        return _check_point(found) if tag == CHECK_POINT_TAG else _ack(found, tag)
+        document = json.loads(bytes(body))
+        return _check_point(document) if tag == CHECK_POINT_TAG else _ack(document, tag)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"body: expected {tag!r} of POP, found {_message_of(error)}"[:300], layout="revive record"
@@ -275,7 +275,7 @@ def _check_point(document: dict[str, Any]) -> CheckPoint:
 
 def _ack(document: dict[str, Any], tag: str) -> Ack:
     document = {**{name: document[long] for name, long in _LONG_NAMES.items() if long in document}, **document}
-    offsets = [java.json_long(one) for one in (document["aol"] if tag == BATCH_ACK_TAG else [document["ao"]])]
+    offsets = [java.json_long(offset) for offset in (document["aol"] if tag == BATCH_ACK_TAG else [document["ao"]])]
     name = str(document.get("bn") or "")
     start, pop_time = java.json_long(document["so"]), java.json_long(document["pt"])
     return Ack(_key(document), start, offsets, pop_time, name if name.strip() else "")
@@ -347,6 +347,6 @@ def _number(values: Mapping[str, str], name: str, default: str | None, parse: Ca
         raise FormatError(f"{name}: {error}", layout="service record") from error
 
 
-def _unexpected(name: str, expected: str, found: str | None) -> FormatError:
-    shown = "nothing" if found is None else repr(found[:80])
+def _unexpected(name: str, expected: str, actual: str | None) -> FormatError:
+    shown = "nothing" if actual is None else repr(actual[:80])
     return FormatError(f"{name}: expected {expected}, found {shown}", layout="service record")

@@ -83,8 +83,8 @@ class _Parser:
             upper = self._token.upper()
             self._kind, self._token = ("key", upper) if upper in self._words else ("name", self._token)
 
-    def _unexpected(self, wanted: str) -> UsageError:
-        return UsageError(f"expected {wanted} at character {self._at + 1} of {self._text[:80]!r}")
+    def _unexpected(self, expected: str) -> UsageError:
+        return UsageError(f"expected {expected} at character {self._at + 1} of {self._text[:80]!r}")
 
     def _accept(self, *words: str) -> str:
         token = self._token
@@ -187,18 +187,18 @@ class _Parser:
 
     def _strings(self) -> frozenset[str]:
         self._expect("(")
-        found = {self._string()}
+        strings = {self._string()}
         while self._accept(","):
-            found.add(self._string())
+            strings.add(self._string())
         self._expect(")")
-        return frozenset(found)
+        return frozenset(strings)
 
     def _string(self) -> str:
         if self._kind != "string":
             raise self._unexpected("a string")
-        found = self._token[1:-1].replace("''", "'")
+        text = self._token[1:-1].replace("''", "'")
         self._move()
-        return found
+        return text
 
     def _unary(self) -> Node:
         self._depth += 1
@@ -237,7 +237,7 @@ class _Parser:
             if whole > java.LONG_MAX:
                 raise self._unexpected("a number of 64 bits")
             return whole if whole <= java.INT_MAX else Long(whole)
-        found = float(text)
-        if not 0 < found < float("inf"):  # the broker takes the least positive number for the least of all
+        number = float(text)
+        if not 0 < number < float("inf"):  # the broker takes the least positive number for the least of all
             raise self._unexpected("a positive number that a double can hold")
-        return found
+        return number

@@ -74,8 +74,8 @@ def cast(node: Node) -> Node:
     """Returns a property as a condition: false if the property exists, since no property is a Boolean."""
 
     def value(properties: Properties) -> bool | None:
-        found = node.value(properties)
-        return None if found is None else found is True
+        result = node.value(properties)
+        return None if result is None else result is True
 
     return Node(value, is_boolean=True)
 
@@ -84,10 +84,10 @@ def minus(node: Node) -> Node:
     """Returns the negative of a number; unknown for anything else."""
 
     def value(properties: Properties) -> Value:
-        found = node.value(properties)
-        if isinstance(found, bool) or not isinstance(found, int | float):
+        number = node.value(properties)
+        if isinstance(number, bool) or not isinstance(number, int | float):
             return None
-        return Long(-found) if isinstance(found, Long) else -found
+        return Long(-number) if isinstance(number, Long) else -number
 
     return Node(value)
 
@@ -96,8 +96,8 @@ def negated(node: Node) -> Node:
     """Returns NOT of a condition."""
 
     def value(properties: Properties) -> bool | None:
-        found = node.value(properties)
-        return None if found is None else not found
+        result = node.value(properties)
+        return None if result is None else not result
 
     return Node(value, is_boolean=True)
 
@@ -139,8 +139,8 @@ def ordered(left: Node, right: Node, sign: str) -> Node:
             return None
         if isinstance(first, str) and isinstance(second, str):
             first, second = _double(first), _double(second)
-        found = _compare(first, second)
-        return False if found is None else test(found)
+        order = _compare(first, second)
+        return False if order is None else test(order)
 
     return Node(value, is_boolean=True)
 
@@ -149,8 +149,8 @@ def member(left: Node, values: frozenset[str], *, inverted: bool) -> Node:
     """Returns whether a property is one of some strings."""
 
     def value(properties: Properties) -> bool | None:
-        found = left.value(properties)
-        return (found in values) is not inverted if isinstance(found, str) else None
+        result = left.value(properties)
+        return (result in values) is not inverted if isinstance(result, str) else None
 
     return Node(value, is_boolean=True)
 
@@ -160,8 +160,8 @@ def text_test(left: Node, part: str, word: str, *, inverted: bool) -> Node:
     test = _TEXT_TESTS[word]
 
     def value(properties: Properties) -> bool:
-        found = left.value(properties)
-        return isinstance(found, str) and bool(part) and test(found, part) is not inverted
+        result = left.value(properties)
+        return isinstance(result, str) and bool(part) and test(result, part) is not inverted
 
     return Node(value, is_boolean=True)
 
@@ -171,10 +171,10 @@ def in_order(low: Value, high: Value) -> bool:
     if low is None or high is None:
         return False
     try:
-        found = _compare(low, high)
+        order = _compare(low, high)
     except NotComparableError:
         return False
-    return found is not None and found <= 0
+    return order is not None and order <= 0
 
 
 def _compare(first: Any, second: Any) -> int | None:

@@ -172,8 +172,8 @@ class ChunkName(Struct, frozen=True):
 
 def parse_name(name: str) -> ChunkName | None:
     """Parses a chunk file's name; None if it is not one."""
-    found = _NAME.fullmatch(name)
-    return ChunkName(int(found[1]), int(found[2])) if found else None
+    match = _NAME.fullmatch(name)
+    return ChunkName(int(match[1]), int(match[2])) if match else None
 
 
 def parse_footer(data: Buffer, position: int = 0) -> ChunkFooter:
@@ -182,8 +182,8 @@ def parse_footer(data: Buffer, position: int = 0) -> ChunkFooter:
     Raises:
         TruncatedError: fewer than 128 bytes are available.
     """
-    found = FOOTER.parse(data, position)
-    return found if found.flags & _WIDE_MAP else NARROW_FOOTER.parse(data, position)
+    footer = FOOTER.parse(data, position)
+    return footer if footer.flags & _WIDE_MAP else NARROW_FOOTER.parse(data, position)
 
 
 def build_footer(footer: ChunkFooter) -> bytes:

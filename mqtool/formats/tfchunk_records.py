@@ -177,16 +177,16 @@ def parse(data: Buffer, position: int = 0) -> Record:
     head = HEAD.parse(data, position)
     layout = LAYOUTS.get((head.record_type, head.version))
     if layout is None:
-        found = f"expected type 0, 1 or 2 of version 0 or 1, found type {head.record_type} version {head.version}"
-        raise BadMagicError(found, layout="EventStore record", field="record_type", position=position)
+        reason = f"expected type 0, 1 or 2 of version 0 or 1, found type {head.record_type} version {head.version}"
+        raise BadMagicError(reason, layout="EventStore record", field="record_type", position=position)
     record, after = layout.parse(data, position)
     if after != len(data):
-        found = f"expected a record that fills {len(data) - position} bytes, found one of {after - position}"
-        raise FormatError(found, layout=layout.name, position=position)
+        reason = f"expected a record that fills {len(data) - position} bytes, found one of {after - position}"
+        raise FormatError(reason, layout=layout.name, position=position)
     for name, (least, most) in BOUNDS[head.record_type].items():
         if not least <= getattr(record, name) <= most:
-            found = f"expected {name} from {least} to {most}, found {getattr(record, name)}"
-            raise FormatError(found, layout=layout.name, position=position)
+            reason = f"expected {name} from {least} to {most}, found {getattr(record, name)}"
+            raise FormatError(reason, layout=layout.name, position=position)
     return record
 
 

@@ -109,8 +109,8 @@ def hash_of(text: str) -> str:
 
 def parse_segment_name(name: str) -> tuple[str, int] | None:
     """Returns hash and base from a segment's name, None if the name is not a segment's."""
-    found = _SEGMENT.fullmatch(name)
-    return (found[1], int(found[2])) if found and int(found[2]) < 1 << 63 else None
+    match = _SEGMENT.fullmatch(name)
+    return (match[1], int(match[2])) if match and int(match[2]) < 1 << 63 else None
 
 
 def segment_name(base: int) -> str:
@@ -120,5 +120,5 @@ def segment_name(base: int) -> str:
 
 def parse_cluster_name(name: str) -> tuple[str, str] | None:
     """Returns hash and cluster from a directory's name, None if it has neither."""
-    found = _CLUSTER.fullmatch(name)
-    return (found[1], found[2]) if found else None
+    match = _CLUSTER.fullmatch(name)
+    return (match[1], match[2]) if match else None

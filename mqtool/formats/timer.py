@@ -27,7 +27,7 @@ PRECISIONS_MS = (1000, 500, 200, 100)
 
 def precision_ms(configured: int) -> int:
     """Returns the effective precision for a configured timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
-    return next((one for one in PRECISIONS_MS if one <= configured), PRECISIONS_MS[-1])
+    return next((precision for precision in PRECISIONS_MS if precision <= configured), PRECISIONS_MS[-1])
 
 
 DEFAULT_ROLL_WINDOW = 2 * 86_400

@@ -58,16 +58,16 @@ class HasMessage(Protocol):
 _T = TypeVar("_T", bound=HasMessage)
 
 
-def take(items: Iterator[_T], most: int) -> list[_T]:
-    """Returns the next items, at most `most`, and fewer if their bodies exceed `CHUNK_BYTES`; empty at the end."""
-    found: list[_T] = []
+def take(items: Iterator[_T], limit: int) -> list[_T]:
+    """Returns the next items, at most `limit`, and fewer if their bodies exceed `CHUNK_BYTES`; empty at the end."""
+    taken: list[_T] = []
     left = CHUNK_BYTES
-    for item in islice(items, most):
-        found.append(item)
+    for item in islice(items, limit):
+        taken.append(item)
         left -= 0 if item.message is None else len(item.message.body)
         if left <= 0:
             break
-    return found
+    return taken
 
 
 class Ack(NamedTuple):
@@ -127,8 +127,8 @@ class PutValidator:
 
     def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:
         """Returns a message as the log will contain it; None if the store refuses it or `message` is None."""
-        found = None if message is None else self.prepared(message)
-        return None if isinstance(found, PutStatus) else found
+        stored = None if message is None else self.prepared(message)
+        return None if isinstance(stored, PutStatus) else stored
 
     def reason(self, message: OutgoingMessage) -> str:
         """Returns an explanation of why a message is refused."""
@@ -191,11 +191,11 @@ def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) ->
 def _checked(row: Row, validator: PutValidator) -> tuple[OutgoingMessage | None, Ack]:
     if row.message is None:
         return None, Ack(row.number, None, row.reason)
-    found = validator.prepared(row.message)
-    if isinstance(found, PutStatus):
+    prepared = validator.prepared(row.message)
+    if isinstance(prepared, PutStatus):
         reason = validator.reason(row.message)
-        return None, Ack(row.number, found, reason, row.message.topic, row.message.queue_id)
-    return found, Ack(row.number, PutStatus.PUT_OK, "", found.topic, found.queue_id)
+        return None, Ack(row.number, prepared, reason, row.message.topic, row.message.queue_id)
+    return prepared, Ack(row.number, PutStatus.PUT_OK, "", prepared.topic, prepared.queue_id)
 
 
 def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> Iterator[Ack]:
@@ -212,11 +212,11 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
             len(messages),
         )
         part = messages[done:end]
-        found = store.put_many(_columns([message for _, message in part]))
+        result = store.put_many(_columns([message for _, message in part]))
         host = given[1] or store.default_store_host
-        count = len(found.physical_offsets)
-        late = found.status if found.status is PutStatus.FLUSH_DISK_TIMEOUT else PutStatus.PUT_OK
-        places = zip(found.physical_offsets.tolist(), found.queue_offsets.tolist(), strict=True)
+        count = len(result.physical_offsets)
+        late = result.status if result.status is PutStatus.FLUSH_DISK_TIMEOUT else PutStatus.PUT_OK
+        places = zip(result.physical_offsets.tolist(), result.queue_offsets.tolist(), strict=True)
         for (row, message), (physical, queue_offset) in zip(part, places, strict=False):
             assert row.message is not None
             yield Ack(
@@ -233,12 +233,12 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
         done += count
         if count < len(part) and late is PutStatus.PUT_OK:
             row, message = part[count]
-            if found.status in _NO_MORE:
+            if result.status in _NO_MORE:
                 words = (
-                    f"row {row.number} was answered {found.status.name}: check the disk, then continue from that row"
+                    f"row {row.number} was answered {result.status.name}: check the disk, then continue from that row"
                 )
                 raise StoreError(words, store.path)
-            yield Ack(row.number, found.status, "refused by the store", message.topic, message.queue_id)
+            yield Ack(row.number, result.status, "refused by the store", message.topic, message.queue_id)
             done += 1
 
 
@@ -253,19 +253,19 @@ def _columns(messages: list[OutgoingMessage]) -> MessageColumns:
     now = SystemClock.now()
     return MessageColumns(
         topics,
-        numbers(lambda one: number[one.topic]),
-        numbers(lambda one: one.queue_id),
+        numbers(lambda item: number[item.topic]),
+        numbers(lambda item: item.queue_id),
         [message.body for message in messages],
         [message.properties for message in messages],
-        numbers(lambda one: one.flag),
-        numbers(lambda one: one.sys_flag),
+        numbers(lambda item: item.flag),
+        numbers(lambda item: item.sys_flag),
         None
         if not any(time is not None for time in times)
         else np.array([now if time is None else time for time in times], np.int64),
         messages[0].born_host,
         messages[0].store_host,
-        numbers(lambda one: one.reconsume_times),
-        numbers(lambda one: one.prepared_transaction_offset),
+        numbers(lambda item: item.reconsume_times),
+        numbers(lambda item: item.prepared_transaction_offset),
     )
 
 

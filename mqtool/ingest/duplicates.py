@@ -67,5 +67,7 @@ def _unique_key(message: OutgoingMessage) -> str | None:
 
 def _place(store: Store, topic: str, key: str) -> int | None:
     """Returns the physical offset of the message with a unique key; None if the index finds none."""
-    found = query_message(store.commit_log, store.index_files(), topic, key)
-    return next((one.physical_offset for one in found if one.unique_key == key and one.topic == topic), None)
+    messages = query_message(store.commit_log, store.index_files(), topic, key)
+    return next(
+        (message.physical_offset for message in messages if message.unique_key == key and message.topic == topic), None
+    )

@@ -119,8 +119,8 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
     )
 
 
-def _wrong(name: str, expected: str, found: object) -> NoMessageError:
-    text = repr(found)
+def _wrong(name: str, expected: str, actual: object) -> NoMessageError:
+    text = repr(actual)
     shown = text if len(text) < 60 else f"{text[:60]}…"
     return NoMessageError(f"{name}: expected {expected}, found {shown}")
 
@@ -186,21 +186,21 @@ def _is_packed(stored_crc: Any, body: bytes, sys_flag: int) -> bool:
     return True
 
 
-def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
-    return properties.encode(found.items(), trailing_separator=options.release >= (5, 5))
+def _encoded(values: dict[str, str], options: StoreOptions) -> bytes:
+    return properties.encode(values.items(), trailing_separator=options.release >= (5, 5))
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:
     """Returns the properties: first those in `properties`, then those that have fields of their own."""
-    found = _given_properties(row.get("properties"))
+    values = _given_properties(row.get("properties"))
     for field, name in _NAMED.items():
         value = _named_value(field, row.get(field))
-        if value and not _agree(field, found.setdefault(name, value), value):
+        if value and not _agree(field, values.setdefault(name, value), value):
             raise NoMessageError(f"{field} and properties.{name} differ")
     if row.get("batch_index") is not None:
         for name in (properties.INNER_NUM, properties.INNER_BASE):
-            found.pop(name, None)
-    return found
+            values.pop(name, None)
+    return values
 
 
 def _given_properties(given: Any) -> dict[str, str]:
@@ -228,7 +228,7 @@ def _named_value(field: str, value: Any) -> str | None:
     if value is None:
         return None
     if field == "keys" and isinstance(value, list | tuple):
-        if not all(isinstance(one, str) for one in value):
+        if not all(isinstance(text, str) for text in value):
             raise _wrong("keys", "texts", value)
         return properties.KEY_SEPARATOR.join(value)
     if field == "delay_level":

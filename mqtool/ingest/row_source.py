@@ -95,12 +95,12 @@ def within_longest(size: int, number: int, position: int) -> int:
 
 def _row(number: int, line: bytes, options: StoreOptions) -> Row:
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except RecursionError:
         return Row(number, None, "not JSON that describes a message: nested too deeply")
     except ValueError as error:
         return Row(number, None, f"not JSON: {error}")
-    return row_of(number, found, options)
+    return row_of(number, document, options)
 
 
 def row_of(number: int, document: Any, options: StoreOptions) -> Row:
@@ -132,12 +132,12 @@ def rows_of_parquet(files: Iterable[Path], options: StoreOptions, *, keep_times:
             with pq.ParquetFile(file) as table:
                 for batch in _batches(table):
                     needs_time = keep_times and _is_export(batch) and "born_timestamp" in batch.schema.names
-                    for found in _dicts(batch):
+                    for values in _dicts(batch):
                         number += 1
-                        if needs_time and "born_timestamp" not in found:
+                        if needs_time and "born_timestamp" not in values:
                             yield Row(number, None, _NO_TIME)
                         else:
-                            yield row_of(number, found, options)
+                            yield row_of(number, values, options)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
             raise FormatError(f"{file}: cannot be read as Parquet: {error}", layout="parquet") from error
         except OSError as error:

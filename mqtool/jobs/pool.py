@@ -186,26 +186,26 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
         items: produced by the thread only.
         count: maximum number of items waiting to be taken.
     """
-    made: Queue[tuple[list[Item], BaseException | None]] = Queue()
+    produced: Queue[tuple[list[Item], BaseException | None]] = Queue()
     room, is_over = threading.Semaphore(count), threading.Event()
 
     def make() -> None:
         error: BaseException | None = None
         try:
             for item in items:
-                made.put(([item], None))
+                produced.put(([item], None))
                 room.acquire()
                 if is_over.is_set():
                     return
         except BaseException as failure:  # noqa: BLE001 - raised where the items are taken
             error = failure
-        made.put(([], error))
+        produced.put(([], error))
 
     thread = threading.Thread(target=make, name="ahead", daemon=True)
     thread.start()
     try:
         while True:
-            item, error = made.get()
+            item, error = produced.get()
             if error is not None:
                 raise error
             if not item:

@@ -150,12 +150,12 @@ class TaskLog(Generic[Result]):
 
     def _head_of(self, line: bytes, path: Path, key: str) -> object:
         try:
-            found = json.loads(line)
+            head = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict) or key not in found:
+            head = None
+        if not isinstance(head, dict) or key not in head:
             raise UsageError(f"{path}: is not a state file of {self._what}; name a file that does not exist yet")
-        return found
+        return head
 
     def add(self, key: str, result: Any) -> None:
         """Appends one result, already JSON. It survives the end of the process, but not a power cut."""
@@ -180,10 +180,10 @@ def open_after(path: Path, kept: int) -> IO[bytes]:
         OSError: it cannot be opened or created.
     """
     file = path.open("r+b" if path.exists() else "xb")
-    found = file.seek(0, os.SEEK_END)
-    if found < kept:
+    size = file.seek(0, os.SEEK_END)
+    if size < kept:
         file.close()
-        words = f"expected at least {kept} bytes, which the run before wrote, found {found}"
+        words = f"expected at least {kept} bytes, which the run before wrote, found {size}"
         raise UsageError(f"{path}: {words}; put the file back, or give a new state")
     file.seek(kept)
     file.truncate()

@@ -60,10 +60,10 @@ API = tuple(_names)
 @inlined
 def attribute(api: Any, owner: Any, name: Any) -> Any:
     """Returns an attribute, which its owner keeps alive; 0 with an error if there is none."""
-    found = get_attribute(api, owner, name)
-    if found != 0:
-        drop(api, found)
-    return found
+    value = get_attribute(api, owner, name)
+    if value != 0:
+        drop(api, value)
+    return value
 
 
 @inlined
@@ -85,11 +85,11 @@ def kept(api: Any, value: Any) -> Any:
 @called
 def pair(api: Any, first: Any, second: Any) -> Any:
     """Returns a tuple of two objects, 0 without memory; it takes over one reference to each."""
-    found = new_tuple(api, 2)
-    if found != 0:
-        set_tuple_item(api, found, 0, first)
-        set_tuple_item(api, found, 1, second)
-    return found
+    result = new_tuple(api, 2)
+    if result != 0:
+        set_tuple_item(api, result, 0, first)
+        set_tuple_item(api, result, 1, second)
+    return result
 
 
 @called
@@ -97,21 +97,21 @@ def part_of(api: Any, sequence: Any, start: Any, end: Any) -> Any:
     """Returns the part of a sequence between two positions; 0 with an error if it fails."""
     first, last = from_number(api, start), from_number(api, end)
     places = new_slice(api, first, last, np.uint64(0))
-    found = get_item(api, sequence, places) if places != 0 else np.uint64(0)
-    for one in (first, last, places):
-        drop(api, one)
-    return found
+    part = get_item(api, sequence, places) if places != 0 else np.uint64(0)
+    for reference in (first, last, places):
+        drop(api, reference)
+    return part
 
 
 @called
 def item_of(api: Any, table: Any, first: Any, second: Any) -> Any:
     """Returns the value of a dictionary at a key of two objects; 0 if there is none."""
     key = pair(api, kept(api, first), kept(api, second))
-    found = dict_item(api, table, key)
+    value = dict_item(api, table, key)
     drop(api, key)
-    if found == 0:
+    if value == 0:
         clear_error(api)
-    return found
+    return value
 
 
 @called
@@ -125,6 +125,6 @@ def called_with(api: Any, function: Any, arguments: Any) -> Any:
     """Returns what a function returns for a tuple of arguments, which is given up; 0 with an error if it fails."""
     if arguments == 0:
         return np.uint64(0)
-    found = call(api, function, arguments, np.uint64(0))
+    result = call(api, function, arguments, np.uint64(0))
     drop(api, arguments)
-    return found
+    return result

@@ -116,10 +116,10 @@ def file_name(cpu: str) -> str:
     It contains a hash of the sources that are compiled, and of the layouts they take constants from.
     """
     package = Path(__file__).parent
-    found = blake2b(digest_size=8)
+    digest = blake2b(digest_size=8)
     for path in sorted([*package.glob("*.py"), *(package.parent / "formats").glob("*.py")]):
-        found.update(path.read_bytes())
-    return f"{cpu}-{found.hexdigest()}.code"
+        digest.update(path.read_bytes())
+    return f"{cpu}-{digest.hexdigest()}.code"
 
 
 def _directories() -> list[Path]:
@@ -155,9 +155,9 @@ def start(size: int = COMPILE) -> None:
     may_compile = size >= COMPILE
     if _loaded or (_missing and not may_compile):
         return
-    found = load(may_compile=may_compile)
-    if found is not None:
-        _loaded.append(found)
+    compiled = load(may_compile=may_compile)
+    if compiled is not None:
+        _loaded.append(compiled)
     else:
         _missing.append(True)
 
@@ -165,11 +165,11 @@ def start(size: int = COMPILE) -> None:
 @contextmanager
 def use(size: int) -> Iterator[None]:
     """Uses the kernels from now on, in this process and its forks, if at least `LARGE` bytes of log will be read."""
-    found = load(may_compile=size >= COMPILE) if size >= LARGE and not _loaded else None
-    if found is None:
+    compiled = load(may_compile=size >= COMPILE) if size >= LARGE and not _loaded else None
+    if compiled is None:
         yield
         return
-    _loaded.append(found)
+    _loaded.append(compiled)
     try:
         yield
     finally:

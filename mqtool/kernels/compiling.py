@@ -143,10 +143,10 @@ def equal_bytes(_context: Any, _address: Any, _byte: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         block = ir.VectorType(ir.IntType(8), 64)
-        one = builder.insert_element(
+        first = builder.insert_element(
             ir.Constant(block, ir.Undefined), builder.trunc(arguments[1], ir.IntType(8)), ir.Constant(ir.IntType(32), 0)
         )
-        all_of_it = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 64), None))
+        all_of_it = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), 64), None))
         return _bits(builder, builder.icmp_unsigned("==", _block_at(builder, arguments[0]), all_of_it))
 
     return types.uint64(types.uint64, types.uint64), generate

@@ -70,8 +70,10 @@ def image_of(data: bytes) -> tuple[bytes, dict[str, int]]:
                     )
                 place = places[section.info] + at
                 struct.pack_into("<i", image, place, places[where] + value + addend - place)
-    found = {_text(texts, name): places[where] + value for name, _, _, where, value, _ in symbols if where in places}
-    return bytes(image), found
+    addresses = {
+        _text(texts, name): places[where] + value for name, _, _, where, value, _ in symbols if where in places
+    }
+    return bytes(image), addresses
 
 
 def _text(texts: bytes, at: int) -> str:

@@ -209,11 +209,11 @@ def join_records(memcpy: Any, api: Any, arguments: Any) -> Any:
         shift: address of the segment's first byte less its physical offset.
         size: sum of their sizes.
     """
-    found = capi.new_bytes(api, np.uint64(0), capi.to_number(api, arguments[3]))
-    if found != 0:
+    joined = capi.new_bytes(api, np.uint64(0), capi.to_number(api, arguments[3]))
+    if joined != 0:
         count, shift = capi.to_number(api, arguments[1]), capi.to_number(api, arguments[2])
-        _copy_records(memcpy, capi.bytes_address(api, arguments[0]), count, shift, capi.bytes_address(api, found))
-    return found
+        _copy_records(memcpy, capi.bytes_address(api, arguments[0]), count, shift, capi.bytes_address(api, joined))
+    return joined
 
 
 @compiled(OBJECT, "@memcpy", capi.API)

@@ -130,7 +130,7 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
     file: Any,
     window: Any,
     topics: Any,
-    wanted: Any,
+    options: Any,
     queues: Any,
     index: Any,
     sums: Any,
@@ -158,7 +158,7 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
         Position after the last record that was read; whether what is there was not looked at.
     """
     base, position = file[1], file[2]
-    schedule, with_keys, index_tags = wanted
+    schedule, with_keys, index_tags = options
     shift, unit_total, unit_count, key_total, key_count, first_record = sums
     start, got = position, np.int64(0)
     entry = np.int64(-1)
@@ -175,8 +175,8 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
         if total < MIN_SIZE or i32_at(window, at + 4) != V1:
             break
         physical = base + position
-        found = head(window, at, total, physical, _COMPRESSED)
-        plain_head, flags, queue_id, stored, body, topic_at, topic_length, properties_at, properties_length = found
+        fields = head(window, at, total, physical, _COMPRESSED)
+        plain_head, flags, queue_id, stored, body, topic_at, topic_length, properties_at, properties_length = fields
         # of a spike one step leads back by more than the limit; it and the step after it are for array arithmetic
         step = stored - time_last if seen > 0 else np.int64(0)
         if not plain_head or step < -MAX_STEP_BACK or (step_before < -MAX_STEP_BACK and step > MAX_STEP_BACK):

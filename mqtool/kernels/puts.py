@@ -80,9 +80,9 @@ def _now(api: Any, sink: Any) -> Any:
     if ticks == 0:
         capi.clear_error(api)
         return np.int64(-1)
-    found = capi.to_number(api, ticks) // 1_000_000
+    millis = capi.to_number(api, ticks) // 1_000_000
     capi.drop(api, ticks)
-    return found
+    return millis
 
 
 @called
@@ -266,13 +266,13 @@ def _rows(api: Any, messages: Any, list_kind: Any, data: Any, start: Any, end: A
     """Returns how many messages a list or a client's batch has; 0 if it is neither."""
     if end < 0:
         return capi.list_size(api, messages) if capi.is_instance(api, messages, list_kind) == 1 else 0
-    found, at = np.int64(0), np.int64(0)
+    count, at = np.int64(0), np.int64(0)
     while at < end:
         _, size, _, room, _, at = _encoded(data, start, at, end)
         if size < 0 or room < 0:
             return np.int64(0)
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 @called

@@ -55,8 +55,8 @@ def _key_hash(api: Any, topic: Any, key: Any) -> Any:
     is_key_ascii, value = _text_hash(api, key, value * np.uint32(31) + np.uint32(_BETWEEN))
     if not is_ascii or not is_key_ascii:
         return np.int64(-1)
-    found = abs(np.int64(np.int32(value)))
-    return found if found <= _INT_MAX else np.int64(0)
+    result = abs(np.int64(np.int32(value)))
+    return result if result <= _INT_MAX else np.int64(0)
 
 
 @called
@@ -154,12 +154,12 @@ def _record_at(api: Any, sink: Any, offset: Any) -> Any:
     size, magic = i32_at(data, at), i32_at(data, at + 4)
     if (magic != _V1 and magic != _V2) or size < _MIN_RECORD or size > end - at:
         return True, np.uint64(0)
-    found = capi.part_of(api, capi.tuple_item(api, pin, 0), at, at + size)
-    return found != 0, found
+    record = capi.part_of(api, capi.tuple_item(api, pin, 0), at, at + size)
+    return record != 0, record
 
 
 @called
-def _add_records(api: Any, sink: Any, offsets: Any, records: Any, found: Any) -> bool:
+def _add_records(api: Any, sink: Any, offsets: Any, records: Any, matches: Any) -> bool:
     """Appends the records at some physical offsets to a list, and the offsets of these to another.
 
     Returns:
@@ -172,13 +172,13 @@ def _add_records(api: Any, sink: Any, offsets: Any, records: Any, found: Any) ->
             return False
         if record != 0:
             capi.append(api, records, record)
-            capi.append(api, found, offset)
+            capi.append(api, matches, offset)
             capi.drop(api, record)
     return True
 
 
 @called
-def _result(api: Any, sink: Any, newest: Any, records: Any, found: Any) -> Any:
+def _result(api: Any, sink: Any, newest: Any, records: Any, matches: Any) -> Any:
     """Returns a QueryResult; takes over the references to both lists. `newest` is a header, 0 if no entry was found."""
     end_time = engine_files.number_of(api, newest, sink[_END_TIME_NAME]) if newest != 0 else np.int64(0)
     end_offset = engine_files.number_of(api, newest, sink[_END_OFFSET_NAME]) if newest != 0 else np.int64(0)
@@ -186,7 +186,7 @@ def _result(api: Any, sink: Any, newest: Any, records: Any, found: Any) -> Any:
     if fields == 0:
         return fields
     capi.set_tuple_item(api, fields, 0, records)
-    capi.set_tuple_item(api, fields, 1, found)
+    capi.set_tuple_item(api, fields, 1, matches)
     capi.set_tuple_item(api, fields, 2, capi.from_number(api, end_time))
     capi.set_tuple_item(api, fields, 3, capi.from_number(api, end_offset))
     return capi.named_tuple(api, sink[engine_files.NEW_TUPLE], sink[_RESULT], fields)
@@ -215,15 +215,15 @@ def plain_query(api: Any, sink: Any, arguments: Any) -> Any:
     key_hash = _key_hash(api, arguments[0], arguments[1])
     files = capi.attribute(api, sink[_INDEX], sink[engine_files.FILES_NAME])
     count = capi.tuple_size(api, files)
-    offsets, records, found = capi.new_list(api, 0), capi.new_list(api, 0), capi.new_list(api, 0)
-    is_done = offsets != 0 and records != 0 and found != 0 and key_hash >= 0 and count > 0
+    offsets, records, matches = capi.new_list(api, 0), capi.new_list(api, 0), capi.new_list(api, 0)
+    is_done = offsets != 0 and records != 0 and matches != 0 and key_hash >= 0 and count > 0
     is_done = is_done and _add_offsets(api, sink, files, offsets, (key_hash, begin, end), most)
     if is_done:
         capi.sort(api, offsets)
-        is_done = _add_records(api, sink, offsets, records, found)
+        is_done = _add_records(api, sink, offsets, records, matches)
     if not is_done:
         capi.clear_error(api)
-        for part in (offsets, records, found):
+        for part in (offsets, records, matches):
             capi.drop(api, part)
         return none
     newest = np.uint64(0)
@@ -231,4 +231,4 @@ def plain_query(api: Any, sink: Any, arguments: Any) -> Any:
         newest = capi.attribute(api, capi.tuple_item(api, files, count - 1), sink[_HEADER_NAME])
     capi.drop(api, offsets)
     capi.drop(api, none)
-    return _result(api, sink, newest, records, found)
+    return _result(api, sink, newest, records, matches)

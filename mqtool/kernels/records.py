@@ -40,7 +40,7 @@ def encode(
     heads: Any,
     queues: Any,
     next_offsets: Any,
-    made: Any,
+    columns: Any,
 ) -> None:
     """Writes the records of some messages contiguously; there must be room for them.
 
@@ -63,7 +63,7 @@ def encode(
     at, base, now, born_now = place
     head_bytes, head_step = heads
     queue_of, topics, topic_starts, length_sizes, magic_codes, queue_ids = queues
-    positions, physical, offsets, topic_at, topic_lengths, properties_at = made
+    positions, physical, offsets, topic_at, topic_lengths, properties_at = columns
     to, head_data, topic_data = target.ctypes.data, head_bytes.ctypes.data, topics.ctypes.data
     for count in range(rows[1]):
         row = rows[0] + count

@@ -105,11 +105,11 @@ def _bytes_at_end(address: Any, base: Any, limit: Any, byte: Any) -> Any:
     """Returns `_equal` where fewer than 64 bytes are left in the buffer."""
     if limit - base >= _BLOCK:
         return equal_bytes(limit - _BLOCK, byte) >> (address + _BLOCK - limit)
-    found, place = np.uint64(0), np.uint64(0)
+    bits, place = np.uint64(0), np.uint64(0)
     while address + place < limit:
-        found |= np.uint64(byte_at(address + place) == byte) << place
+        bits |= np.uint64(byte_at(address + place) == byte) << place
         place += _1
-    return found
+    return bits
 
 
 @called
@@ -117,11 +117,11 @@ def _high_at_end(address: Any, base: Any, limit: Any) -> Any:
     """Returns `_high` where fewer than 64 bytes are left in the buffer."""
     if limit - base >= _BLOCK:
         return high_bytes(limit - _BLOCK) >> (address + _BLOCK - limit)
-    found, place = np.uint64(0), np.uint64(0)
+    bits, place = np.uint64(0), np.uint64(0)
     while address + place < limit:
-        found |= (byte_at(address + place) >> _7) << place
+        bits |= (byte_at(address + place) >> _7) << place
         place += _1
-    return found
+    return bits
 
 
 @inlined
@@ -137,8 +137,8 @@ def _high(data: Any, at: int, end: int) -> Any:
     """Returns which of the 64 bytes at a position are above 0x7F and before `end`, as `_equal` does."""
     base = np.uint64(data.ctypes.data)
     address, limit = base + np.uint64(at), base + np.uint64(len(data))
-    found = high_bytes(address) if address + _BLOCK <= limit else _high_at_end(address, base, limit)
-    return found if end - at >= 64 else found & ~(_ALL << np.uint64(end - at))
+    bits = high_bytes(address) if address + _BLOCK <= limit else _high_at_end(address, base, limit)
+    return bits if end - at >= 64 else bits & ~(_ALL << np.uint64(end - at))
 
 
 @inlined
@@ -146,9 +146,9 @@ def _byte_at(data: Any, start: int, end: int, byte: Any) -> Any:
     """Returns the first position of a byte from `start` on, `end` if it is not before there."""
     at = start
     while at < end:
-        found = _equal(data, at, byte)
-        if found != 0:
-            at += int(lowest_bit(found))
+        bits = _equal(data, at, byte)
+        if bits != 0:
+            at += int(lowest_bit(bits))
             break
         at += 64
     return min(at, end)
@@ -157,11 +157,11 @@ def _byte_at(data: Any, start: int, end: int, byte: Any) -> Any:
 @inlined
 def _is_plain(data: Any, start: int, end: int) -> Any:
     """Whether no byte of a range is above 0x7F."""
-    found, at = np.uint64(0), start
+    bits, at = np.uint64(0), start
     while at < end:
-        found |= _high(data, at, end)
+        bits |= _high(data, at, end)
         at += 64
-    return found == 0
+    return bits == 0
 
 
 @inlined
@@ -285,7 +285,7 @@ _FOUND = (I32, I64, I64, U32, I64)
 
 
 @compiled(_DONE, BYTES, _PLACE, TOPICS, WANTED, _DONE, _FOUND)
-def dispatch(data: Any, place: Any, table: Any, wanted: Any, done: Any, found: Any) -> Any:
+def dispatch(data: Any, place: Any, table: Any, options: Any, done: Any, results: Any) -> Any:
     """Reads topic and properties of records until one has an unknown topic.
 
     Args:
@@ -301,9 +301,9 @@ def dispatch(data: Any, place: Any, table: Any, wanted: Any, done: Any, found: A
         `done`, including this call.
     """
     topic_start, topic_length, properties_start, properties_length = place
-    schedule, with_keys, index_tags = wanted
+    schedule, with_keys, index_tags = options
     first, keys, others = done
-    topics, tags_codes, key_rows, hashes, other_rows = found
+    topics, tags_codes, key_rows, hashes, other_rows = results
     entry = -1
     for row in range(first, len(topic_start)):
         start, length = topic_start[row], topic_length[row]

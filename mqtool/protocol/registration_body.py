@@ -53,15 +53,15 @@ def document_in(body: bytes | memoryview) -> Document:
         RemoteProtocolError: the body is not such an object.
     """
     try:
-        found = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            found = config_json.parse(body)
+            document = config_json.parse(body)
         except FormatError as error:
             raise RemoteProtocolError(str(error)) from error
-    if not isinstance(found, dict):
-        raise RemoteProtocolError(f"expected a JSON object, found a {type(found).__name__}")
-    return found
+    if not isinstance(document, dict):
+        raise RemoteProtocolError(f"expected a JSON object, found a {type(document).__name__}")
+    return document
 
 
 def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> RegisterBody:

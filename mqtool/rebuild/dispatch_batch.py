@@ -119,12 +119,12 @@ class BatchBuilder:
         packed = pack(units, number.astype(np.int64))
         order = packed.order
         offsets, times, counts = units.queue_offset[order], units.store_timestamp[order], units.batch_size[order]
-        found, topics = [], self._dispatcher.topics.names
+        batches, topics = [], self._dispatcher.topics.names
         for first, (start, end) in zip(packed.firsts.tolist(), pairwise([0, *packed.stops.tolist()]), strict=True):
             name = QueueName(*queue_of(self._queues.values[int(number[first])], topics))
             part = slice(start, end)
             batch = UnitBatch(offsets[part], packed.units[part], times[part], counts[part])
             if self._scope.properties:
                 batch.properties = frames.properties_of(units.row[order[part]])
-            found.append((name, batch))
-        return found
+            batches.append((name, batch))
+        return batches

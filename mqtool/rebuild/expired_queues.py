@@ -67,17 +67,17 @@ def expired_queues(store: Store, existing: Collection[QueueName], log_start: int
     Raises:
         StoreError: a queue cannot be read.
     """
-    found, queues = set(existing), store.disk_queues()
+    known, queues = set(existing), store.disk_queues()
     bounds = {bound.name: bound for bound in _bounds(store, log_start)}
     for queue in queues:
         name = QueueName(queue.topic, queue.queue_id)
-        expired = None if name in found or not name.is_path else _last_of(queue, name, log_start)
+        expired = None if name in known or not name.is_path else _last_of(queue, name, log_start)
         newer = bounds.get(name)  # compaction may have deleted only the newest units
         if expired is not None and (newer is None or newer.queue_offset <= expired.queue_offset):
-            found.add(name)
+            known.add(name)
             yield expired
     for name, bound in bounds.items():
-        if name not in found and name.is_path:
+        if name not in known and name.is_path:
             yield bound
 
 
@@ -85,8 +85,8 @@ def _last_of(queue: Queue, name: QueueName, log_start: int) -> ExpiredQueue | No
     last = queue.last_unit(lambda units: units["physical_offset"] < log_start)
     if last is None:
         return None
-    number, index, found = last
-    unit = found.copy()
+    number, index, stored = last
+    unit = stored.copy()
     unit["tags_code"] = 0
     offset = int(unit["base_queue_offset"]) if queue.is_batch else queue.files[number].base // UNIT_SIZE + index
     return ExpiredQueue(name, queue.is_batch, offset, int(unit["physical_offset"]), unit.tobytes())
@@ -127,9 +127,9 @@ def write_expired_queues(
     Raises:
         StoreError: a queue cannot be read or written.
     """
-    with open_store(target, config) as made:
-        existing = {QueueName(queue.topic, queue.queue_id) for queue in made.disk_queues()}
-        log_start = made.commit_log.min_offset if expired_before is None else expired_before
+    with open_store(target, config) as opened:
+        existing = {QueueName(queue.topic, queue.queue_id) for queue in opened.disk_queues()}
+        log_start = opened.commit_log.min_offset if expired_before is None else expired_before
     with OutputFiles(target) as output:
         for store in stores:
             for expired in expired_queues(store, existing, log_start):

@@ -80,9 +80,9 @@ class OutputFiles:
             UsageError: it is missing or has another size.
         """
         path = self.root / name
-        found = path.stat().st_size if path.is_file() else None
-        if found != size:
-            words = "it is missing" if found is None else f"found {found} bytes"
+        actual = path.stat().st_size if path.is_file() else None
+        if actual != size:
+            words = "it is missing" if actual is None else f"found {actual} bytes"
             raise UsageError(
                 f"{path}: the run to resume wrote {size} bytes there, {words}; start again with a new directory, "
                 "without --resume"

@@ -110,10 +110,10 @@ def rebuild(
                 if earlier is not None:
                     sink.resume(earlier)
                 return _run(store, sink, settings, scope, options, state, surveyor, on_progress)
-        except _NewBatchTopicsError as found:
+        except _NewBatchTopicsError as new:
             # their queues were started as ConsumeQueues: start again, now that their kind is known
             _remove_output(out)
-            rules = replace(settings.rules, batch_topics=settings.rules.batch_topics | found.topics)
+            rules = replace(settings.rules, batch_topics=settings.rules.batch_topics | new.topics)
             settings, earlier, surveyor = replace(settings, rules=rules), None, None
 
 
@@ -172,32 +172,32 @@ class _State:
             StoreError: it cannot be read.
         """
         try:
-            found = self._file.load()
+            stored = self._file.load()
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", self._file.path) from error
-        if found is None:
+        if stored is None:
             return None
-        if "state" not in found:
+        if "state" not in stored:
             raise self._file.refuse("it has no state")
         if not resume:
             return None
-        if found.get("of") != self._fingerprint:
+        if stored.get("of") != self._fingerprint:
             words = "is the state of another run: store, selection and settings must be the same"
             raise UsageError(f"{self._file.path}: {words}")
-        read = self._log_read(found)
+        read = self._log_read(stored)
         if read is not None and not matches(log, read):
             words = (
                 f"the log has changed before physical offset {read.offset + read.count}, up to which the stopped run "
                 "had read it; remove its output and start again without --resume"
             )
             raise UsageError(f"{self._file.path}: {words}")
-        state: dict[str, Any] = found["state"]
+        state: dict[str, Any] = stored["state"]
         return state
 
-    def _log_read(self, found: dict[str, Any]) -> Fingerprint | None:
+    def _log_read(self, stored: dict[str, Any]) -> Fingerprint | None:
         """Returns the fingerprint of the last bytes that the stopped run had read; None if it had read none."""
         try:
-            return None if found["log"] is None else Fingerprint(**found["log"])
+            return None if stored["log"] is None else Fingerprint(**stored["log"])
         except (KeyError, TypeError) as error:
             raise self._file.refuse(f"it has no fingerprint of the log: {error!r}") from error
 

@@ -123,10 +123,10 @@ class Surveyor:
 
 def _delays_of(frames: Frames, parked: np.ndarray) -> np.ndarray:
     """Returns the frames that are parked in a delay level or delivered from one, in log order."""
-    found = [identity_marks(frames, trailers, parked) for trailers in trailers_of(frames)]
-    rows = np.concatenate([of_frame for of_frame, _ in found])
+    marked = [identity_marks(frames, trailers, parked) for trailers in trailers_of(frames)]
+    rows = np.concatenate([of_frame for of_frame, _ in marked])
     delays = np.empty(len(rows), _PARKING)
-    delays["mark"] = np.concatenate([marks for _, marks in found])
+    delays["mark"] = np.concatenate([marks for _, marks in marked])
     delays["is_parked"] = parked[rows]
     for name in ("queue_id", "queue_offset"):
         delays[name] = frames.column(name)[rows]

@@ -187,16 +187,16 @@ class _Composer:
 
     def _bounded(self, file: str, key: str, queue_id: int, offset: int) -> int:
         topic, group = config_files.split_topic_group(key)
-        found = self._ranges.get(QueueName(topic, queue_id))
-        if found is None and offset > 0:
+        bounds = self._ranges.get(QueueName(topic, queue_id))
+        if bounds is None and offset > 0:
             reason = f"{offset} is in a queue that does not exist, whose next message gets queue offset 0"
             self._guess(file, f"{group} {topic}/{queue_id}", 0, reason)
             return 0
-        if found is None or 0 <= offset <= found.next:
+        if bounds is None or 0 <= offset <= bounds.next:
             return offset
-        bound = min(max(offset, 0), found.next)
+        bound = min(max(offset, 0), bounds.next)
         reason = (
-            "an offset cannot be negative" if offset < 0 else f"{offset} is past the end of the queue, {found.next}"
+            "an offset cannot be negative" if offset < 0 else f"{offset} is past the end of the queue, {bounds.next}"
         )
         self._guess(file, f"{group} {topic}/{queue_id}", bound, reason)
         return bound
@@ -241,7 +241,7 @@ class _Composer:
             if file.max_entries is not None and file.header.index_count >= file.max_entries
         ]
         index_time = max((time for time in full if time <= survey.last_time), default=0)
-        made = Checkpoint(
+        checkpoint = Checkpoint(
             survey.last_time,
             survey.last_time,
             index_time,
@@ -250,8 +250,8 @@ class _Composer:
             survey.last_record if self._store.version.line == "5.5" else 0,
         )
         reason = "times and offsets of the last record, and of the last index file that is full"
-        self._guess(file_names.CHECKPOINT, "all fields", made.physic_msg_timestamp, reason)
-        self.composed.files[file_names.CHECKPOINT] = checkpoint_format.build(made)
+        self._guess(file_names.CHECKPOINT, "all fields", checkpoint.physic_msg_timestamp, reason)
+        self.composed.files[file_names.CHECKPOINT] = checkpoint_format.build(checkpoint)
 
     def _master_flushed_offset(self, known: int) -> int:
         """Returns the one field that cannot be derived from the log; 0 if the stored value is impossible."""
@@ -263,9 +263,9 @@ class _Composer:
 
 def _ranges(store: Store, survey: LogSurvey) -> dict[QueueName, QueueRange]:
     """Returns the range of every queue according to the log; for queues without a record, according to their files."""
-    found = dict(survey.queues)
+    ranges = dict(survey.queues)
     for queue in store.disk_queues():
         name = QueueName(queue.topic, queue.queue_id)
-        if name not in found:
-            found[name] = QueueRange(max(0, queue.min_offset), queue.max_offset, queue.max_physical_offset)
-    return found
+        if name not in ranges:
+            ranges[name] = QueueRange(max(0, queue.min_offset), queue.max_offset, queue.max_physical_offset)
+    return ranges

@@ -78,18 +78,18 @@ def _beginning(earlier: list[IndexFile], settings: RebuildSettings) -> tuple[Ind
 
 def _keys_before(earlier: list[IndexFile], physical_offset: int, settings: RebuildSettings) -> int:
     """Returns how many keys of a record end the last of some full files, and those before it that have no others."""
-    found = 0
+    total = 0
     for file in reversed(earlier):
         count = _trailing(file, physical_offset, settings)
-        found += count
+        total += count
         if count < settings.index_entries - 1:
             break
-    return found
+    return total
 
 
 def _trailing(file_before: IndexFile, physical_offset: int, settings: RebuildSettings) -> int:
     """Returns how many of a full file's last entries belong to a record."""
-    found, end = 0, settings.index_entries
+    total, end = 0, settings.index_entries
     with ReadFile(file_before.path) as file:
         while end > 1:
             first = max(1, end - _STEP)
@@ -98,9 +98,9 @@ def _trailing(file_before: IndexFile, physical_offset: int, settings: RebuildSet
             entries = np.frombuffer(data, index_file.ENTRY.dtype)
             others = np.flatnonzero(entries["physical_offset"] != physical_offset)
             if len(others):
-                return found + len(entries) - 1 - int(others[-1])
-            found, end = found + len(entries), first
-    return found
+                return total + len(entries) - 1 - int(others[-1])
+            total, end = total + len(entries), first
+    return total
 
 
 def _add(writer: IndexWriter, batch: DispatchBatch, start: int | None, skip: int, result: Result) -> int:

@@ -231,8 +231,8 @@ class ExtensionWriter:
         """
         addresses = []
         tags_codes = batch.units["tags_code"].tolist()
-        for made in zip(tags_codes, batch.times.tolist(), bit_maps, strict=True):
-            unit = consume_queue_ext.make_ext_unit(*made)
+        for fields in zip(tags_codes, batch.times.tolist(), bit_maps, strict=True):
+            unit = consume_queue_ext.make_ext_unit(*fields)
             left = self.files.file_size - self.files.end % self.files.file_size
             if unit.size > left - consume_queue_ext.END_BLANK_SIZE:
                 end_of_file = self.files.end + left

@@ -68,14 +68,14 @@ class SegmentWriter:
             raise StoreError(
                 f"a record of {largest} bytes does not fit into a segment of {self._segments.size}", "commitlog"
             )
-        found = np.empty(len(sizes), np.int64)
+        offsets = np.empty(len(sizes), np.int64)
         at, size = self.end, self._segments.size
         for row, total in enumerate(sizes.tolist()):
             if at % size + total + commit_log.BLANK_SIZE > size:
                 at += size - at % size
-            found[row] = at
+            offsets[row] = at
             at += total
-        return found
+        return offsets
 
     def append(self, frames: Frames, places: np.ndarray, prepared: np.ndarray) -> None:
         """Writes records at their new physical offsets.

@@ -83,9 +83,9 @@ def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -
     return rules_of(release, store.config, store.metadata, known.delay_levels, known.batch_topics)
 
 
-def _release_evidence(found: Version) -> str:
-    is_known = found.line is None or found.line == str(found.release)
-    return found.evidence if is_known else f"{found.evidence}: {found.line}, treated as {found.release}"
+def _release_evidence(version: Version) -> str:
+    is_known = version.line is None or version.line == str(version.release)
+    return version.evidence if is_known else f"{version.evidence}: {version.line}, treated as {version.release}"
 
 
 def _delay_evidence(store: Store) -> str:

@@ -116,16 +116,16 @@ class _Rebuild:
 
     def run(self, out: Path) -> TimerResult:
         """Reads the log, then writes the files."""
-        found, log = self._found, self._store.commit_log
+        result, log = self._found, self._store.commit_log
         for item in log.walk():
             if isinstance(item, Damage):
-                found.damage.add(item)
+                result.damage.add(item)
             else:
                 self._read(item)
                 done = item.base + int(item.positions[-1]) - log.min_offset
                 self._on_progress(done, log.bytes_in_use)
         ordered = [self._parked[number] for number in sorted(self._parked)]
-        found.parked = len(ordered)
+        result.parked = len(ordered)
         old = saved_checkpoint(self._store.path)
         placed = self._without_recalled([self._place(message, time) for message, time in self._timed(ordered)])
         placed = self._settle(placed, old)
@@ -134,13 +134,13 @@ class _Rebuild:
             self._write_wheel(output)
             following = ordered[-1].queue_offset + 1 if ordered else 0
             checkpoint = timer.TimerCheckpoint(
-                found.last_read_time_ms, end, following, following, old.state_version, old.timestamp, old.counter
+                result.last_read_time_ms, end, following, following, old.state_version, old.timestamp, old.counter
             )
             name = f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"
             output.write(name, timer.CHECKPOINT_FILE_SIZE, 0, timer.build_checkpoint(checkpoint))
-        found.files.append(name)
-        found.waiting = sum(slot.count for slot in self._slots.values() if self._is_open(slot, checkpoint))
-        return found
+        result.files.append(name)
+        result.waiting = sum(slot.count for slot in self._slots.values() if self._is_open(slot, checkpoint))
+        return result
 
     def _is_open(self, slot: timer.TimerSlot, checkpoint: timer.TimerCheckpoint) -> bool:
         return slot.time * self._precision >= checkpoint.last_read_time_ms
@@ -181,13 +181,13 @@ class _Rebuild:
     def _write_log(self, output: OutputFiles, placed: list[Placed]) -> int:
         """Writes the units; returns the position after the last one."""
         log = FileSequence(output, file_names.TIMER_LOG, self._file_size)
-        for one in placed:
+        for entry in placed:
             end = timer.log_end_at(log.end, self._file_size)
             if end is not None:
                 following = log.end + end.remaining
                 log.append(timer.LOG_END.build(end)[: end.remaining])
                 log.skip_to(following)
-            log.append(timer.LOG_UNIT.build(self._unit(one, log.end)))
+            log.append(timer.LOG_UNIT.build(self._unit(entry, log.end)))
         log.flush()
         self._found.units = len(placed)
         self._found.files += log.names
@@ -220,10 +220,14 @@ class _Rebuild:
     def _without_recalled(self, placed: list[Placed]) -> list[Placed]:
         """Returns the messages, those as done that a request in the same slot recalls."""
         named: dict[int, set[str]] = {}
-        for one in placed:
-            if timer.is_recall(one.magic) and one.message.recalls is not None:
-                named.setdefault(self._slot_time(one), set()).add(one.message.recalls)
-        return [replace(one, done=one.done or self._is_recalled(one, named)) for one in placed] if named else placed
+        for entry in placed:
+            if timer.is_recall(entry.magic) and entry.message.recalls is not None:
+                named.setdefault(self._slot_time(entry), set()).add(entry.message.recalls)
+        return (
+            [replace(entry, done=entry.done or self._is_recalled(entry, named)) for entry in placed]
+            if named
+            else placed
+        )
 
     def _is_recalled(self, placed: Placed, named: dict[int, set[str]]) -> bool:
         message = placed.message
@@ -235,20 +239,24 @@ class _Rebuild:
         If it moves back, messages in between that have been delivered get no unit, except the last of all: the
         broker continues reading its queue after the message of the last unit (reviseQueueOffset).
         """
-        found = self._found
+        result = self._found
         if old.last_read_time_ms > 0:
-            found.last_read_time_ms, found.read_time_from = old.last_read_time_ms, file_names.TIMER_CHECKPOINT
+            result.last_read_time_ms, result.read_time_from = old.last_read_time_ms, file_names.TIMER_CHECKPOINT
         else:
-            done = [self._slot_time(one) for one in placed if (one.message.key, one.message.rolls) in self._enqueued]
-            found.last_read_time_ms = max(done) if done else min(map(self._slot_time, placed), default=0)
-            found.read_time_from = "the messages that were dequeued; the slot read last is read again"
-        read_to = found.last_read_time_ms
-        missed = [time for one in placed if (time := self._slot_time(one)) < read_to and not one.done]
+            done = [
+                self._slot_time(entry) for entry in placed if (entry.message.key, entry.message.rolls) in self._enqueued
+            ]
+            result.last_read_time_ms = max(done) if done else min(map(self._slot_time, placed), default=0)
+            result.read_time_from = "the messages that were dequeued; the slot read last is read again"
+        read_to = result.last_read_time_ms
+        missed = [time for entry in placed if (time := self._slot_time(entry)) < read_to and not entry.done]
         if not missed:
             return placed
-        found.missed, found.last_read_time_ms = len(missed), min(missed)
-        found.read_time_from = f"the first of {len(missed)} message(s) that were due and of which there is no record"
-        requeued = [one for one in placed[:-1] if not one.done or not min(missed) <= self._slot_time(one) < read_to]
+        result.missed, result.last_read_time_ms = len(missed), min(missed)
+        result.read_time_from = f"the first of {len(missed)} message(s) that were due and of which there is no record"
+        requeued = [
+            entry for entry in placed[:-1] if not entry.done or not min(missed) <= self._slot_time(entry) < read_to
+        ]
         return [*requeued, placed[-1]]
 
     def _slot_time(self, placed: Placed) -> int:

@@ -247,6 +247,6 @@ def schema(names: Iterable[str] = DEFAULT_COLUMNS) -> Any:
 def record_batch(frames: Frames, names: Iterable[str] = DEFAULT_COLUMNS) -> Any:
     """Returns frames as a `pa.RecordBatch` with the requested columns, one row for each frame."""
     chosen = tuple(names)
-    made = schema(chosen)
+    arrow_schema = schema(chosen)
     rows = Rows(frames)
-    return pa.RecordBatch.from_arrays([BY_NAME[name].build(rows) for name in chosen], schema=made)
+    return pa.RecordBatch.from_arrays([BY_NAME[name].build(rows) for name in chosen], schema=arrow_schema)

@@ -37,11 +37,11 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
     Returns:
         int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
     """
-    found = np.empty(len(starts), np.uint32)
+    sums = np.empty(len(starts), np.uint32)
     if len(starts) < _PIECE or int(ends[-1]) - int(starts[0]) > _LARGE * len(starts):
         at = 0
         for pieces in _slices(view, starts, ends):
-            found[at : at + len(pieces)] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
+            sums[at : at + len(pieces)] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
             at += len(pieces)
     else:
         from mqtool.records.arrow import binary_view  # noqa: PLC0415 - 100 ms at import, which few ranges do not repay
@@ -50,8 +50,8 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
         ranges = binary_view(np.frombuffer(view, np.uint8), starts, ends - starts)
         for at in range(0, len(starts), _PIECE):
             pieces = ranges[at : at + _PIECE].to_pylist()
-            found[at : at + _PIECE] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
-    return (found & np.uint32(CRC_MASK)).astype(np.int32)
+            sums[at : at + _PIECE] = np.fromiter(map(crc32, pieces), np.uint32, len(pieces))
+    return (sums & np.uint32(CRC_MASK)).astype(np.int32)
 
 
 _Kept = tuple[object, int, np.ndarray, np.ndarray, list[list[memoryview]] | None]

@@ -98,9 +98,9 @@ class _Window:
             frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length
         )
         key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
-        found = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
+        arrays = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
         options = (dispatcher.schedule, keys, self.rules.index_tags)
-        count, others = read_trailers(compiled, dispatcher.topics, frames.data, place, options, found)
+        count, others = read_trailers(compiled, dispatcher.topics, frames.data, place, options, arrays)
         self._keys.append((key_rows[:count], hashes[:count]))
         return others
 
@@ -175,7 +175,7 @@ class _Window:
             units = units.select(self.queued)  # copies, so that offsets of batches may be changed
             self._set_batches(units.row, units.queue_offset, units.batch_size)
         row = units.row
-        extra = [unit for found in sorted(self._lmq) for unit in self._lmq_units(*found)]
+        extra = [unit for queue in sorted(self._lmq) for unit in self._lmq_units(*queue)]
         if not extra:
             return units
         chosen = units.select(np.searchsorted(row, np.array([unit[0] for unit in extra])))
@@ -230,10 +230,10 @@ class _Window:
             row, hashes = self._keys[0]
         elif self._keys and all(np.array_equal(rows, first) for rows, _ in self._keys[1:]):
             row = np.repeat(first, len(self._keys))  # each record has one key of each sort
-            hashes = np.stack([found for _, found in self._keys], axis=1).reshape(-1)
+            hashes = np.stack([part for _, part in self._keys], axis=1).reshape(-1)
         else:
             row = np.concatenate([rows for rows, _ in self._keys] or [first])
-            hashes = np.concatenate([found for _, found in self._keys] or [np.empty(0, np.uint32)])
+            hashes = np.concatenate([part for _, part in self._keys] or [np.empty(0, np.uint32)])
             order = np.argsort(row, kind="stable")
             row, hashes = row[order], hashes[order]
         kept = is_indexed(self.frames)[row]
@@ -285,11 +285,11 @@ def _texts(trailers: Trailers, name: str) -> dict[int, str]:
     if not len(trailers.property_slices.named(name)):
         return {}
     starts, lengths = trailers.property_slices.value_of(name)
-    found = {}
+    texts = {}
     for row in np.flatnonzero(lengths > 0).tolist():
         value = trailers.data[starts[row] : starts[row] + lengths[row]].tobytes()
-        found[row] = java.decode_utf8(value)
-    return found
+        texts[row] = java.decode_utf8(value)
+    return texts
 
 
 def _level(text: bytes) -> int | None:

@@ -64,17 +64,17 @@ class DispatchRequest(NamedTuple):
         Args:
             with_tags: whether TAGS are indexed too.
         """
-        found = []
+        hashes = []
         unique = self.properties.get(properties.UNIQUE_KEY)
         if unique is not None:
-            found.append(index_file.key_hash(index_file.key_text(self.topic, unique)))
-        found.extend(
+            hashes.append(index_file.key_hash(index_file.key_text(self.topic, unique)))
+        hashes.extend(
             index_file.key_hash(index_file.key_text(self.topic, word)) for word in properties.keys_of(self.properties)
         )
         tags = self.properties.get(properties.TAGS)
         if with_tags and tags:
-            found.append(index_file.key_hash(index_file.tag_key_text(self.topic, tags)))
-        return found
+            hashes.append(index_file.key_hash(index_file.tag_key_text(self.topic, tags)))
+        return hashes
 
 
 def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:

@@ -201,7 +201,7 @@ class EntryWalk(SegmentWalk):
         header = self._header(at)
         if header is not None and header.size > ENTRY_HEADER_SIZE and self._is_boundary(at + header.size):
             return at + header.size if at + header.size < self._segment.size else None
-        return next((found for found in self._candidates(at + 1) if self._is_entry(found)), None)
+        return next((position for position in self._candidates(at + 1) if self._is_entry(position)), None)
 
     def _is_entry(self, position: int) -> bool:
         """Whether a complete valid entry is at a position."""

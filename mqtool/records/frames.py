@@ -181,8 +181,8 @@ class Frames:
                 return codes, [self._text(at, length) for at, length in zip(starts, lengths, strict=True)]
         numbers: dict[str, int] = {}
         spans = zip(self.topic_start.tolist(), self.topic_length.tolist(), strict=True)
-        found = (numbers.setdefault(self._text(at, length), len(numbers)) for at, length in spans)
-        return np.fromiter(found, np.int32, count), list(numbers)
+        numbered = (numbers.setdefault(self._text(at, length), len(numbers)) for at, length in spans)
+        return np.fromiter(numbered, np.int32, count), list(numbers)
 
     def _text(self, start: int, length: int) -> str:
         return java.decode_utf8(self.view[start : start + length].tobytes())

@@ -107,10 +107,10 @@ class IndexFileBuilder:
             heads: its slots.
             capacity: maxIndexNum.
         """
-        made = cls(len(heads), capacity)
-        made.heads = heads.astype(np.int32)
-        made._header = replace(header, index_count=max(1, header.index_count))
-        return made
+        builder = cls(len(heads), capacity)
+        builder.heads = heads.astype(np.int32)
+        builder._header = replace(header, index_count=max(1, header.index_count))
+        return builder
 
     @property
     def header(self) -> IndexHeader:

@@ -32,13 +32,13 @@ def query_offsets(files: Sequence[KeyFile], key_hash: int, max_num: int, begin: 
         max_num: maximum number of offsets.
         begin, end: store timestamps, both inclusive, ms.
     """
-    found: list[int] = []
+    offsets: list[int] = []
     for file in reversed(files):
         if file.header.is_time_matched(begin, end):
-            found.extend(file.lookup(key_hash, begin, end, max_num - len(found)))
-        if file.header.begin_timestamp < begin or len(found) >= max_num:
+            offsets.extend(file.lookup(key_hash, begin, end, max_num - len(offsets)))
+        if file.header.begin_timestamp < begin or len(offsets) >= max_num:
             break
-    return found
+    return offsets
 
 
 def offsets_in_chain(
@@ -65,8 +65,8 @@ def offsets_in_chain(
     """
     (key_hash, begin, end), number = matches, newest
     file_begin = header.begin_timestamp
-    found: list[int] = []
-    while 0 < number <= highest and len(found) < max_num:
+    offsets: list[int] = []
+    while 0 < number <= highest and len(offsets) < max_num:
         entry = read(number)
         if entry is None:
             break
@@ -75,8 +75,8 @@ def offsets_in_chain(
         if time_diff < 0:
             break
         if stored_hash == key_hash and begin <= time <= end:
-            found.append(physical_offset)
+            offsets.append(physical_offset)
         if time < begin or previous >= number:
             break
         number = previous
-    return found
+    return offsets

@@ -189,7 +189,7 @@ def _add_group(lines: Lines, trailers: Trailers, group: NameGroup) -> bool:
 def _decoded(trailers: Trailers, rows: np.ndarray) -> list[bytes]:
     starts, lengths = trailers.properties_start[rows].tolist(), trailers.properties_length[rows].tolist()
     stored = (trailers.data[start : start + size].tobytes() for start, size in zip(starts, lengths, strict=True))
-    return [orjson.dumps(properties.decode(one)) for one in stored]
+    return [orjson.dumps(properties.decode(text)) for text in stored]
 
 
 def _add_body(lines: Lines, rows: Rows, mode: str, *, raw: bool) -> None:

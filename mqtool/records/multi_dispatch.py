@@ -54,15 +54,15 @@ def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) 
     if len(names) != len(places):
         words = f"{len(names)} queues in INNER_MULTI_DISPATCH, {len(places)} in INNER_MULTI_QUEUE_OFFSET"
         return FurtherQueues([], words)
-    found: list[tuple[str, int]] = []
+    further: list[tuple[str, int]] = []
     for name, place in zip(names, places, strict=True):
         if rules.drops_paths and _PATH_SEPARATOR in name:
             continue
         try:
-            found.append((name, java.parse_long(place)))
+            further.append((name, java.parse_long(place)))
         except FormatError as error:
-            return FurtherQueues(found, f"INNER_MULTI_QUEUE_OFFSET: {error}", place)
-    return FurtherQueues(found)
+            return FurtherQueues(further, f"INNER_MULTI_QUEUE_OFFSET: {error}", place)
+    return FurtherQueues(further)
 
 
 def queue_id_of(name: str, own: int, rules: DispatchRules) -> int:

@@ -27,12 +27,12 @@ def among(numbers: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     if not len(candidates) or not len(numbers):
         return np.zeros(len(numbers), bool)
     ordered = candidates if (candidates[1:] >= candidates[:-1]).all() else np.sort(candidates)
-    found = np.empty(len(numbers), bool)
+    contained = np.empty(len(numbers), bool)
     for start in range(0, len(numbers), _AT_ONCE):  # places need as much memory as the numbers
         part = numbers[start : start + _AT_ONCE]
         at = np.minimum(np.searchsorted(ordered, part), len(ordered) - 1)
-        np.equal(ordered[at], part, out=found[start : start + _AT_ONCE])
-    return found
+        np.equal(ordered[at], part, out=contained[start : start + _AT_ONCE])
+    return contained
 
 
 def within(numbers: np.ndarray, start: int | None, end: int | None) -> np.ndarray:

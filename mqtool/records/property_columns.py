@@ -95,13 +95,13 @@ def name_groups(slices: PropertySlices) -> list[NameGroup]:
         return [NameGroup(slices, rows, names, places)]
     patterns, which = np.unique(slices.name_patterns, return_inverse=True)
     edges = np.searchsorted(slices.owner, np.arange(slices.count + 1))
-    found = []
+    groups = []
     for number in range(len(patterns) if len(patterns) <= _MOST_GROUPS else 0):
         rows = np.flatnonzero(which == number)
         first = int(rows[0])
         places = edges[rows][:, None] + np.arange(edges[first + 1] - edges[first])
-        found.append(NameGroup(slices, rows, _shared_names(slices, rows, places), places))
-    return found or [NameGroup(slices, np.arange(slices.count), None, np.empty((slices.count, 0), np.int64))]
+        groups.append(NameGroup(slices, rows, _shared_names(slices, rows, places), places))
+    return groups or [NameGroup(slices, np.arange(slices.count), None, np.empty((slices.count, 0), np.int64))]
 
 
 def _shared_names(slices: PropertySlices, rows: np.ndarray, places: np.ndarray) -> list[str] | None:
@@ -144,4 +144,4 @@ def _decoded(trailers: Trailers) -> Any:
     """Decodes row by row: for repeated names and invalid UTF-8."""
     spans = zip(trailers.properties_start.tolist(), trailers.properties_length.tolist(), strict=True)
     stored = (trailers.data[start : start + length].tobytes() for start, length in spans)
-    return pa.array([list(properties.decode(one).items()) for one in stored], MAP)
+    return pa.array([list(properties.decode(encoded).items()) for encoded in stored], MAP)

@@ -123,9 +123,11 @@ class RecordCheck:
                 raise FormatError(f"BODYLEN {body_length} is larger than TOTALSIZE {total}", layout="record")
             cursor.skip(body_length)
             if self.check_crc and not self.rules.force_property_crc:
-                found, stored = cursor.crc32(body_start, body_length), fields["body_crc"]
-                if found != stored:
-                    return CheckResult(-1, ok=False, reason=f"body CRC {found:08x}, stored {stored & 0xFFFFFFFF:08x}")
+                computed, stored = cursor.crc32(body_start, body_length), fields["body_crc"]
+                if computed != stored:
+                    return CheckResult(
+                        -1, ok=False, reason=f"body CRC {computed:08x}, stored {stored & 0xFFFFFFFF:08x}"
+                    )
         return self._rest(cursor, start, total, magic, fields)
 
     def _allocate(self, total: int) -> None:
@@ -160,8 +162,8 @@ class RecordCheck:
         if properties_length > total:
             raise FormatError(f"PROPLEN {properties_length} is larger than TOTALSIZE {total}", layout="record")
         stored = cursor.take(properties_length) if properties_length > 0 else b""
-        found = properties.decode(stored)
-        self._parse_delay(topic, found)
+        values = properties.decode(stored)
+        self._parse_delay(topic, values)
         if self.check_crc and self.rules.force_property_crc:
             wrong = _property_crc_fault(cursor, total, stored)
             if wrong:
@@ -177,15 +179,15 @@ class RecordCheck:
         if read_length != total:
             reason = f"TOTALSIZE {total}, but the fields take {read_length} bytes"
             return CheckResult(total, ok=False, reason=reason, consumed=cursor.position - start)
-        self._parse_inner(found)
+        self._parse_inner(values)
         return CheckResult(total, ok=True)
 
     def numbers_pass(self, topic: bytes, stored: bytes) -> bool:
         """Whether Java can parse the numbers in a record's properties; otherwise it throws and the test fails."""
-        found = properties.decode(stored)
+        values = properties.decode(stored)
         try:
-            self._parse_delay(topic, found)
-            self._parse_inner(found)
+            self._parse_delay(topic, values)
+            self._parse_inner(values)
         except FormatError:
             return False
         return True
@@ -214,8 +216,8 @@ def _property_crc_fault(cursor: "_Cursor", total: int, stored: bytes) -> str:
     begin = cursor.position - total
     if begin < 0 or total < properties.CRC32_TAIL_SIZE:
         raise FormatError("the record begins before the segment", layout="record")
-    found = cursor.crc32(begin, total - properties.CRC32_TAIL_SIZE)
-    return "" if found == expected else f"record CRC {found}, stored {expected}"
+    computed = cursor.crc32(begin, total - properties.CRC32_TAIL_SIZE)
+    return "" if computed == expected else f"record CRC {computed}, stored {expected}"
 
 
 class _Cursor:
@@ -249,9 +251,9 @@ class _Cursor:
         self.position += count
 
     def crc32(self, position: int, count: int) -> int:
-        found, end = 0, position + count
+        crc, end = 0, position + count
         while position < end:
             part = self.peek(position, min(_CHUNK, end - position))
-            found = zlib.crc32(part, found)
+            crc = zlib.crc32(part, crc)
             position += len(part)
-        return found & CRC_MASK
+        return crc & CRC_MASK

@@ -79,9 +79,9 @@ def records_anywhere(file: Source) -> Iterator[tuple[int, Record]]:
 def next_magic(file: Source, at: int) -> int | None:
     """Returns the first position at or after `at` with a record's magic code; holes are not read."""
     while (at := file.next_data(at)) < file.size:
-        found = next(frame_starts(file.read(at, _BLOCK + 3), magic_at=0), None)
-        if found is not None:
-            return at + found
+        start = next(frame_starts(file.read(at, _BLOCK + 3), magic_at=0), None)
+        if start is not None:
+            return at + start
         at += _BLOCK
     return None
 

@@ -165,9 +165,9 @@ def _candidates(segment: SegmentBytes, position: int, end: int) -> Iterator[int]
         data = segment.read(at, min(step, end - at) + commit_log.FRAME.size - 1)
         if len(data) < commit_log.FRAME.size:
             return
-        for found in frame_starts(data, _CODES):
-            if at + found < end and segment.is_boundary(at + found):
-                yield at + found
+        for start in frame_starts(data, _CODES):
+            if at + start < end and segment.is_boundary(at + start):
+                yield at + start
         at += len(data) - commit_log.FRAME.size + 1
         step = min(2 * step, segment_bytes.WINDOW)
 

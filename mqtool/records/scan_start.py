@@ -106,8 +106,8 @@ class _Search5(Struct, frozen=True):
         return f"was stored at or before {stored}, the checkpoint's time of the queues (5.5)"
 
     def _matches(self, check: RecordCheck, read: Read) -> bool:
-        found = check.check(read, 0, self.segment_size)
-        if not found.ok or found.size == 0:
+        result = check.check(read, 0, self.segment_size)
+        if not result.ok or result.size == 0:
             return False
         fields = _head(read)
         return fields["store_timestamp"] != 0 and self._is_anchored(

@@ -206,9 +206,9 @@ class SegmentBytes:
         while at > 0:
             start = max(0, at - step)
             step = min(2 * step, WINDOW)
-            found = last_data(memoryview(self.read(start, at - start)))
-            if found:
-                return start + found
+            length = last_data(memoryview(self.read(start, at - start)))
+            if length:
+                return start + length
             at = start
         return 0
 

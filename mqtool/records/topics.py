@@ -76,10 +76,10 @@ class TopicTable:
         entries = self._mixes.numbers_of(mix)
         if len(self._mixes.values) > len(self._topic_of_mix):
             self._learn(trailers, entries)
-        found = self._topic_of_mix[entries]
+        numbers = self._topic_of_mix[entries]
         for row in np.flatnonzero(~self._agree(size, columns, entries)).tolist():
-            found[row] = self.number_of(_name(trailers, row))  # another topic has the same mix
-        return found
+            numbers[row] = self.number_of(_name(trailers, row))  # another topic has the same mix
+        return numbers
 
     def _agree(self, size: np.ndarray, columns: list[tuple[np.ndarray, np.ndarray]], entries: np.ndarray) -> np.ndarray:
         same = self._size_of_mix[entries] == size

@@ -91,24 +91,24 @@ class PropertySlices:
         self.data = data = trailers.data
         self.count = len(trailers.rows)
         starts, ends = trailers.properties_start, trailers.properties_start + trailers.properties_length
-        found = np.flatnonzero((data - np.uint8(NAME_END)) < 2)  # 0x01 and 0x02; none in the bytes around the rows
-        row = trailers.row_of(found)
-        inside = found >= starts.take(row)
+        marks = np.flatnonzero((data - np.uint8(NAME_END)) < 2)  # 0x01 and 0x02; none in the bytes around the rows
+        row = trailers.row_of(marks)
+        inside = marks >= starts.take(row)
         if not trailers.end_in_rows:
-            inside &= found < ends.take(row)
+            inside &= marks < ends.take(row)
         if not inside.all():
-            found, row = found.compress(inside), row.compress(inside)
-        closes = data.take(found) != NAME_END
-        opens_row = np.ones(len(found), bool)
+            marks, row = marks.compress(inside), row.compress(inside)
+        closes = data.take(marks) != NAME_END
+        opens_row = np.ones(len(marks), bool)
         np.not_equal(row[1:], row[:-1], out=opens_row[1:])
         after_close = opens_row.copy()
         after_close[1:] |= closes[:-1]
         splits = np.flatnonzero(after_close & ~closes)  # the first 0x01 of each property
-        owner, split = row.take(splits), found.take(splits)
-        start = found.take(splits - 1, mode="clip") + 1
+        owner, split = row.take(splits), marks.take(splits)
+        start = marks.take(splits - 1, mode="clip") + 1
         opening = np.flatnonzero(opens_row.take(splits))
         start[opening] = starts.take(owner.take(opening))
-        end = _next_close(found, closes, splits)
+        end = _next_close(marks, closes, splits)
         np.minimum(end, ends.take(owner), out=end)
         kept = (split > start) & (split < end - 1)
         if not kept.all():
@@ -168,12 +168,12 @@ class PropertySlices:
 
     def named(self, name: str) -> np.ndarray:
         """Returns the indexes of the properties with a name, in stored order."""
-        wanted = name.encode()
-        first = np.uint64(int.from_bytes(wanted[:8], "little"))
-        found = np.flatnonzero((self._first_words == first) & (self.name_length == len(wanted)))
-        for at in range(8, len(wanted)):
-            found = found[self.data[self.name_start[found] + at] == wanted[at]]
-        return found
+        encoded = name.encode()
+        first = np.uint64(int.from_bytes(encoded[:8], "little"))
+        matches = np.flatnonzero((self._first_words == first) & (self.name_length == len(encoded)))
+        for at in range(8, len(encoded)):
+            matches = matches[self.data[self.name_start[matches] + at] == encoded[at]]
+        return matches
 
     def value_of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns the position of each row's value for one name.
@@ -182,21 +182,21 @@ class PropertySlices:
             int64 start and length per row; length -1 if the row has no such property. The last of equal names
             counts.
         """
-        found = self.named(name)
+        matches = self.named(name)
         starts = np.zeros(self.count, np.int64)
         lengths = np.full(self.count, -1, np.int64)
-        owner = self.owner.take(found)
-        starts[owner] = self.value_start.take(found)  # ascending: the last one wins
-        lengths[owner] = self.value_length.take(found)
+        owner = self.owner.take(matches)
+        starts[owner] = self.value_start.take(matches)  # ascending: the last one wins
+        lengths[owner] = self.value_length.take(matches)
         return starts, lengths
 
 
-def _next_close(found: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np.ndarray:
+def _next_close(marks: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """Returns the position of the first 0x02 after each split, a huge one if there is none."""
     following = splits + 1
-    if len(splits) and following[-1] < len(found) and closes.take(following).all():  # no value holds a 0x01
-        return found.take(following)
-    return np.append(found.compress(closes), np.iinfo(np.int64).max).take(np.cumsum(closes).take(splits))
+    if len(splits) and following[-1] < len(marks) and closes.take(following).all():  # no value holds a 0x01
+        return marks.take(following)
+    return np.append(marks.compress(closes), np.iinfo(np.int64).max).take(np.cumsum(closes).take(splits))
 
 
 def trailers_of(frames: Frames) -> list[Trailers]:

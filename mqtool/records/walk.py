@@ -273,16 +273,16 @@ class SegmentWalk:
         span, segment = self._span, self._segment
         if self._data_end <= at:
             self._data_end = segment.data_end(span.size if span.data_end is None else span.data_end)
-        found = self._next(at) if self._data_end > at else None
-        kind, detail = self._describe(at, is_followed=found is not None)
-        if found is not None and not (span.is_last and self._is_stale(found)):
+        following = self._next(at) if self._data_end > at else None
+        kind, detail = self._describe(at, is_followed=following is not None)
+        if following is not None and not (span.is_last and self._is_stale(following)):
             if span.is_last and self._has_arrived(at):
                 return at
-            yield Damage(span.base + at, span.base + found, kind, detail)
-            self.end = span.base + found
-            return found
+            yield Damage(span.base + at, span.base + following, kind, detail)
+            self.end = span.base + following
+            return following
         if span.is_last:
-            self.tail = self._tail_at(at, max(0, self._data_end - at), is_stale=found is not None)
+            self.tail = self._tail_at(at, max(0, self._data_end - at), is_stale=following is not None)
         elif self._data_end > at or kind is not DamageKind.ZEROS or segment.size - at >= commit_log.MIN_RECORD_SIZE:
             yield Damage(span.base + at, span.base + segment.size, kind, detail)
         return None
@@ -343,6 +343,6 @@ def _bad_bodies(frames: Frames) -> Iterator[Damage]:
     """Yields the damage of frames that are valid except for their bodies."""
     starts = (frames.positions + frames.base).tolist()
     stored, computed = frames.column("body_crc").tolist(), frames.computed_crc.tolist()
-    for start, size, expected, found in zip(starts, frames.sizes.tolist(), stored, computed, strict=True):
-        detail = f"body CRC stored {expected:08x}, computed {found:08x}"
+    for start, size, expected, actual in zip(starts, frames.sizes.tolist(), stored, computed, strict=True):
+        detail = f"body CRC stored {expected:08x}, computed {actual:08x}"
         yield Damage(start, start + size, DamageKind.BAD_CRC, detail)

@@ -132,15 +132,15 @@ class WordTable:
     def numbers_of(self, values: np.ndarray) -> np.ndarray:
         """Returns the number of each uint64 value, int32; new values get the next ones."""
         slots = self._slots(values)
-        found = self._at.take(slots)
-        missed = np.flatnonzero((self._keys.take(slots) != values) | (found < 0))
+        result = self._at.take(slots)
+        missed = np.flatnonzero((self._keys.take(slots) != values) | (result < 0))
         if len(missed):
             distinct, first, inverse = np.unique(values[missed], return_index=True, return_inverse=True)
             numbers = np.empty(len(distinct), np.int32)
             for index in np.argsort(first).tolist():
                 numbers[index] = self._number(int(distinct[index]))
-            found[missed] = numbers[inverse]
-        return found
+            result[missed] = numbers[inverse]
+        return result
 
     def _number(self, value: int) -> int:
         number = self._numbers.get(value)

@@ -64,7 +64,7 @@ class BatchQueue:
 
     def _revise(self) -> None:
         self.correct_min()
-        newest = next((one for one in reversed(self.files.files[-2:]) if one.wrote >= BATCH_UNIT_SIZE), None)
+        newest = next((file for file in reversed(self.files.files[-2:]) if file.wrote >= BATCH_UNIT_SIZE), None)
         if newest is None:
             self.max_offset = 0
             return

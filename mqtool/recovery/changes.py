@@ -45,14 +45,14 @@ def _presence(start: Start) -> dict[Path, bool]:
 
 
 def _changed(start: Start) -> set[Path]:
-    found = {step.path for step in start.actions.steps if step.action in (Action.GROW, Action.WRITE)}
-    found |= {file.path for file in start.state.index.files if file.path is not None and file.added}
+    changed = {step.path for step in start.actions.steps if step.action in (Action.GROW, Action.WRITE)}
+    changed |= {file.path for file in start.state.index.files if file.path is not None and file.added}
     for queue in start.state.queues.values():
-        found |= {one.path for one in queue.files.files if _differs(one.content)}
+        changed |= {queue_file.path for queue_file in queue.files.files if _differs(queue_file.content)}
     backup = start.settings.root / file_names.ABORT_BACKUP
-    if backup in found and backup.is_file() and read_file(backup) == _abort_content(start):
-        found.discard(backup)
-    return found
+    if backup in changed and backup.is_file() and read_file(backup) == _abort_content(start):
+        changed.discard(backup)
+    return changed
 
 
 def _differs(content: UnitContent) -> bool:
@@ -67,13 +67,13 @@ def index_after(start: Start) -> tuple[IndexSummary, ...]:
     """Returns all files in index/ in the order of their names, including those that the broker ignores."""
     known = {file.path: file for file in start.state.index.files if file.path is not None}
     deleted = {path for path, is_present in _presence(start).items() if not is_present}
-    found: list[tuple[str, IndexSummary]] = []
+    summaries: list[tuple[str, IndexSummary]] = []
     for entry in list_entries(start.settings.root / file_names.INDEX) or []:
         if entry.is_directory or entry.path in deleted:
             continue
         file = known.get(entry.path)
-        found.append((entry.name, file.summary if file else summary_of(entry.name, read_header(entry.path))))
+        summaries.append((entry.name, file.summary if file else summary_of(entry.name, read_header(entry.path))))
     # the clock's name sorts after the names of older files, and before text
-    newest = max((name for name, _ in found if name.isdigit()), default="") + ":"
+    newest = max((name for name, _ in summaries if name.isdigit()), default="") + ":"
     new = [(newest, file.summary) for file in start.state.index.files if file.path is None]
-    return tuple(summary for _, summary in sorted(found + new, key=lambda one: one[0]))
+    return tuple(summary for _, summary in sorted(summaries + new, key=lambda item: item[0]))

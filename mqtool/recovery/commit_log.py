@@ -94,7 +94,7 @@ class LogRecovery:
         """Returns the number of the segment at which the scan begins."""
         state, limit = self._state, self._settings.discarded_from
         files = [file for file in self._files if limit is None or file.base <= limit] or self._files[:1]  # oldest first
-        found = scan_start(
+        chosen = scan_start(
             [partial(state.segments.reader, file) for file in files],
             self._settings.segment_size,
             state.checkpoint,
@@ -102,9 +102,9 @@ class LogRecovery:
             clean_stop=self._normally,
             queues_end=self.queues_end,
         )
-        name = self._files[found.segment].path.name
-        state.actions.log_reason(f"the scan starts at segment {name}: {found.reason}")
-        return found.segment
+        name = self._files[chosen.segment].path.name
+        state.actions.log_reason(f"the scan starts at segment {name}: {chosen.reason}")
+        return chosen.segment
 
     def _scan(self, number: int) -> int:
         """Returns the physical offset at which the log ends."""

@@ -41,7 +41,7 @@ def load_tables(settings: RecoverySettings, actions: ActionLog) -> dict[str, str
     Raises:
         StartFailed: a table and its backup cannot be parsed.
     """
-    found = b""
+    table = b""
     for name in _TABLES_5 if settings.release >= (5, 5) else _TABLES_4:
         chosen = _with_lmq(name, settings)
         data = load_table(settings, actions, chosen)
@@ -49,8 +49,8 @@ def load_tables(settings: RecoverySettings, actions: ActionLog) -> dict[str, str
             _note_overwritten(settings, actions)
             raise load_fails(f"load {last_tried_file(_path(settings, chosen), release=settings.release)} Failed")
         if name == file_names.TOPICS:
-            found = data
-    return _queue_types(found) if settings.release >= (5, 5) else {}
+            table = data
+    return _queue_types(table) if settings.release >= (5, 5) else {}
 
 
 def load_table(settings: RecoverySettings, actions: ActionLog, name: str) -> bytes | None:

@@ -73,10 +73,10 @@ def decode(raw: bytes, topic: str, queue_id: int, *, release: Release) -> Decode
     return Decoded(Delivery.OK, offset or 0)
 
 
-def _offset_in(topic: str, found: dict[str, str]) -> int | None:
+def _offset_in(topic: str, values: dict[str, str]) -> int | None:
     """Returns the queue offset of a record in a further queue, None if the record does not name that queue."""
-    names = java.split_drop_trailing(found.get(properties.INNER_MULTI_DISPATCH, ""), ",")
-    offsets = java.split_drop_trailing(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""), ",")
+    names = java.split_drop_trailing(values.get(properties.INNER_MULTI_DISPATCH, ""), ",")
+    offsets = java.split_drop_trailing(values.get(properties.INNER_MULTI_QUEUE_OFFSET, ""), ",")
     stated = dict(zip(names, offsets, strict=False)).get(topic)
     try:
         return java.parse_long(stated or "")

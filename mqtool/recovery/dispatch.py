@@ -98,14 +98,14 @@ class StartDispatch:
         state = self._state
         state.scanned.dispatched += len(frames)
         self._columns.rules = self._own_queue_rules()
-        found = self._columns.dispatch(frames, keys=index)
-        rows = self._queue(frames, found.units)
+        dispatched = self._columns.dispatch(frames, keys=index)
+        rows = self._queue(frames, dispatched.units)
         if len(rows):
             last = int(rows[-1])
             stored, physical = frames.column("store_timestamp"), frames.column("physical_offset")
             state.last_queued = LastQueued(int(stored[last]), int(physical[last]))
         if index:
-            state.index.put(found.keys, len(frames))
+            state.index.put(dispatched.keys, len(frames))
             if state.index.is_broken:
                 state.is_writeable = False
 

@@ -48,7 +48,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         Raises:
             StartFailed: DLedger refuses one of them.
         """
-        for entry in sorted(entries, key=lambda one: java.utf16_units(one.name)):
+        for entry in sorted(entries, key=lambda item: java.utf16_units(item.name)):
             if entry.size != self.file_size:
                 words = "length not matched message store config value, please check it manually"
                 raise exits(f"{entry.path}\t{entry.size} {words}")

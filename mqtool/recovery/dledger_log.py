@@ -94,11 +94,11 @@ class LedgerLogRecovery:
         return log
 
     def _recover_ledger(self) -> LedgerRecoveryResult:
-        found = LedgerRecovery(self._place.directory, self._data, self._index, self._state.actions).run()
+        result = LedgerRecovery(self._place.directory, self._data, self._index, self._state.actions).run()
         scanned = self._state.scanned
-        scanned.from_offset, scanned.end_offset = found.scan_from, found.end
-        scanned.records, scanned.bytes = found.entries, max(0, found.end - found.scan_from)
-        return found
+        scanned.from_offset, scanned.end_offset = result.scan_from, result.end
+        scanned.records, scanned.bytes = result.entries, max(0, result.end - result.scan_from)
+        return result
 
     def _truncate_queues(self, reach: int, end: int, words: str) -> None:
         if reach > end:
@@ -140,8 +140,8 @@ class LedgerLogRecovery:
         normally = True if self._settings.release < (5, 5) else None
         LogRecovery(self._state, normally=normally).run()
         ledger_start = self._close(plain)
-        found = LedgerRecoveryResult(ledger_start, ledger_start) if self._data.files else LedgerRecoveryResult()
-        return MixedLog(plain, self._data, ledger_start, found)
+        result = LedgerRecoveryResult(ledger_start, ledger_start) if self._data.files else LedgerRecoveryResult()
+        return MixedLog(plain, self._data, ledger_start, result)
 
     def _close(self, plain: Segments) -> int:
         """Ends the plain log with a BLANK and creates the first data file (setRecoverPosition)."""

@@ -269,13 +269,13 @@ class LedgerRecovery:
         return self._segments.reader(file)(place - file.base, INDEX_UNIT_SIZE) != self._written[place]
 
     def _cut(self) -> None:
-        found = self.result
-        if found.end_index != _NONE:
+        result = self.result
+        if result.end_index != _NONE:
             first = self._data.files[0]
-            found.begin_index = ENTRY.parse_start(self._head(first, first.start)).index
-            self._index.reset(java.to_int64(found.begin_index * INDEX_UNIT_SIZE))
-        self._data.truncate_dirty(found.end)
-        self._index.truncate_dirty(java.to_int64((found.end_index + 1) * INDEX_UNIT_SIZE))
+            result.begin_index = ENTRY.parse_start(self._head(first, first.start)).index
+            self._index.reset(java.to_int64(result.begin_index * INDEX_UNIT_SIZE))
+        self._data.truncate_dirty(result.end)
+        self._index.truncate_dirty(java.to_int64((result.end_index + 1) * INDEX_UNIT_SIZE))
 
     def _commit(self) -> None:
         """Applies the committed index (updateCommittedIndex)."""
@@ -289,15 +289,15 @@ class LedgerRecovery:
             number = java.parse_long(text)
         except FormatError:
             raise load_fails(f'load exception java.lang.NumberFormatException: For input string: "{text}"') from None
-        found = self.result
-        if number < 0 or found.end_index == _NONE or number < found.begin_index:
+        result = self.result
+        if number < 0 or result.end_index == _NONE or number < result.begin_index:
             return
-        number = min(number, found.end_index)
+        number = min(number, result.end_index)
         data = self._unit(number)
         if data is None:
             raise load_fails(f"{_FAILS} Get null index for {number}")
         unit = INDEX_UNIT.parse(data)
-        found.committed_index, found.committed_position = number, unit.position + unit.size
+        result.committed_index, result.committed_position = number, unit.position + unit.size
 
     def _stated(self) -> str:
         try:

@@ -81,7 +81,7 @@ class SimulatedIndex:
         in the end.
         """
         entries = list_entries(self._directory) or []
-        for entry in sorted(entries, key=lambda one: java.utf16_units(one.name)):
+        for entry in sorted(entries, key=lambda item: java.utf16_units(item.name)):
             if not self._take(entry, clean_stop, index_timestamp):
                 return
 
@@ -142,16 +142,16 @@ class SimulatedIndex:
         last = self.files[-1] if self.files else None
         if last is not None and last.room:
             return last
-        made = SimulatedIndexFile(None, index_file.header_after(None if last is None else last.header), self._capacity)
+        file = SimulatedIndexFile(None, index_file.header_after(None if last is None else last.header), self._capacity)
         if last is not None and last.header.end_timestamp > 0:
             self.full_until = last.header.end_timestamp
-        self.files.append(made)
+        self.files.append(file)
         self._actions.do(Action.CREATE, self._directory / f"<new-{self._new_count}>", self._file_size)
         if self._new_count > 1:
             self._actions.log_undecided(
                 "names of new index files: they come from the clock; two made within one millisecond share one"
             )
-        return made
+        return file
 
     @property
     def _capacity(self) -> int:
@@ -202,10 +202,10 @@ def summary_of(name: str, header: IndexHeader) -> tuple[str, int, int, int, int]
 
 
 def _read_slots(path: Path | None, slots: int) -> np.ndarray:
-    found = np.zeros(slots, np.int64)
+    heads = np.zeros(slots, np.int64)
     if path is not None:
         with ReadFile(path) as file:
             data = file.read(index_file.HEADER_SIZE, slots * index_file.SLOT_SIZE)
         read = np.frombuffer(data, index_file.SLOT_TYPE, len(data) // index_file.SLOT_SIZE)
-        found[: len(read)] = read
-    return found
+        heads[: len(read)] = read
+    return heads

@@ -60,18 +60,18 @@ class SegmentScan:
                 yield frames.select(slice(0, good)), at
             if good == len(frames) and good and chain.stop in (Stop.MORE, Stop.END) and at + len(view) < self._limit:
                 continue
-            one = self._one()
-            if one is None:
+            window = self._one()
+            if window is None:
                 return
-            yield one
+            yield window
 
     def _scan(self, view: memoryview) -> FrameScan:
         return scan_frames(view, 0)
 
     def _one_by_one(self) -> Iterator[tuple[Frames, int]]:
         """Tests each record exactly: a CRC over a whole record has no columnar form."""
-        while (one := self._one()) is not None:
-            yield one
+        while (window := self._one()) is not None:
+            yield window
 
     def _one(self) -> tuple[Frames, int] | None:
         """Returns the record at `end` if it passes the exact test; used for instance if it is longer than a window."""

@@ -94,21 +94,21 @@ def without_moved(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> dict[Top
     order = stable_order(proof.physical)
     physical = proof.physical[order]
     numbers = {key: number for number, key in enumerate(proof.queues)}
-    found = dict(claims)
-    for key, one in claims.items():
+    of_queues = dict(claims)
+    for key, claim in claims.items():
         if is_lmq(key[0]) or not len(physical):
             continue  # a light queue has units for records of other queues
-        row = order[np.minimum(np.searchsorted(physical, one.physical), len(physical) - 1)]
-        is_other = (proof.physical[row] == one.physical) & (proof.queue[row] != numbers.get(key, -1))
-        is_other &= proof.queue_offset[row] == one.offsets
+        row = order[np.minimum(np.searchsorted(physical, claim.physical), len(physical) - 1)]
+        is_other = (proof.physical[row] == claim.physical) & (proof.queue[row] != numbers.get(key, -1))
+        is_other &= proof.queue_offset[row] == claim.offsets
         if not is_other.any():
             continue
         queue = proof.queue[row]
         counts = np.bincount(queue[is_other], minlength=len(proof.queues))
         moved = [are_moved(key, stated, count) for stated, count in zip(proof.queues, counts.tolist(), strict=True)]
         kept = ~(is_other & np.array(moved, bool)[queue])
-        found[key] = Claims(one.offsets[kept], one.physical[kept], one.expired)
-    return found
+        of_queues[key] = Claims(claim.offsets[kept], claim.physical[kept], claim.expired)
+    return of_queues
 
 
 def losses_of(
@@ -168,14 +168,14 @@ class _Comparison:
                 proof.physical[queued],
                 claims.get(key),
             )
-        self._belongs = ~among(proof.physical, np.concatenate([*none, *(one.physical for one in claims.values())]))
+        self._belongs = ~among(proof.physical, np.concatenate([*none, *(claim.physical for claim in claims.values())]))
         for key, rows in self._rows.items():
             if key in claims:
                 self._belongs[rows] |= among(proof.physical[rows], claims[key].physical)
         fine = none
         for key, reading in readings.items():
-            found = reading.physical[reading.states == OK]
-            fine.append(found[among(found, claims[key].physical)] if key in claims else found[:0])
+            readable = reading.physical[reading.states == OK]
+            fine.append(readable[among(readable, claims[key].physical)] if key in claims else readable[:0])
         self._fine = np.concatenate(fine)
 
     def rows(self, key: TopicQueue, chosen: np.ndarray) -> np.ndarray:
@@ -242,14 +242,14 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
     disordered[:-1] |= after[:-1] > stated[1:]
     if claims is not None and len(claims.physical):
         disordered |= among(physical, claims.physical)
-    found = stated.copy()
+    offsets = stated.copy()
     for at in np.flatnonzero(disordered & ~fits).tolist():
         units = np.empty(0, np.int64) if claims is None else claims.offsets[claims.physical == physical[at]]
         if len(units):
-            found[at] = stated[at] if stated[at] in units else units[0]
+            offsets[at] = stated[at] if stated[at] in units else units[0]
         elif at:
-            found[at] = found[at - 1] + counts[at - 1]
-    return found
+            offsets[at] = offsets[at - 1] + counts[at - 1]
+    return offsets
 
 
 def rows_by_queue(proof: Proof) -> dict[TopicQueue, np.ndarray]:

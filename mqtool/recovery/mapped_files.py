@@ -43,8 +43,8 @@ def list_entries(directory: Path) -> list[Entry] | None:
         UnreadableError: it cannot be listed. Whether the broker could list it is unknown.
     """
     try:
-        with os.scandir(directory) as found:
-            return [_entry(Path(one.path)) for one in found]
+        with os.scandir(directory) as entries:
+            return [_entry(Path(item.path)) for item in entries]
     except ValueError:
         return None
     except OSError as error:
@@ -65,8 +65,8 @@ def _entry(path: Path) -> Entry:
 
 def obstacle(directory: Path) -> Path | None:
     """Returns the path that prevents a directory from being created; None if nothing does."""
-    found = next((path for path in (directory, *directory.parents) if os.path.lexists(path)), None)
-    return None if found is None or found.is_dir() else found
+    existing = next((path for path in (directory, *directory.parents) if os.path.lexists(path)), None)
+    return None if existing is None or existing.is_dir() else existing
 
 
 def base_of(name: str) -> int:
@@ -195,9 +195,9 @@ class MappedFiles(ABC, Generic[F]):
             guess = java.divide(offset, size) - java.divide(first.base, size)
             if 0 <= guess < len(self.files) and self._covers(self.files[guess], offset):
                 return self.files[guess]
-            found = next((file for file in self.files if self._covers(file, offset)), None)
-            if found is not None:
-                return found
+            match = next((file for file in self.files if self._covers(file, offset)), None)
+            if match is not None:
+                return match
         return first if or_first else None
 
     def _covers(self, file: F, offset: int) -> bool:
@@ -242,11 +242,11 @@ class MappedFiles(ABC, Generic[F]):
             return last
         base = start_offset - self.remainder(start_offset) if last is None else last.base + self.file_size
         path = self.directory / _file_name(base)
-        made = self._new_file(path, base, is_first=last is None)
+        new_file = self._new_file(path, base, is_first=last is None)
         if all(file.path != path for file in self.files):
             self._actions.do(Action.CREATE, path, self.file_size)
-        self.files.append(made)
-        return made
+        self.files.append(new_file)
+        return new_file
 
     def remainder(self, offset: int) -> int:
         """Returns Java's `offset % file_size`, which has the sign of the offset."""

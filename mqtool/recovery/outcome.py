@@ -221,5 +221,9 @@ def _queue(queue: QueueOutcome) -> dict[str, int | None]:
     return {"min": queue.min_offset, "max": queue.max_offset, "next": queue.next_offset}
 
 
-def _lists(found: Mapping[str, Ranges] | None) -> dict[str, list[list[int]]] | None:
-    return None if found is None else {name: [list(one) for one in ranges] for name, ranges in found.items()}
+def _lists(by_queue: Mapping[str, Ranges] | None) -> dict[str, list[list[int]]] | None:
+    return (
+        None
+        if by_queue is None
+        else {name: [list(interval) for interval in ranges] for name, ranges in by_queue.items()}
+    )

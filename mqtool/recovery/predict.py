@@ -95,10 +95,10 @@ def detect_release(root: Path, config: BrokerConfig) -> tuple[Release, str]:
     """Returns the release whose start is assumed if none is given, and the reason in words."""
     try:
         with open_store(root, config) as store:
-            found = store.version
+            version = store.version
     except (LayoutError, NotAStoreError):
-        found = Version(None, "unknown from the store")
-    return found.release, evidence_of(found)
+        version = Version(None, "unknown from the store")
+    return version.release, evidence_of(version)
 
 
 def evidence_of(version: Version) -> str:
@@ -113,7 +113,7 @@ def evidence_of(version: Version) -> str:
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     """Returns the outcome of a start that has been run."""
     state, ending, actions = start.state, start.result, start.actions
-    readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
+    readings, result = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
     return Outcome(
         release=str(start.settings.release),
         clean_stop=state.clean_stop,
@@ -122,9 +122,9 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         hung=ending.hung,
         after_start=(state.log.min_offset, state.log.max_offset) if ending.started else None,
         queues=_queues(start) if ending.runs else None,
-        lost=_named(found.lost),
-        readable=found.readable,
-        repeated=_named(found.repeated),
+        lost=_named(result.lost),
+        readable=result.readable,
+        repeated=_named(result.repeated),
         index_after=changes.index_after(start),
         abort_after=_abort_after(start),
         files=changes.file_changes(start),
@@ -142,8 +142,8 @@ def _name(key: TopicQueue) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def _named(found: "Mapping[TopicQueue, losses.Ranges] | None") -> "dict[str, losses.Ranges] | None":
-    return None if found is None else {_name(key): found[key] for key in sorted(found)}
+def _named(by_queue: "Mapping[TopicQueue, losses.Ranges] | None") -> "dict[str, losses.Ranges] | None":
+    return None if by_queue is None else {_name(key): by_queue[key] for key in sorted(by_queue)}
 
 
 def _queues(start: Start) -> dict[str, QueueOutcome]:
@@ -160,19 +160,19 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     state.segments.close()
     log_min = state.loaded_segments[0].base if state.loaded_segments else 0
     claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
-    found = losses.losses_of(proof, losses.without_moved(proof, claims), readings, state.log.max_offset)
-    expired = sum(one.expired for one in claims.values())
+    result = losses.losses_of(proof, losses.without_moved(proof, claims), readings, state.log.max_offset)
+    expired = sum(claim.expired for claim in claims.values())
     if expired:
         start.actions.log_accepted(
             f"{expired} unit(s) of queues point before the log's minimum, {log_min}: taken as expired"
         )
     _note_deliveries(start, readings)
-    if found.unqueued:
+    if result.unqueued:
         start.actions.log_accepted(
-            f"{found.unqueued} message(s) whose records are intact stay in the log, but in no queue: no consumer "
+            f"{result.unqueued} message(s) whose records are intact stay in the log, but in no queue: no consumer "
             "gets them"
         )
-    return {_name(key): reading for key, reading in readings.items()}, found
+    return {_name(key): reading for key, reading in readings.items()}, result
 
 
 def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) -> None:
@@ -196,8 +196,8 @@ def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) 
 
 def _abort_after(start: Start) -> bool:
     path = start.abort.relative_to(start.settings.root).as_posix()
-    found = changes.file_changes(start)
-    return path in found.created or (start.had_abort and path not in found.deleted)
+    changed = changes.file_changes(start)
+    return path in changed.created or (start.had_abort and path not in changed.deleted)
 
 
 def _effort(start: Start) -> Effort:
@@ -216,7 +216,9 @@ def _plan(start: Start) -> Plan:
     state = start.state
     return Plan(
         steps=tuple(start.actions.steps),
-        segments=tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in state.log.files),
+        segments=tuple(
+            FilePlan(segment.path, segment.base, segment.wrote, segment.is_new) for segment in state.log.files
+        ),
         scan_from=state.scanned.from_offset,
         cut_at=state.scanned.end_offset,
         dispatch_from=state.reput_from,
@@ -230,9 +232,9 @@ def _queue_plan(queue: AnyQueue) -> QueuePlan:
     files = queue.files.files
     return QueuePlan(
         queue.kind,
-        tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in files),
+        tuple(FilePlan(file.path, file.base, file.wrote, file.is_new) for file in files),
         queue.max_physical_offset,
-        tuple(_appended(one) for one in files if one.changed_from is not None),
+        tuple(_appended(file) for file in files if file.changed_from is not None),
     )
 
 

@@ -79,7 +79,7 @@ class Proof(_Columns, frozen=True, dict=True):
 
     def at(self, segment: np.ndarray, position: np.ndarray) -> np.ndarray:
         """Returns the number of the record at each place, -1 if none is proven."""
-        found = np.full(len(segment), -1)
+        numbers = np.full(len(segment), -1)
         for number in distinct(segment[segment >= 0]).tolist():
             first, end = self.edges[number : number + 2].tolist()
             if first == end:
@@ -87,8 +87,8 @@ class Proof(_Columns, frozen=True, dict=True):
             asked = np.flatnonzero(segment == number)
             row = first + np.minimum(np.searchsorted(self.position[first:end], position[asked]), end - first - 1)
             hit = self.position[row] == position[asked]
-            found[asked[hit]] = row[hit]
-        return found
+            numbers[asked[hit]] = row[hit]
+        return numbers
 
 
 _PROVEN: ContextVar[dict[tuple[object, ...], _Columns] | None] = ContextVar("proven", default=None)
@@ -120,7 +120,7 @@ class _FileColumns:
 
     def add(self, base: int, frames: Frames) -> None:
         """Adds the valid frames of one window."""
-        found = (
+        columns = (
             frames.positions + (frames.base - base),
             frames.sizes,
             self._queue_numbers(frames),
@@ -129,19 +129,19 @@ class _FileColumns:
             is_queued(frames),
             self._decodable(frames),
         )
-        self._windows.append(tuple(column.astype(kind) for column, kind in zip(found, _KINDS, strict=True)))
+        self._windows.append(tuple(column.astype(kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
     def joined(self) -> _Columns:
         """Returns all columns, concatenated."""
         return _joined(self._windows, tuple(self._queues))
 
     def _queue_numbers(self, frames: Frames) -> np.ndarray:
-        found = np.empty(len(frames), np.int64)
+        numbers = np.empty(len(frames), np.int64)
         topic = self._dispatcher.dispatch(frames, keys=False).topic
         names = self._dispatcher.topics.names
         for name, queue_id, rows in by_queue(topic, frames.column("queue_id"), names):
-            found[rows] = self._queues.setdefault((name, queue_id), len(self._queues))
-        return found
+            numbers[rows] = self._queues.setdefault((name, queue_id), len(self._queues))
+        return numbers
 
     def _decodable(self, frames: Frames) -> np.ndarray:
         ports = np.maximum(_port(frames, "born_host", 0x10), _port(frames, "store_host", 0x20))
@@ -210,7 +210,7 @@ def _port(frames: Frames, host: str, wide: int) -> np.ndarray:
         start[chosen] = commit_log.field_offset(host, shape)
     at = frames.positions + start + np.where(flags & wide, 16, 4)
     data = frames.data
-    found = np.zeros(len(frames), np.int64)
+    ports = np.zeros(len(frames), np.int64)
     for index in range(4):
-        found = (found << 8) | data[at + index]
-    return found
+        ports = (ports << 8) | data[at + index]
+    return ports

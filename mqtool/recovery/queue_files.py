@@ -47,18 +47,18 @@ class UnitContent:
     def unit_at(self, number: int) -> np.void:
         """Returns one unit, counted from the file's first, without reading the others."""
         if self._written is None and not self.is_new:
-            found: np.void = self._read(number, 1)[0]
+            unit: np.void = self._read(number, 1)[0]
         else:
-            found = self.units()[number]
-        return found
+            unit = self.units()[number]
+        return unit
 
     def _read(self, first: int, count: int) -> np.ndarray:
-        found = np.zeros(count * self.unit.size, np.uint8)  # takes memory for what is read only
+        content = np.zeros(count * self.unit.size, np.uint8)  # takes memory for what is read only
         start = first * self.unit.size
         with ReadFile(self.path) as file:
-            filled = max(0, min(file.data_end() - start, len(found)))
-            file.read_into(start, found.data[:filled])
-        return found.view(self.unit.dtype)
+            filled = max(0, min(file.data_end() - start, len(content)))
+            file.read_into(start, content.data[:filled])
+        return content.view(self.unit.dtype)
 
     def write(self, position: int, values: tuple[int, ...]) -> None:
         """Sets the unit at a position."""

@@ -117,9 +117,9 @@ class SimpleQueue:
         if intact and int(first.unit_at(start // UNIT_SIZE)["physical_offset"]) >= min_physical_offset:
             return
         offsets = first.units()["physical_offset"][start // UNIT_SIZE : first.wrote // UNIT_SIZE]
-        found = _first_at_or_after(offsets, min_physical_offset)
-        if found is not None:
-            self._min_logic = first.base + start + found * UNIT_SIZE
+        index = _first_at_or_after(offsets, min_physical_offset)
+        if index is not None:
+            self._min_logic = first.base + start + index * UNIT_SIZE
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Adds a unit if the broker would (ConsumeQueue.putMessagePositionInfo)."""

@@ -86,7 +86,7 @@ class Reader:
         return replace(reading, passed_over=int(np.count_nonzero(passed & (reading.states == OK))))
 
     def _read_batches(self, queue: BatchQueue) -> QueueReading:
-        units = [one.units()[: one.wrote // BATCH_UNIT_SIZE] for one in queue.files.files]
+        units = [file.units()[: file.wrote // BATCH_UNIT_SIZE] for file in queue.files.files]
         joined = np.concatenate(units) if units else None
         if joined is None or not len(joined):
             return _empty_reading()
@@ -119,13 +119,13 @@ class Reader:
     ) -> np.ndarray:
         """Returns the proven record of this queue that each unit names exactly, -1 for none."""
         numbers = np.array([self._numbers.get(file.path, _NONE) for file in self._state.log.files] + [_NONE])[segment]
-        found = np.where(readable, self._proof.at(numbers, position), _NONE)
-        hit = np.flatnonzero(found != _NONE)
-        record = found[hit]
+        records = np.where(readable, self._proof.at(numbers, position), _NONE)
+        hit = np.flatnonzero(records != _NONE)
+        record = records[hit]
         mine = self._queues.get((queue.topic, queue.queue_id), _NONE)
         same = (self._proof.size[record] == size[hit]) & (self._proof.queue[record] == mine)
-        found[hit[~(same & self._proof.decodable[record])]] = _NONE
-        return found
+        records[hit[~(same & self._proof.decodable[record])]] = _NONE
+        return records
 
     def _decode(self, queue: AnyQueue, segment: int, position: int, size: int) -> tuple[int, int]:
         file = self._state.log.files[segment]
@@ -177,25 +177,27 @@ def _simple_units(queue: SimpleQueue) -> tuple[np.ndarray, np.ndarray, np.ndarra
     file = np.full(len(offsets), _NONE)
     units = np.zeros(len(offsets), CONSUME_QUEUE_UNIT.dtype)
     where, position = _locate(queue.files, offsets * UNIT_SIZE)
-    for number, one in enumerate(queue.files.files):
-        mine = np.flatnonzero((where == number) & (position < one.wrote) & (offsets * UNIT_SIZE >= queue.min_logic))
+    for number, queue_file in enumerate(queue.files.files):
+        mine = np.flatnonzero(
+            (where == number) & (position < queue_file.wrote) & (offsets * UNIT_SIZE >= queue.min_logic)
+        )
         if len(mine):
             file[mine] = number
-            units[mine] = one.units()[position[mine] // UNIT_SIZE]
+            units[mine] = queue_file.units()[position[mine] // UNIT_SIZE]
     return offsets, file, units
 
 
 def _locate(files: MappedFiles[F], offsets: np.ndarray, *, or_first: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Returns the index of the file that `find` returns for each offset (-1: none), and the position in it."""
     size = files.file_size
-    numbers = {id(one): number for number, one in enumerate(files.files)}
+    numbers = {id(member): number for number, member in enumerate(files.files)}
 
-    def number_of(found: SimulatedFile | None) -> int:
-        return _NONE if found is None else numbers[id(found)]
+    def number_of(file: SimulatedFile | None) -> int:
+        return _NONE if file is None else numbers[id(file)]
 
-    edges = sorted({edge for one in files.files for edge in _edges(one.base, size)})
-    found = np.array([_NONE] + [number_of(files.find(edge)) for edge in edges])
-    where = found[np.searchsorted(np.array(edges, np.int64), offsets, side="right")]
+    edges = sorted({edge for member in files.files for edge in _edges(member.base, size)})
+    places = np.array([_NONE] + [number_of(files.find(edge)) for edge in edges])
+    where = places[np.searchsorted(np.array(edges, np.int64), offsets, side="right")]
     if or_first:  # the log's first segment answers for offset 0, whatever its base
         where[offsets == 0] = number_of(files.find(0, or_first=True))
     return where, np.fmod(offsets, size)

@@ -40,11 +40,11 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
 
 def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
     """Returns the parts of a store that a start uses and that are not modelled, in words."""
-    found = [
+    parts = [
         f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()
     ]
     if config.flag("enableConsumeQueueExt"):
-        found.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are loaded, cut and written too")
+        parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are loaded, cut and written too")
     if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
-        found.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
-    return tuple(found)
+        parts.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
+    return tuple(parts)

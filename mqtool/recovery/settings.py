@@ -101,15 +101,17 @@ def settings_of(
     """
     scope.refuse_other_engines(root, config)
     config = _with_defaults_for_ignored(config)
-    found = _layout(root, config)
-    segment = _size_or_default(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
-    queue = _size_or_default(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
-    batch = _size_or_default(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
+    detected = _layout(root, config)
+    segment = _size_or_default(detected.commit_log_size if detected else None, DEFAULT_SEGMENT_SIZE)
+    queue = _size_or_default(detected.consume_queue_size if detected else None, consume_queue.DEFAULT_FILE_SIZE)
+    batch = _size_or_default(
+        detected.batch_consume_queue_size if detected else None, batch_consume_queue.DEFAULT_FILE_SIZE
+    )
     shape = _index_shape(root, config)
     return RecoverySettings(
         **structs.asdict(recovery_rules(config, release, heap)),
         root=root,
-        commit_log_dirs=_commit_log_dirs(root, config, found),
+        commit_log_dirs=_commit_log_dirs(root, config, detected),
         segment_size=segment.value,
         queue_file_size=queue.value,
         batch_file_size=batch.value,
@@ -187,12 +189,12 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, stored: layout.StoreLayou
 
 
 def _ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
-    found = ledger_place(root, config)
-    if found is None and config.flag("enableDLegerCommitLog"):
+    place = ledger_place(root, config)
+    if place is None and config.flag("enableDLegerCommitLog"):
         raise UsageError("which node of the DLedger group this is, is not known: give --config with dLegerSelfId")
-    if found is not None and len(found.data) > 1:
+    if place is not None and len(place.data) > 1:
         raise UnsupportedFormatError(f"{root}: DLedger's data files are in several directories, which is not supported")
-    return found
+    return place
 
 
 def _size_or_default(size: KnownSize | None, default: int) -> KnownSize:

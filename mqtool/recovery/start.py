@@ -127,7 +127,7 @@ class Start:
             actions.log_undecided(part)
         if not state.clean_stop:
             actions.log_reason("abort exists: the store was not shut down cleanly and is recovered abnormally")
-        entries = [one for path in self.settings.commit_log_dirs for one in list_entries(path) or []]
+        entries = [entry for path in self.settings.commit_log_dirs for entry in list_entries(path) or []]
         state.log.load(entries, release=self.settings.release)
         self._note_gaps()
         self._load_queues()
@@ -276,8 +276,8 @@ class Start:
     @property
     def abort_present(self) -> bool:
         """Whether the file exists after the steps so far."""
-        made = any(step.path == self.abort and step.action is Action.CREATE for step in self.actions.steps)
-        return made or self.abort.exists()
+        created = any(step.path == self.abort and step.action is Action.CREATE for step in self.actions.steps)
+        return created or self.abort.exists()
 
     def _write_checkpoint(self) -> None:
         state = self.state

@@ -119,15 +119,15 @@ class StoreState:
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue:
         """Returns a queue; creates it in memory if it does not exist (findConsumeQueue, findOrCreateConsumeQueue)."""
-        found = self.queues.get((topic, queue_id))
-        if found is None:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
             kind = (
                 BatchQueue
                 if self.settings.release >= (5, 5) and self.queue_types.get(topic) == BATCH_QUEUES
                 else SimpleQueue
             )
-            found = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.actions)
-        return found
+            queue = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.actions)
+        return queue
 
     @property
     def queues_end(self) -> int:

@@ -128,10 +128,10 @@ def _fits(shape: Shape, value: Any, *, release: Release) -> bool:
         known = shape.members
         return all(
             isinstance(key, str)
-            and (_fits(known[key], one, release=release) if key in known else _passes(one, release=release))
-            for key, one in value.items()
+            and (_fits(known[key], member, release=release) if key in known else _passes(member, release=release))
+            for key, member in value.items()
         )
-    return all(_is_key(shape, key) and _fits(shape.entry, one, release=release) for key, one in value.items())
+    return all(_is_key(shape, key) and _fits(shape.entry, member, release=release) for key, member in value.items())
 
 
 def _is_key(shape: Table, key: Any) -> bool:
@@ -145,8 +145,8 @@ def _passes(value: Any, *, release: Release) -> bool:
     if release < (5, 5):
         return True
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _passes(one, release=V5_5) for key, one in value.items())
-    return not isinstance(value, list) or all(_passes(one, release=V5_5) for one in value)
+        return all(isinstance(key, str) and _passes(member, release=V5_5) for key, member in value.items())
+    return not isinstance(value, list) or all(_passes(member, release=V5_5) for member in value)
 
 
 def _is_kind(shape: Value, value: Any, *, release: Release) -> bool:

@@ -207,7 +207,7 @@ def change_from_json(value: Any) -> Change:
     """
     if not isinstance(value, dict) or value.get("verb") not in VERBS:
         raise UsageError(f"expected one of {', '.join(VERBS)}, found {str(value)[:60]!r}")
-    given = {name: _value(name, one) for name, one in value.items() if name != "verb"}
+    given = {name: _value(name, member) for name, member in value.items() if name != "verb"}
     try:
         return VERBS[value["verb"]](**given)
     except TypeError as error:
@@ -216,10 +216,10 @@ def change_from_json(value: Any) -> Change:
 
 def _value(name: str, value: Any) -> Any:
     if name == "moves":
-        return tuple(move_from_json(one) for one in value) if isinstance(value, list) else _refused(name, value)
+        return tuple(move_from_json(member) for member in value) if isinstance(value, list) else _refused(name, value)
     if isinstance(value, list):
         kind: type = int if name in _LISTS_OF_NUMBERS else str
-        if all(type(one) is kind for one in value):
+        if all(type(member) is kind for member in value):
             return tuple(value)
     elif name in _NUMBERS:
         if type(value) is int or (value is None and name == "queue_id"):

@@ -79,13 +79,13 @@ def undelete(store: Store, change: Undelete, out: Path, staged: StagedFiles) -> 
     for topic in change.topics:
         if topic not in in_log:
             raise UsageError(f"{topic!r}: the CommitLog holds no message of this topic")
-    made = config_files.parse_topics(composed.files[_TOPICS])
+    parsed = config_files.parse_topics(composed.files[_TOPICS])
     known = store.metadata.topics
-    table = {name: topic for name, topic in made.topic_config_table.items() if name in known or name in change.topics}
+    table = {name: topic for name, topic in parsed.topic_config_table.items() if name in known or name in change.topics}
     for name in set(table) & set(known) - set(change.topics):
         table[name] = known[name]
     style = json_style(store.version.release)
-    data = config_files.build_topics(replace(made, topic_config_table=table), style)
+    data = config_files.build_topics(replace(parsed, topic_config_table=table), style)
     if data != _bytes_of(store.path / _TOPICS):
         write_new(out / _TOPICS, data)
         staged.put(_TOPICS, out / _TOPICS)

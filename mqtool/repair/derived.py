@@ -41,14 +41,14 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: Stage
         _note_assumed_size(settings, staged)
     if bit_maps is not None:
         staged.notes.extend(bit_maps.problems)
-    made, removed = set(staged.put_tree(out)), len(staged.removed)
+    rebuilt, removed = set(staged.put_tree(out)), len(staged.removed)
     foreign = _foreign_queues(store) if not result.damage else set()
     chosen = Globs(change.topics)
     for kind in _KINDS:
         for topic, queue_id, directory in queue_directories(store.path / kind):
             if chosen.matches(topic) and change.queue_id in (None, queue_id):
                 _replace_queue(store, kind, directory, out, staged, is_foreign=directory in foreign)
-    if not made and len(staged.removed) == removed:
+    if not rebuilt and len(staged.removed) == removed:
         raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
     staged.read_log(store)
     staged.read_settings(store)
@@ -68,13 +68,13 @@ def _foreign_queues(store: Store) -> set[Path]:
 
     If the log is intact and has no message of such a queue, its units point to records of other queues.
     """
-    log, found = store.commit_log, set()
+    log, paths = store.commit_log, set()
     for queue in store.disk_queues():
         units = queue.units()
         at = units["physical_offset"][has_record(units)]
         if len(at) and (at >= log.min_offset).all() and (at < log.max_offset).all():
-            found.add(queue.path)
-    return found
+            paths.add(queue.path)
+    return paths
 
 
 def _replace_queue(
@@ -82,8 +82,8 @@ def _replace_queue(
 ) -> None:
     """Decides which files of one existing queue are replaced, kept or removed."""
     inner = directory.relative_to(store.path)
-    made = list_mapped_files(out / inner).files
-    if not made and is_foreign:
+    files = list_mapped_files(out / inner).files
+    if not files and is_foreign:
         for file in list_mapped_files(directory).files:
             staged.remove(file.path)
         staged.notes.append(
@@ -91,18 +91,18 @@ def _replace_queue(
             "its files are set aside"
         )
         return
-    if not made:
+    if not files:
         if kind != file_names.CONSUME_QUEUE_EXT:
             staged.notes.append(f"{inner.as_posix()}: the log holds no message of this queue; it is left as it is")
         return
-    first = made[0].base
-    kept = {file.path.name for file in made}
+    first = files[0].base
+    kept = {file.path.name for file in files}
     for file in list_mapped_files(directory).files:
         if file.base > first and file.path.name not in kept:
             staged.remove(file.path)
-    old = directory / made[0].path.name
+    old = directory / files[0].path.name
     if kind == file_names.CONSUME_QUEUE and old.is_file():
-        _keep_expired(made[0].path, old, store.commit_log.min_offset)
+        _keep_expired(files[0].path, old, store.commit_log.min_offset)
 
 
 def _keep_expired(rebuilt: Path, old: Path, log_begins: int) -> None:
@@ -184,7 +184,7 @@ def replace_index(store: Store, rebuilt: list[Path], staged: StagedFiles) -> Non
         return sha256_of(path) if path.stat().st_size in sizes else None  # one of another size is another file
 
     names = _names(
-        [path.name for path in rebuilt], [total(path) for path in rebuilt], {one.name: total(one) for one in old}
+        [path.name for path in rebuilt], [total(path) for path in rebuilt], {file.name: total(file) for file in old}
     )
     for name, path in zip(names, rebuilt, strict=True):
         staged.put(f"{file_names.INDEX}/{name}", path)
@@ -216,10 +216,10 @@ def _names(rebuilt: list[str], sums: Sequence[str | None], old: dict[str, str | 
         if len(free) == end - number:
             names[number:end] = free
         number = end + 1
-    found: list[str] = []
+    chosen: list[str] = []
     for name, own in zip(names, rebuilt, strict=True):
         best = name or own
-        if found and best <= found[-1]:
-            best = f"{int(found[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
-        found.append(best)
-    return found
+        if chosen and best <= chosen[-1]:
+            best = f"{int(chosen[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
+        chosen.append(best)
+    return chosen

@@ -74,5 +74,5 @@ class RepairFiles(Files):
 
     def free_bytes(self, path: Path) -> int:
         """Returns the free space on the disk of a path."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        disk = os.statvfs(path)
+        return disk.f_bavail * disk.f_frsize

@@ -84,20 +84,20 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
         findings: of `mqtool.verify.verify`, or read from its JSON.
     """
     repairable = [finding for finding in findings if finding.severity is not Severity.NOTE]
-    blocking = [one for one in repairable if one.code in _NOT_DIRECTORIES and _is_file(store, one.file)]
+    blocking = [item for item in repairable if item.code in _NOT_DIRECTORIES and _is_file(store, item.file)]
     if blocking:
         return RepairProposal(
-            (SetAside(tuple(one.file for one in blocking)),), tuple(repairable), needs_another_run=True
+            (SetAside(tuple(item.file for item in blocking)),), tuple(repairable), needs_another_run=True
         )
     misplaced = {file.path for file in store.layout.misplaced}
     named, others = _split(
-        repairable, lambda one: one.code == "log-segment-name" and store.path / one.file in misplaced
+        repairable, lambda item: item.code == "log-segment-name" and store.path / item.file in misplaced
     )
     if named:
         return RepairProposal(
             (RenameSegments(tuple(finding.file for finding in named)),), others, needs_another_run=bool(others)
         )
-    tails, others = _split(repairable, lambda one: one.code in _TAILS)
+    tails, others = _split(repairable, lambda item: item.code in _TAILS)
     if tails:
         return RepairProposal((Truncate(store.commit_log.max_offset),), others, needs_another_run=bool(others))
     collector = _ChangeCollector({file.path: file for file in store.layout.commit_log.files}, composable(store))
@@ -166,32 +166,32 @@ class _ChangeCollector(Struct):
     def _take_segment(self, store: Store, name: str) -> bool:
         """Removes an empty segment or extends a short one; returns False for one that is too long."""
         known = store.layout.commit_log_size
-        found = self.segments.get(store.path / name)
-        if found is None or known is None or found.size >= known.value:
+        segment = self.segments.get(store.path / name)
+        if segment is None or known is None or segment.size >= known.value:
             return False
-        (self.short if found.size else self.set_aside).add(name)
-        if found.size and store.layout.commit_log.files[-1].base > found.base:
+        (self.short if segment.size else self.set_aside).add(name)
+        if segment.size and store.layout.commit_log.files[-1].base > segment.base:
             self.topics.add(None)  # units and entries of what was cut off lead nowhere
             self.index = True
         return True
 
     def changes(self) -> tuple[Change, ...]:
         """Returns the collected changes, one of each kind."""
-        found: list[Change] = []
+        changes: list[Change] = []
         if self.topics:
             named = sorted(topic for topic in self.topics if topic is not None)
-            found.append(RebuildQueues(() if None in self.topics else tuple(map(glob.escape, named))))
+            changes.append(RebuildQueues(() if None in self.topics else tuple(map(glob.escape, named))))
         if self.index:
-            found.append(RebuildIndex())
+            changes.append(RebuildIndex())
         if self.timer:
-            found.append(RebuildTimer())
+            changes.append(RebuildTimer())
         if self.files:
-            found.append(RebuildMetadata(tuple(sorted(self.files))))
+            changes.append(RebuildMetadata(tuple(sorted(self.files))))
         if self.set_aside:
-            found.append(SetAside(tuple(sorted(self.set_aside))))
+            changes.append(SetAside(tuple(sorted(self.set_aside))))
         if self.short:
-            found.append(Pad(tuple(sorted(self.short))))
-        return tuple(found)
+            changes.append(Pad(tuple(sorted(self.short))))
+        return tuple(changes)
 
 
 def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding]) -> RepairProposal | RefusedError:
@@ -213,7 +213,7 @@ def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding])
         staged = build(store, proposal.changes, Path(work))
         steps = steps_of(staged)
         if not steps:
-            return RepairProposal((), tuple(one for one in findings if one.severity is not Severity.NOTE))
+            return RepairProposal((), tuple(finding for finding in findings if finding.severity is not Severity.NOTE))
         try:
             forecast_of(store, proposal.changes, staged, steps, must_repair=not proposal.needs_another_run)
         except RefusedError as error:
@@ -239,14 +239,17 @@ def remaining_after(
     """
     with open_store(root, config) as store:
         after = verify(store)
-    found = {(one.code, one.file) for one in after.findings}
+    remaining = {(finding.code, finding.file) for finding in after.findings}
     not_planned = set(proposal.remaining)
     unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
     left = tuple(
-        one
-        for one in findings
-        if one.severity is not Severity.NOTE
-        and ((one.code, one.file) in found or (one in not_planned and CATALOGUE[one.code].area in unknown))
+        finding
+        for finding in findings
+        if finding.severity is not Severity.NOTE
+        and (
+            (finding.code, finding.file) in remaining
+            or (finding in not_planned and CATALOGUE[finding.code].area in unknown)
+        )
     )
     return replace(proposal, remaining=left, needs_another_run=proposal.needs_another_run and bool(left))
 
@@ -258,7 +261,7 @@ def _is_file(store: Store, name: str) -> bool:
 def _is_named_into_another(store: Store, finding: Finding) -> bool:
     """Whether a misnamed segment is one from which the log is not read."""
     path = store.path / finding.file
-    return path in {one.path for one in store.layout.segments} - {one.path for one in store.layout.log_segments}
+    return path in {file.path for file in store.layout.segments} - {file.path for file in store.layout.log_segments}
 
 
 def _main_name(finding: Finding) -> str:
@@ -281,7 +284,7 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
         raise UsageError(f"{where}: expected what `mqtool verify STORE --format json` prints")
     try:
         names = ("code", "file", "position", "physical_offset", "topic", "queue_id", "evidence")
-        found = [
+        findings = [
             Finding(severity=Severity(row["severity"]), **{name: row[name] for name in names})
             for row in document["findings"]
             if row["code"] in CATALOGUE
@@ -291,7 +294,7 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
             raise TypeError("a name is not a text")  # noqa: TRY301 - reported with the others
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: expected findings of mqtool verify: {error}") from error
-    return store, found
+    return store, findings
 
 
 def _has_names(row: dict[str, Any]) -> bool:

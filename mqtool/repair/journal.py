@@ -106,17 +106,17 @@ class Journal:
 
     def _take(self, line: bytes) -> None:
         try:
-            found = json.loads(line)
-            stated = found.pop("sum")
-            number, kind = found["n"], found["kind"]
+            entry = json.loads(line)
+            stated = entry.pop("sum")
+            number, kind = entry["n"], entry["kind"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._broken("is not a line of a journal") from error
-        if stated != _sum(self._chain, found):
+        if stated != _sum(self._chain, entry):
             raise self._broken("is not as it was written: its sum differs")
         if number != self._count or kind not in _KINDS or (kind == BEGIN) != (number == 0):
             raise self._broken("is out of order")
         if kind == BEGIN:
-            self.begin = self._begin(found)
+            self.begin = self._begin(entry)
         self.kind, self._chain, self._count = kind, stated, number + 1
 
     def _broken(self, what: str) -> RefusedError:
@@ -129,14 +129,14 @@ class Journal:
                 raise self._broken("is of a release that this one does not know")
             plan = Plan.from_json(json.dumps(document["plan"]), self.path)
             directories = {_directory(name, self.path): int(time) for name, time in document["directories"].items()}
-            made = tuple(check_name(name, self.path) for name in document["made"])
+            created = tuple(check_name(name, self.path) for name in document["made"])
             barrier = None if document["barrier"] is None else check_name(document["barrier"], self.path)
             proper = bool(_TIME.fullmatch(document["time"])) and (barrier is None or Path(barrier).name == BARRIER)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._broken(f"has no {error}") from error
         if not proper or "" not in directories:
             raise self._broken("has no valid time, barrier or root")
-        return Begin(plan, document["time"], directories, made, barrier)
+        return Begin(plan, document["time"], directories, created, barrier)
 
     def write_begin(self, begin: Begin) -> None:
         """Writes the first line, durably."""
@@ -159,9 +159,9 @@ class Journal:
     def _append(self, kind: str, **values: Any) -> None:
         if self.path.exists() and self.path.stat().st_size > self._whole:
             self._files.cut(self.path, self._whole)
-        found = {"n": self._count, "kind": kind, **values}
-        total = _sum(self._chain, found)
-        line = json.dumps({**found, "sum": total}).encode() + b"\n"
+        entry = {"n": self._count, "kind": kind, **values}
+        total = _sum(self._chain, entry)
+        line = json.dumps({**entry, "sum": total}).encode() + b"\n"
         is_new = self._whole == 0
         self._files.append(self.path, line)
         if is_new:

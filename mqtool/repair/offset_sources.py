@@ -43,15 +43,15 @@ def positions_at(path: Path) -> Positions:
         StoreError, RefusedError: it cannot be read.
     """
     if path.is_dir():
-        found = _in_backup(path) if (path / DIRECTORY).is_dir() else _in_store(path)
+        positions = _in_backup(path) if (path / DIRECTORY).is_dir() else _in_store(path)
     else:
-        found = _parsed(read_file(path), path)
+        positions = _parsed(read_file(path), path)
     positive = {
         group: {
             topic: {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
             for topic, offsets in by_topic.items()
         }
-        for group, by_topic in found.items()
+        for group, by_topic in positions.items()
     }
     if not any(offsets for by_topic in positive.values() for offsets in by_topic.values()):
         raise UsageError(f"{path}: expected positions of consumer groups, found none")
@@ -150,8 +150,8 @@ def map_positions(positions: Committed, places: Iterable[tuple[Place, Place]]) -
             ends[key] = max(ends.get(key, 0), new.queue_offset + 1)
             if old.queue_offset >= position:
                 unread[key] = min(unread.get(key, new.queue_offset), new.queue_offset)
-    found: Positions = {}
+    moved: Positions = {}
     for group, topic, queue_id in ends:
         key = group, topic, queue_id
-        found.setdefault(group, {}).setdefault(topic, {})[queue_id] = unread.get(key, ends[key])
-    return found
+        moved.setdefault(group, {}).setdefault(topic, {})[queue_id] = unread.get(key, ends[key])
+    return moved

@@ -36,7 +36,7 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, staged: StagedFil
     config_tables.require_readable(store.path / file_names.CONFIG, store.config, advice)
     tables = store.metadata.offset_tables
     table = tables.read
-    has_database = any(one.is_database for one in tables.tables)  # it keeps what the file does not name
+    has_database = any(listed.is_database for listed in tables.tables)  # it keeps what the file does not name
     known = ConsumerOffsets({}) if table is None else table.offsets
     name = tables.written
     offsets = {key: dict(value) for key, value in known.offset_table.items()}
@@ -47,8 +47,10 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, staged: StagedFil
     for move in change.moves:
         _move(move, offsets, lmq, pulled or {}, keeps_keys=has_database)
     version = data_version(store, table)
-    made = replace(known, offset_table=offsets, lmq_offset_table=lmq, pull_offset_table=pulled, data_version=version)
-    write_new(out / name, config_files.build_consumer_offsets(made, _style(store, table)))
+    offsets_file = replace(
+        known, offset_table=offsets, lmq_offset_table=lmq, pull_offset_table=pulled, data_version=version
+    )
+    write_new(out / name, config_files.build_consumer_offsets(offsets_file, _style(store, table)))
     staged.put(name, out / name)
     staged.notes.extend(_notes(store, tables, change, name))
     staged.read_settings(store)
@@ -81,10 +83,10 @@ def _move(
             del table[key]
 
 
-def _require(move: Move, found: int | None) -> None:
-    if found != move.before:
+def _require(move: Move, current: int | None) -> None:
+    if current != move.before:
         where = f"group {move.group}, {move.topic}/{move.queue_id}"
-        raise UsageError(f"{where}: expected position {move.before}, found {found}; plan again")
+        raise UsageError(f"{where}: expected position {move.before}, found {current}; plan again")
 
 
 def data_version(store: Store, table: OffsetTable | None) -> DataVersion | None:
@@ -99,9 +101,9 @@ def data_version(store: Store, table: OffsetTable | None) -> DataVersion | None:
 
 def _style(store: Store, table: OffsetTable | None) -> JsonStyle:
     if table is not None and not table.is_database:
-        found = config_json.style_of(read_file(table.path))
-        if found is not JsonStyle.COMPACT:
-            return found
+        style = config_json.style_of(read_file(table.path))
+        if style is not JsonStyle.COMPACT:
+            return style
     return config_json.json_style(store.version.release)
 
 

@@ -72,14 +72,14 @@ class Outlook(Struct, frozen=True, dict=True):
     @cached_property
     def digest(self) -> str:
         """Returns the SHA-256 over all but the words. Outlooks with equal digests are judged alike."""
-        found = hashlib.sha256(
+        digest = hashlib.sha256(
             repr((self.starts, sorted((key, *at.items()) for key, at in self.orphan_units.items()))).encode()
         )
         for array in (self.present, self.messages, self.served):
-            found.update(b"|" + array.astype(">i8").tobytes())
+            digest.update(b"|" + array.astype(">i8").tobytes())
         for key, offsets in sorted(self.served_offsets.items()):
-            found.update(repr(key).encode() + offsets.astype(">i8").tobytes())
-        return found.hexdigest()
+            digest.update(repr(key).encode() + offsets.astype(">i8").tobytes())
+        return digest.hexdigest()
 
 
 class Comparison(Struct, frozen=True):
@@ -177,23 +177,23 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
     with open_store(root, config) as store:
         settings = settings_of(root, release_of(release), store.config)
         segments = [
-            SimulatedFile(one.path, one.base, one.size)
-            for one in (*store.layout.commit_log.files, *store.layout.misplaced)
+            SimulatedFile(file.path, file.base, file.size)
+            for file in (*store.layout.commit_log.files, *store.layout.misplaced)
         ]
         proof = prove(settings, segments)
         claims = without_moved(proof, _claims(store))
         misplaced = store.layout.misplaced
     readings: dict[TopicQueue, QueueReading] = {}
     if start.runs:
-        found = ((_key(name), reading) for name, reading in start.readings.items())
-        readings = {key: reading for key, reading in found if file_names.is_directory_name(key[0])}
+        named = ((_key(name), reading) for name, reading in start.readings.items())
+        readings = {key: reading for key, reading in named if file_names.is_directory_name(key[0])}
     belonging = _belonging(proof, claims)
     served, served_offsets = _served(readings)
-    for one in misplaced:  # a broker reads them at the offsets that their names state
-        if one.path.name.isdecimal() and int(one.path.name) < _EVER:
-            shift = served - int(one.path.name)
-            moved = (shift >= 0) & (shift < one.size) & ~among(served, proof.physical)
-            served = distinct(np.where(moved, one.base + shift, served))
+    for file in misplaced:  # a broker reads them at the offsets that their names state
+        if file.path.name.isdecimal() and int(file.path.name) < _EVER:
+            shift = served - int(file.path.name)
+            moved = (shift >= 0) & (shift < file.size) & ~among(served, proof.physical)
+            served = distinct(np.where(moved, file.base + shift, served))
     order = np.argsort(proof.physical[belonging], kind="stable")
     return Outlook(
         start.runs,
@@ -212,17 +212,17 @@ def _key(name: str) -> TopicQueue:
 
 
 def _claims(store: Store) -> dict[TopicQueue, Claims]:
-    found = {}
+    claims = {}
     for queue in store.disk_queues():
         if not queue.is_batch:
             files = [
                 QueueFile(
-                    one.path, one.base, one.size, UnitContent(one.path, CONSUME_QUEUE_UNIT, one.size, is_new=False)
+                    file.path, file.base, file.size, UnitContent(file.path, CONSUME_QUEUE_UNIT, file.size, is_new=False)
                 )
-                for one in queue.files
+                for file in queue.files
             ]
-            found[queue.topic, queue.queue_id] = claims_of(files, store.commit_log.min_offset)
-    return found
+            claims[queue.topic, queue.queue_id] = claims_of(files, store.commit_log.min_offset)
+    return claims
 
 
 def _belonging(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
@@ -231,7 +231,7 @@ def _belonging(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
     The fields that name a queue have no checksum. A topic name that would lead out of the store gets no queue here,
     whatever a broker does with it.
     """
-    claimed = np.concatenate([_NONE, *(one.physical for one in claims.values())])
+    claimed = np.concatenate([_NONE, *(claim.physical for claim in claims.values())])
     belongs = ~among(proof.physical, claimed)
     for key, rows in rows_by_queue(proof).items():
         if key in claims:
@@ -244,22 +244,22 @@ def _orphan_units(
     proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading]
 ) -> dict[TopicQueue, dict[int, int]]:
     rows = rows_by_queue(proof)
-    if all(_is_proven(proof, rows.get(key, _NONE), one) for key, one in claims.items()):
+    if all(_is_proven(proof, rows.get(key, _NONE), claim) for key, claim in claims.items()):
         return {}  # as nearly always; what follows looks at every message
     everything = {
         key: _all_served(proof, rows.get(key, _NONE), readings.get(key))
         for key in dict.fromkeys((*proof.queues, *claims))
     }
     lost = losses_of(proof, claims, everything, 0).lost or {}
-    found = {}
+    orphans = {}
     for key, ranges in lost.items():
         if key not in claims:
             continue
         places = dict(zip(claims[key].offsets.tolist(), claims[key].physical.tolist(), strict=True))
         offsets = [at for first, last in ranges for at in range(first, last + 1) if at in places]
         if offsets:
-            found[key] = {at: places[at] for at in offsets}
-    return found
+            orphans[key] = {at: places[at] for at in offsets}
+    return orphans
 
 
 def _is_proven(proof: Proof, rows: np.ndarray, claims: Claims) -> bool:
@@ -388,10 +388,10 @@ class Preview:
             return "a DLedger log: losses are only compared for plain CommitLogs"
         try:
             with self.tree(files, removed) as (directory, config):
-                found = outlook(directory, self.release, config)
+                result = outlook(directory, self.release, config)
         except OSError as error:
             return f"{error.filename}: a preview cannot be made: {error.strerror}"
-        return found if isinstance(found, Outlook) else found.replace(str(directory), str(self._root))
+        return result if isinstance(result, Outlook) else result.replace(str(directory), str(self._root))
 
     @contextmanager
     def tree(self, files: Mapping[str, Path], removed: Collection[str]) -> Iterator[tuple[Path, dict[str, str]]]:

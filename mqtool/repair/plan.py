@@ -149,13 +149,13 @@ class Plan(Struct, frozen=True):
         return digest_of(self._body())
 
     def _body(self) -> dict[str, Any]:
-        found = structs.asdict(self)
-        found["changes"] = [change_to_json(change) for change in self.changes]
-        found["reads"] = [asdict(read) for read in self.reads]
-        found["steps"] = [asdict(step) for step in self.steps]
-        found["forecast"] = None if self.forecast is None else asdict(self.forecast)
-        found["gates"] = list(GATES)
-        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **found}
+        body = structs.asdict(self)
+        body["changes"] = [change_to_json(change) for change in self.changes]
+        body["reads"] = [asdict(read) for read in self.reads]
+        body["steps"] = [asdict(step) for step in self.steps]
+        body["forecast"] = None if self.forecast is None else asdict(self.forecast)
+        body["gates"] = list(GATES)
+        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **body}
 
     def to_json(self) -> str:
         """Returns the plan as the text of a plan file."""
@@ -200,26 +200,26 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
     if not isinstance(store, str) or not Path(store).is_absolute() or ".." in Path(store).parts or "\0" in store:
         raise RefusedError("path", f"expected an absolute path of a store, found {str(store)[:200]!r}", path)
     steps = tuple(
-        Step(check_name(one["path"], path), _fingerprint(one["before"]), _fingerprint(one["after"]))
-        for one in document["steps"]
+        Step(check_name(item["path"], path), _fingerprint(item["before"]), _fingerprint(item["after"]))
+        for item in document["steps"]
     )
     if any(step.before is None and step.after is None for step in steps):
         raise RefusedError("plan-unreadable", "a step does nothing", path)
     if len({step.path for step in steps}) != len(steps):
         raise RefusedError("plan-unreadable", "two steps are about the same file", path)
     reads = []
-    for one in document["reads"]:
-        found = _fingerprint(one["fingerprint"])
-        if found is None:
+    for item in document["reads"]:
+        state = _fingerprint(item["fingerprint"])
+        if state is None:
             raise TypeError("reads")
-        reads.append(Read(check_name(one["path"], path), found))
+        reads.append(Read(check_name(item["path"], path), state))
     return Plan(
         store,
         _typed(document["inode"], int),
         _typed(document["created"], str),
         _typed(document["broker_version"], str),
         {_typed(key, str): _typed(value, str) for key, value in document["config"].items()},
-        tuple(change_from_json(one) for one in document["changes"]),
+        tuple(change_from_json(item) for item in document["changes"]),
         _typed(document["complete"], bool),
         tuple(_typed(note, str) for note in document["notes"]),
         tuple(reads),

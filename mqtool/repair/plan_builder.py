@@ -133,15 +133,15 @@ def forecast_of(
             if isinstance(after, Outlook) and after.digest == planned.outcome:
                 return planned
         if no_messages and isinstance(preview.before, Outlook) and preview.before.starts:
-            found = preview.unchanged
+            comparison = preview.unchanged
         else:
-            found = preview.compare(files, staged.removed, intended_log(store, requested, staged))
-    if isinstance(found, str):
-        staged.notes.append(f"what a start would lose afterwards is unknown: {found}")
+            comparison = preview.compare(files, staged.removed, intended_log(store, requested, staged))
+    if isinstance(comparison, str):
+        staged.notes.append(f"what a start would lose afterwards is unknown: {comparison}")
         return None
-    if found.loses_messages or (must_repair and not found.is_repaired):
-        raise found.refusal(store.path, store.config.file)
-    return found.forecast
+    if comparison.loses_messages or (must_repair and not comparison.is_repaired):
+        raise comparison.refusal(store.path, store.config.file)
+    return comparison.forecast
 
 
 def intended_log(store: Store, requested: Sequence[Change], staged: StagedFiles) -> IntendedLog:
@@ -150,7 +150,9 @@ def intended_log(store: Store, requested: Sequence[Change], staged: StagedFiles)
     start, end = 0, log.max_offset
     for change in requested:
         if isinstance(change, Trim):
-            start = max([start, *(one.end for one in log.segments[: log.last_used] if one.end <= change.before)])
+            start = max(
+                [start, *(segment.end for segment in log.segments[: log.last_used] if segment.end <= change.before)]
+            )
         elif isinstance(change, Truncate):
             end = min(end, change.at)
     cut = {} if end == log.max_offset else {"end": end}
@@ -163,15 +165,15 @@ def _described(
     touched = {step.path for step in steps}
     reads = []
     for name, full in sorted(staged.reads.items()):
-        found = fingerprint(inside(store.path, name), full=full)
-        if found is not None and name not in touched:
-            reads.append(Read(name, found))
+        state = fingerprint(inside(store.path, name), full=full)
+        if state is not None and name not in touched:
+            reads.append(Read(name, state))
     fingerprints = [*((step.path, step.before) for step in steps), *((read.path, read.fingerprint) for read in reads)]
     staged.notes.extend(
-        f"{name}: {found.size} bytes, more than any file of a broker has: its bytes are not read, and a change of it "
+        f"{name}: {state.size} bytes, more than any file of a broker has: its bytes are not read, and a change of it "
         "is only seen by its size and time"
-        for name, found in fingerprints
-        if found is not None and is_left_out(found)
+        for name, state in fingerprints
+        if state is not None and is_left_out(state)
     )
     return Plan(
         str(store.path),
@@ -205,8 +207,8 @@ def steps_of(staged: StagedFiles) -> tuple[Step, ...]:
 
 def space_of(staged: StagedFiles, steps: Sequence[Step]) -> int:
     """Returns the disk space in bytes that the new files need, holes not counted."""
-    made = [staged.files[step.path] for step in steps if step.after is not None]
-    return sum(path.stat().st_blocks * 512 for path in made) + _BESIDE
+    created = [staged.files[step.path] for step in steps if step.after is not None]
+    return sum(path.stat().st_blocks * 512 for path in created) + _BESIDE
 
 
 def _config_of(store: Store) -> dict[str, str]:

@@ -92,8 +92,8 @@ def apply(
     with gates.locked(root, used) as root_time:
         run = _Run(root, plan, used, root_time, on_progress)
         already = run.run()
-    found = _verified(root, plan) if verify_after else None
-    return ApplyResult(root, run.journal.path, run.quarantine, plan.steps, already, found, plan.opened_at(root))
+    verification = _verified(root, plan) if verify_after else None
+    return ApplyResult(root, run.journal.path, run.quarantine, plan.steps, already, verification, plan.opened_at(root))
 
 
 def _verified(root: Path, plan: Plan) -> Verification:
@@ -191,12 +191,12 @@ class _Run:
         parents = sorted({parent for name in names for parent in parents_of(name)})
         times = {name: (root / name).stat().st_mtime_ns for name in parents if (root / name).exists()}
         times[""] = self._root_time
-        made = tuple(name for name in parents if not (root / name).exists())
+        created = tuple(name for name in parents if not (root / name).exists())
         time = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         home = home_of(root)
         try:
             make_like_parent(home, files)
-            self.journal.write_begin(Begin(plan, time, times, made, barrier))
+            self.journal.write_begin(Begin(plan, time, times, created, barrier))
         except OSError:
             remove_tree(home, files)
             files.set_times(root, self._root_time)
@@ -221,19 +221,19 @@ class _Run:
         remove_tree(building, self._files)
 
     def _compare(self, store: Store, staged: StagedFiles) -> tuple[Step, ...]:
-        found = steps_of(staged)
-        same = len(found) == len(self._plan.steps) and all(
-            one.path == other.path and one.after == other.after and one.action == other.action
-            for one, other in zip(found, self._plan.steps, strict=True)
+        steps = steps_of(staged)
+        same = len(steps) == len(self._plan.steps) and all(
+            step.path == other.path and step.after == other.after and step.action == other.action
+            for step, other in zip(steps, self._plan.steps, strict=True)
         )
         if not same:
             raise RefusedError("plan-stale", "the result would be another than the plan states; plan again", store.path)
-        return found
+        return steps
 
     def _stage(self, step: Step, staged: StagedFiles, places: Places) -> None:
-        made, path, target = staged.files[step.path], places.staged(step), places.target(step)
+        file, path, target = staged.files[step.path], places.staged(step), places.target(step)
         self._files.make_directory(path.parent)
-        self._files.rename(made, path)
+        self._files.rename(file, path)
         if target.exists():
             self._files.imitate(path, target)
             if step.path in staged.keeps_time:
@@ -292,8 +292,8 @@ class _Run:
             places.swap_in(step)
             self._on_progress(number + 1, len(self._plan.steps))
         for step in self._plan.steps:
-            found = fingerprint(places.target(step))
-            if (step.after is None) != (found is None) or (step.after is not None and not step.after.fits(found)):
+            state = fingerprint(places.target(step))
+            if (step.after is None) != (state is None) or (step.after is not None and not step.after.fits(state)):
                 raise RefusedError("result", "this file did not become what was planned", places.target(step))
         self.journal.write(APPLIED)
 

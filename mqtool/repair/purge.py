@@ -117,23 +117,23 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, staged: StagedFil
     counts: Counter[str] = Counter()
     last_time = 0
     with OutputFiles(out / _NEW) as files:
-        made = MovedLog(files, size, lambda start, end: blank_between(log, start, end), start=begins)
+        new_log = MovedLog(files, size, lambda start, end: blank_between(log, start, end), start=begins)
         for item in log.walk():
             if isinstance(item, Damage):
                 raise _damaged(store, f"{item.kind} at physical offset {item.start}")
-            found = chosen.narrow(item)
-            purged.append(found.positions + found.base)
-            counts["records"] += len(found)
-            counts["bytes"] += int(found.sizes.sum())
+            selected = chosen.narrow(item)
+            purged.append(selected.positions + selected.base)
+            counts["records"] += len(selected)
+            counts["bytes"] += int(selected.sizes.sum())
             if not len(item):
                 continue
-            made.add(Run(0, item), found.positions)
-            kept = item.select(~np.isin(item.positions, found.positions))
+            new_log.add(Run(0, item), selected.positions)
+            kept = item.select(~np.isin(item.positions, selected.positions))
             last_time = int(kept.column("store_timestamp")[-1]) if len(kept) else last_time
         first = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(begins)}"
         if not files.exists(first):  # nothing is left: a log without a file would begin at 0 again
             files.write(first, size, 0, b"")
-    moves = made.moves
+    moves = new_log.moves
     staged.moves, staged.purged = moves, np.concatenate(purged)
     for segment in log.segments:
         staged.remove(segment.path)
@@ -197,10 +197,10 @@ def _patch_physical_offsets(path: Path, rows: np.ndarray, physical: np.ndarray, 
     if not len(changed):
         return
     first, end = int(changed[0]), int(changed[-1]) + 1
-    made = rows[first:end].copy()
-    made["physical_offset"] = physical[first:end]
+    patched = rows[first:end].copy()
+    patched["physical_offset"] = physical[first:end]
     inner = staged.name(path)
-    copy_file(path, out / inner, [(first * rows.dtype.itemsize, made.tobytes())])
+    copy_file(path, out / inner, [(first * rows.dtype.itemsize, patched.tobytes())])
     staged.put(inner, out / inner, keep_time=True)
 
 
@@ -208,8 +208,8 @@ def _move_index(store: Store, out: Path, staged: StagedFiles) -> None:
     """Rebuilds the index from the new log, without entries of purged messages."""
     if not store.disk_index_files():
         return
-    with open_store(out / _NEW) as made:
-        rebuild(made, out / _DERIVED, settings_of(store), RebuildScope(queues=False))
+    with open_store(out / _NEW) as moved:
+        rebuild(moved, out / _DERIVED, settings_of(store), RebuildScope(queues=False))
     directory = out / _DERIVED / file_names.INDEX
     replace_index(store, sorted(directory.iterdir()) if directory.is_dir() else [], staged)
 
@@ -229,16 +229,16 @@ def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, stag
 
     An offset of 0 means that there is none.
     """
-    found = store.checkpoint
-    if found is None:
+    old = store.checkpoint
+    if old is None:
         return
     offsets = ("master_flushed_offset", "confirm_physical_offset", "logics_physical_offset")
     times = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
-    moved = {name: moves.position(getattr(found, name)) for name in offsets if getattr(found, name) > 0}
-    moved |= {name: min(getattr(found, name), last_time) for name in times}
-    made = replace(found, **moved)
-    if made != found:
-        write_new(out / file_names.CHECKPOINT, checkpoint.build(made))
+    moved = {name: moves.position(getattr(old, name)) for name in offsets if getattr(old, name) > 0}
+    moved |= {name: min(getattr(old, name), last_time) for name in times}
+    new = replace(old, **moved)
+    if new != old:
+        write_new(out / file_names.CHECKPOINT, checkpoint.build(new))
         staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT, keep_time=True)
 
 
@@ -279,11 +279,11 @@ def _note_waiting(store: Store, names: Collection[str], staged: StagedFiles) -> 
     """Notes which waiting messages of the topics are kept elsewhere, and which are deleted."""
     stay: Counter[tuple[str, str]] = Counter()
     go: Counter[tuple[str, str]] = Counter()
-    for one in pending_messages(store):
-        if one.stored_topic in names:
-            go[one.kind.value, one.stored_topic] += 1
-        elif one.topic in names or one.origin in names:
-            stay[one.kind.value, one.stored_topic] += 1
+    for message in pending_messages(store):
+        if message.stored_topic in names:
+            go[message.kind.value, message.stored_topic] += 1
+        elif message.topic in names or message.origin in names:
+            stay[message.kind.value, message.stored_topic] += 1
     staged.notes += [
         f"{count} {kind} message(s) of these topics wait in {topic}: they stay and will be delivered"
         for (kind, topic), count in sorted(stay.items())

@@ -70,6 +70,8 @@ def redacted(record: Record) -> bytes:
             "redact knows bodies of single messages only"
         )
     body = BLANK * len(record.body)
-    made = replace(record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION)
-    data = commit_log.build_record(made)
+    redacted_record = replace(
+        record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION
+    )
+    data = commit_log.build_record(redacted_record)
     return properties.renew_crc32(data) if record.properties.endswith(_SEPARATOR) else data

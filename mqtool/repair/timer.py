@@ -29,23 +29,23 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: Staged
         UsageError: the store never had a timer message, and has no timer.
     """
     _require_wheel(store)
-    found = rebuild_into(store, out)
+    result = rebuild_into(store, out)
     directory = store.path / file_names.TIMER_LOG
     old = [file.path for file in list_mapped_files(directory).files]
     wheel = store.path / file_names.TIMER_WHEEL
-    if not found.parked and not old and not wheel.exists():
+    if not result.parked and not old and not wheel.exists():
         raise UsageError(f"{store.path}: the log holds no message of rmq_sys_wheel_timer, and there is no timer")
-    made = set(staged.put_tree(out))
+    rebuilt = set(staged.put_tree(out))
     snapshots = [store.path / entry.name for entry in list_directory(store.path) if _is_snapshot(entry.name)]
     for path in (*old, *snapshots):
-        if path.relative_to(store.path).as_posix() not in made:
+        if path.relative_to(store.path).as_posix() not in rebuilt:
             staged.remove(path)
     if known_log_file_size(store.path, store.config) is None:
         staged.notes.append(
             f"timer: the size of timer log files is unknown; assuming {DEFAULT_LOG_FILE_SIZE} bytes; if the "
             "broker's mappedFileSizeTimerLog differs, add --config"
         )
-    _add_notes(found, staged)
+    _add_notes(result, staged)
     staged.read_log(store)
     staged.read_settings(store)
 

@@ -51,8 +51,8 @@ class Places:
     def is_foreign(self, step: Step) -> bool:
         """Whether the file in the store is neither the old nor the new one: another process has written it."""
         states = [state for state in (step.before, step.after) if state is not None]
-        found = fingerprint(self.target(step), full=any(state.sha256 is not None for state in states))
-        return found is not None and not any(state.fits(found) for state in states)
+        actual = fingerprint(self.target(step), full=any(state.sha256 is not None for state in states))
+        return actual is not None and not any(state.fits(actual) for state in states)
 
     def is_swapped(self, step: Step) -> bool:
         """Whether `swap_in` has begun; only meaningful while files are swapped or restored."""

@@ -105,12 +105,12 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, staged: Sta
         directory = segment.path.parent if segment.path.parent in directories else directories[0]
         targets[name] = directory / file_names.mapped_file_name(segment.base)
     for name, target in targets.items():
-        source, made = store.path / name, out / staged.name(target)
-        copy_file(source, made)
+        source, renamed = store.path / name, out / staged.name(target)
+        copy_file(source, renamed)
         status = source.stat()
-        made.chmod(status.st_mode & 0o7777)
-        os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
-        staged.put(staged.name(target), made)
+        renamed.chmod(status.st_mode & 0o7777)
+        os.utime(renamed, ns=(status.st_atime_ns, status.st_mtime_ns))
+        staged.put(staged.name(target), renamed)
         staged.notes.append(f"{name} becomes {staged.name(target)}: its records state these physical offsets")
     for name in targets:
         if name not in staged.files:
@@ -149,7 +149,7 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
 def _needs_blank(store: Store, segment: MappedFile) -> int | None:
     """Returns the position after the last record of a segment, if the log continues without a BLANK leading there."""
     log = store.commit_log
-    number = next((number for number, one in enumerate(log.segments) if one.path == segment.path), None)
+    number = next((number for number, other in enumerate(log.segments) if other.path == segment.path), None)
     if number is None or number >= log.last_used:
         return None
     walk = log.walk_segment(number)

@@ -202,7 +202,7 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> N
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file():
         return
-    made = replace(
+    new = replace(
         known,
         physic_msg_timestamp=min(known.physic_msg_timestamp, cut.last_time),
         logics_msg_timestamp=min(known.logics_msg_timestamp, cut.last_time),
@@ -211,8 +211,8 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> N
         confirm_physical_offset=min(known.confirm_physical_offset, cut.end),
         logics_physical_offset=min(known.logics_physical_offset, cut.end),
     )
-    if made != known:
-        write_new(out / file_names.CHECKPOINT, checkpoint_format.build(made))
+    if new != known:
+        write_new(out / file_names.CHECKPOINT, checkpoint_format.build(new))
         staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT)
 
 
@@ -250,6 +250,6 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, stag
         return
     style = json_style(store.version.release)
     version = data_version(store, tables.read)
-    made = replace(known, offset_table=table, lmq_offset_table=lmq, data_version=version)
-    write_new(out / name, config_files.build_consumer_offsets(made, style))
+    new = replace(known, offset_table=table, lmq_offset_table=lmq, data_version=version)
+    write_new(out / name, config_files.build_consumer_offsets(new, style))
     staged.put(name, out / name)

@@ -139,8 +139,8 @@ def changed_file(root: Path, files: list[tuple[str, Fingerprint | None]], plan: 
         plan: has the fingerprints of the files that it only read.
     """
     for name, expected in [*files, *((read.path, read.fingerprint) for read in plan.reads)]:
-        found = fingerprint(inside(root, name), full=expected is None or expected.sha256 is not None)
-        if (expected is None) != (found is None) or (expected is not None and not expected.fits(found)):
+        state = fingerprint(inside(root, name), full=expected is None or expected.sha256 is not None)
+        if (expected is None) != (state is None) or (expected is not None and not expected.fits(state)):
             return name
     return None
 
@@ -263,12 +263,12 @@ def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:
         return
     with open_store(root, begin.plan.config) as store:
         for path in kept:
-            found = sole_records(store, path)
-            if found is not None:
+            records = sole_records(store, path)
+            if records is not None:
                 raise RefusedError(
                     "sole-records",
-                    f"this file holds {found}, and deleting it would lose them: run mqtool undo, and mqtool verify for "
-                    "the repair; or move the file out of the store to keep it, then run mqtool finalize again",
+                    f"this file holds {records}, and deleting it would lose them: run mqtool undo, and mqtool verify "
+                    "for the repair; or move the file out of the store to keep it, then run mqtool finalize again",
                     path,
                 )
 

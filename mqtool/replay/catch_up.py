@@ -43,13 +43,20 @@ def already_stored(
             if not isinstance(message, OutgoingMessage):
                 pending.append((original, ack_of(original, validator)))
                 continue
-            found = next((one for one in messages if not isinstance(one, Damage) and _matches(one, message)), None)
-            if found is None:
-                return done, chain((one for one, _ in pending), [original], originals)
+            stored = next(
+                (
+                    candidate
+                    for candidate in messages
+                    if not isinstance(candidate, Damage) and _matches(candidate, message)
+                ),
+                None,
+            )
+            if stored is None:
+                return done, chain((candidate for candidate, _ in pending), [original], originals)
             done += pending
-            done.append((original, _ack(original, found)))
+            done.append((original, _ack(original, stored)))
             pending = []
-    return done, chain((one for one, _ in pending), originals)
+    return done, chain((candidate for candidate, _ in pending), originals)
 
 
 def ack_of(original: Original, validator: PutValidator) -> Ack:

@@ -124,8 +124,8 @@ class Source(Struct, frozen=True, dict=True):
         Raises:
             StoreError, FormatError: the source cannot be read.
         """
-        found = self._of_store(options, after, skipped, known) if self.is_store else self._of_rows(options, skipped)
-        for original in found:
+        originals = self._of_store(options, after, skipped, known) if self.is_store else self._of_rows(options, skipped)
+        for original in originals:
             if after is None or original.position > after:
                 yield original
 

@@ -109,16 +109,16 @@ class Resend(Struct, frozen=True):
 
     def _origin(self, message: Message) -> tuple[str | None, int]:
         """Returns (original topic, queue id to send to); the topic is None if the message does not state it."""
-        found = message.properties
+        values = message.properties
         if self.kind is Kind.DEAD_LETTERS:
-            topic = found.get(DLQ_ORIGIN_TOPIC) or found.get(properties.RETRY_TOPIC)
+            topic = values.get(DLQ_ORIGIN_TOPIC) or values.get(properties.RETRY_TOPIC)
             if topic is None or topic.startswith(topics.RETRY_PREFIX):
                 return None, 0
             config = (self.topics or {}).get(topic)
             return topic, message.queue_offset % max(1, config.write_queue_nums if config else 1)
         if self.kind is Kind.HALF:
             try:
-                return service_records.destination(found)
+                return service_records.destination(values)
             except FormatError:
                 return None, 0
         return message.topic, message.queue_id

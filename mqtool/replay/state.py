@@ -67,7 +67,7 @@ class State(Struct, frozen=True):
             damage: every range that the run has found, including those after `after`.
         """
         after = self.after
-        passed = 0 if after is None else sum(one.start < after[0] for one in damage)
+        passed = 0 if after is None else sum(item.start < after[0] for item in damage)
         return replace(self, damage=before.damage + passed)
 
     def ended(self, before: "State", skipped: SkippedCounts, limit: int | None) -> "State":
@@ -94,14 +94,14 @@ def load(path: Path) -> State | None:
     Raises:
         ConfigFileError: the file is not the state of a replay.
     """
-    found = _file(path).load()
-    if found is None:
+    document = _file(path).load()
+    if document is None:
         return None
     try:
         for name in ("source", "target"):
-            found[name] = None if found[name] is None else Fingerprint(**found[name])
-        after = found.pop("after")
-        return State(after=None if after is None else (int(after[0]), int(after[1])), **found)
+            document[name] = None if document[name] is None else Fingerprint(**document[name])
+        after = document.pop("after")
+        return State(after=None if after is None else (int(after[0]), int(after[1])), **document)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise _file(path).refuse(repr(error)) from error
 

@@ -110,7 +110,7 @@ class _Run:
 
     def _send(self, chunk: list[Original]) -> Exception | None:
         """Sends a chunk and records the answers; returns the error that ended it, if any."""
-        answers, failure = self._sender.send([one.message for one in chunk if one.message is not None])
+        answers, failure = self._sender.send([item.message for item in chunk if item.message is not None])
         results = iter(answers)
         for original in chunk:
             ack = Ack(0, None, original.reason) if original.message is None else next(results, None)

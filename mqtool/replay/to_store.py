@@ -187,7 +187,7 @@ class _Run:
         limit = self._request.source.selection.limit
         if not resumes and not self._request.duplicates:
             head, originals = peeked(originals)
-            messages = (self._validator.stored_form(one.message) for one in head)
+            messages = (self._validator.stored_form(original.message) for original in head)
             refuse_duplicates(self._target.root, self._target.config, messages)
         with open_store(self._request.target, options) as store:
             try:
@@ -211,7 +211,7 @@ class _Run:
     def _put_all(self, store: MessageStore, originals: Iterator[Original]) -> None:
         pace = Pace(self._request.rate, bulk_ingest.CHUNK)
         for chunk in pace.chunks(originals):
-            rows = [Row(number, one.message, one.reason) for number, one in enumerate(chunk)]
+            rows = [Row(number, original.message, original.reason) for number, original in enumerate(chunk)]
             self._take(zip(chunk, bulk_ingest.append(store, rows, self._validator), strict=True))
             if pace.is_save_due():
                 self._save(store)
@@ -242,13 +242,13 @@ class _Run:
 
 def _state(request: ReplayRequest, target: Target) -> tuple[State, bool]:
     """Returns the state to resume from, and whether it is that of an earlier run."""
-    found = None if request.state is None else states.load(request.state)
-    if found is None or request.state is None:
+    state = None if request.state is None else states.load(request.state)
+    if state is None or request.state is None:
         return State(request.shape(), states.source_fingerprint(request.source), None, None, 0), False
-    states.check(found, request.shape(), request.source, target, request.state)
-    if found.source is None:
-        found = replace(found, source=states.source_fingerprint(request.source))
-    return found, True
+    states.check(state, request.shape(), request.source, target, request.state)
+    if state.source is None:
+        state = replace(state, source=states.source_fingerprint(request.source))
+    return state, True
 
 
 def _check(request: ReplayRequest) -> None:

@@ -133,7 +133,7 @@ def gather(
     rows = {"ranges": losses.ranges, "queues": queues, "lags": lags, "waiting": waiting}
     shown = opened(store.path, store.config.file)
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
-    end = max([survey.end, *(one.end for one in losses.ranges)])
+    end = max([survey.end, *(interval.end for interval in losses.ranges)])
     return Content(
         store=str(survey.root),
         created=created,
@@ -166,10 +166,10 @@ def gather(
 def _waiting(store: Store) -> list[str]:
     """Returns a line for each segment and queue with messages that wait, or one that says why they are unknown."""
     try:
-        found = waiting_by_segment(store)
+        segments = waiting_by_segment(store)
     except StoreError as error:
         return [f"unknown: {error}"]
-    return [messages.words_of(segment) for segment, undelivered in found for messages in undelivered]
+    return [messages.words_of(segment) for segment, undelivered in segments for messages in undelivered]
 
 
 def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:
@@ -177,8 +177,8 @@ def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:
     by_code: dict[str, list[Finding]] = {}
     for finding in findings:
         by_code.setdefault(finding.code, []).append(finding)
-    found = [_group(code, by_code[code]) for code in CATALOGUE if code in by_code]
-    return tuple(sorted(found, key=lambda group: _RANK[group.severity]))
+    groups = [_group(code, by_code[code]) for code in CATALOGUE if code in by_code]
+    return tuple(sorted(groups, key=lambda group: _RANK[group.severity]))
 
 
 def _group(code: str, findings: list[Finding]) -> Group:
@@ -191,8 +191,8 @@ def _group(code: str, findings: list[Finding]) -> Group:
         check.meaning,
         check.remedy,
         len(findings),
-        sum(one.lost_messages for one in findings),
-        sum(one.lost_bytes for one in findings),
+        sum(item.lost_messages for item in findings),
+        sum(item.lost_bytes for item in findings),
         tuple(findings[:MOST_PLACES]),
         steps[:MOST_PLACES],
     )

@@ -47,26 +47,26 @@ def segment_map(
     segments: Sequence[MappedFile], facts: Sequence[SegmentFacts], ranges: Sequence[LostRange]
 ) -> list[Cell]:
     """Returns the cells of all segments and of the gaps between them, in log order."""
-    found: list[tuple[str, float, str]] = []
-    by_number = {one.number: one for one in facts}
+    parts: list[tuple[str, float, str]] = []
+    by_number = {item.number: item for item in facts}
     for number, segment in enumerate(segments):
         if number and segments[number - 1].end < segment.base:
             gap = segment.base - segments[number - 1].end
-            found.append(("missing", 0.0, f"missing before {segment.path.name}: {words.size(gap)}"))
-        found.append(_segment(segment, by_number.get(number), ranges))
-    share = -(-len(found) // MOST_CELLS) or 1
+            parts.append(("missing", 0.0, f"missing before {segment.path.name}: {words.size(gap)}"))
+        parts.append(_segment(segment, by_number.get(number), ranges))
+    share = -(-len(parts) // MOST_CELLS) or 1
     cells = []
-    for place, first in enumerate(range(0, len(found), share)):
-        group = found[first : first + share]
-        state = min((one[0] for one in group), key=_RANK.index)
+    for place, first in enumerate(range(0, len(parts), share)):
+        group = parts[first : first + share]
+        state = min((item[0] for item in group), key=_RANK.index)
         title = group[0][2] if len(group) == 1 else f"{len(group)} segments: {group[0][2]} to {group[-1][2]}"
-        filled = sum(one[1] for one in group) / len(group)
+        filled = sum(item[1] for item in group) / len(group)
         cells.append(Cell(state, filled, title, place % COLUMNS, place // COLUMNS))
     return cells
 
 
 def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[LostRange]) -> tuple[str, float, str]:
-    hit = [one for one in ranges if one.start < segment.end and one.end > segment.base]
+    hit = [part for part in ranges if part.start < segment.end and part.end > segment.base]
     name = segment.path.name
     if facts is None:
         return ("damaged" if hit else "empty"), 0.0, f"{name}: empty, preallocated"
@@ -76,18 +76,18 @@ def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[L
     if facts.failure:
         return "unreadable", filled, f"{holds}, cannot be read to its end"
     if hit:
-        lost = sum(min(one.end, segment.end) - max(one.start, segment.base) for one in hit)
+        lost = sum(min(part.end, segment.end) - max(part.start, segment.base) for part in hit)
         return "damaged", filled, f"{holds}, {words.size(lost)} damaged"
     return "valid", filled, holds
 
 
 def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
     """Returns the positions of damaged ranges between two physical offsets, each wide enough to be visible."""
-    total = max([end, *(one.end for one in ranges)]) - start
+    total = max([end, *(lost.end for lost in ranges)]) - start
     marks: list[Mark] = []
-    for one in ranges:
-        left = max(0.0, (one.start - start) / max(1, total)) * WIDTH
-        width = max(_NARROWEST, (one.end - one.start) / max(1, total) * WIDTH)
+    for lost in ranges:
+        left = max(0.0, (lost.start - start) / max(1, total)) * WIDTH
+        width = max(_NARROWEST, (lost.end - lost.start) / max(1, total) * WIDTH)
         left = min(left, WIDTH - _NARROWEST)
         if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MOST_CELLS:
             continue  # it would not be seen
@@ -95,7 +95,7 @@ def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
             Mark(
                 round(left, 2),
                 round(min(width, WIDTH - left), 2),
-                f"{one.start} to {one.end}: {one.kind}, {words.size(one.end - one.start)}",
+                f"{lost.start} to {lost.end}: {lost.kind}, {words.size(lost.end - lost.start)}",
             )
         )
     return marks

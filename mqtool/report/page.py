@@ -39,9 +39,9 @@ def report(
         chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True
     )
     answer, facts = examine(store, verify_options, on_progress)
-    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
+    created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
     steps = None if advise is None else tuple(advise(store, answer))
-    return render(gather(store, answer, facts, made, steps)), answer
+    return render(gather(store, answer, facts, created, steps)), answer
 
 
 def render(content: Content) -> str:
@@ -51,7 +51,7 @@ def render(content: Content) -> str:
 
 @cache
 def _environment() -> "Environment":
-    found = templates("mqtool.report")
-    found.filters.update(runs=words.runs)
-    found.globals.update(columns=COLUMNS, map_width=WIDTH)
-    return found
+    environment = templates("mqtool.report")
+    environment.filters.update(runs=words.runs)
+    environment.globals.update(columns=COLUMNS, map_width=WIDTH)
+    return environment

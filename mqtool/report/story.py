@@ -64,10 +64,10 @@ def story(store: str, address: str, histories: Sequence[MessageHistory], notes: 
         store, address: as the user gave them.
         histories, notes: from `mqtool.story.histories_of`.
     """
-    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
+    created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
     diagrams = [diagram(life) for life in histories]
     template = _environment().get_template("story.html")
-    return template.render(store=store, address=address, pictures=diagrams, notes=notes, made=made)
+    return template.render(store=store, address=address, pictures=diagrams, notes=notes, made=created)
 
 
 def diagram(life: MessageHistory) -> Diagram:

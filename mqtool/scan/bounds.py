@@ -52,12 +52,12 @@ class Bounds(Struct, frozen=True):
         """Returns which of some integers are possible."""
         if self.values is not None:
             return np.isin(values, list(self.values))
-        found = np.ones(len(values), bool)
+        mask = np.ones(len(values), bool)
         if self.low is not None:
-            found &= values >= self.low
+            mask &= values >= self.low
         if self.high is not None:
-            found &= values <= self.high
-        return found
+            mask &= values <= self.high
+        return mask
 
     def __and__(self, other: "Bounds") -> "Bounds":
         if self.values is not None:
@@ -104,8 +104,8 @@ class Facts(Struct, frozen=True):
         columns = {name: self[name] & other[name] for name in {*self.columns, *other.columns}}
         if not self.either and not other.either:
             return Facts(columns)
-        both = [one & another for one in self._alternatives for another in other._alternatives]
-        return Facts(columns, _few(one for one in both if not one.is_impossible))
+        both = [facts & another for facts in self._alternatives for another in other._alternatives]
+        return Facts(columns, _few(facts for facts in both if not facts.is_impossible))
 
     def __or__(self, other: "Facts") -> "Facts":
         if self.is_impossible or other.is_impossible:
@@ -122,8 +122,8 @@ class Facts(Struct, frozen=True):
 
 def _few(alternatives: Iterable[Facts]) -> tuple[Facts, ...]:
     """Returns alternatives if they are few enough to examine each, else none."""
-    found = tuple(alternatives)
-    return found if len(found) <= _MOST_ALTERNATIVES else ()
+    facts = tuple(alternatives)
+    return facts if len(facts) <= _MOST_ALTERNATIVES else ()
 
 
 NO_FACTS = Facts({})

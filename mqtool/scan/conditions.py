@@ -59,17 +59,17 @@ class _Parser:
         self._move()
 
     def _move(self) -> None:
-        found = _TOKEN.match(self._text, self._next)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(self._text, self._next)
+        if match is None or match.lastgroup is None:
             self._at = len(self._text) - len(self._text[self._next :].lstrip())
             self._token = self._text[self._at : self._at + 1]
             raise self._unexpected("a condition")
-        self._at, self._next, self._kind = found.start(found.lastgroup), found.end(), found.lastgroup
-        self._token = found[found.lastgroup]
+        self._at, self._next, self._kind = match.start(match.lastgroup), match.end(), match.lastgroup
+        self._token = match[match.lastgroup]
 
-    def _unexpected(self, wanted: str) -> UsageError:
-        found = repr(self._token) if self._token else "the end"
-        return UsageError(f"condition {self._text!r}: expected {wanted} at character {self._at + 1}, found {found}")
+    def _unexpected(self, expected: str) -> UsageError:
+        actual = repr(self._token) if self._token else "the end"
+        return UsageError(f"condition {self._text!r}: expected {expected} at character {self._at + 1}, found {actual}")
 
     def _is(self, *tokens: str) -> bool:
         return self._kind in ("word", "sign") and self._token.upper() in tokens
@@ -77,45 +77,45 @@ class _Parser:
     def _accept(self, *tokens: str) -> str:
         if not self._is(*tokens):
             return ""
-        found = self._token.upper()
+        token = self._token.upper()
         self._move()
-        return found
+        return token
 
     def _expect(self, token: str) -> None:
         if not self._accept(token):
             raise self._unexpected(token)
 
     def whole(self) -> Any:
-        found = self._or()
+        condition = self._or()
         if self._kind != "end":
             raise self._unexpected("AND, OR or the end")
-        return found
+        return condition
 
     def _or(self) -> Any:
-        found = self._and()
+        condition = self._and()
         while self._accept("OR"):
-            found = found | self._and()
-        return found
+            condition = condition | self._and()
+        return condition
 
     def _and(self) -> Any:
-        found = self._not()
+        condition = self._not()
         while self._accept("AND"):
-            found = found & self._not()
-        return found
+            condition = condition & self._not()
+        return condition
 
     def _not(self) -> Any:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise UsageError(f"condition: nested more than {_DEEPEST} deep; write it with fewer brackets")
         if self._accept("NOT"):
-            found = ~self._not()
+            condition = ~self._not()
         elif self._accept("("):
-            found = self._or()
+            condition = self._or()
             self._expect(")")
         else:
-            found = self._test()
+            condition = self._test()
         self._depth -= 1
-        return found
+        return condition
 
     def _test(self) -> Any:
         if self._kind != "word" or self._token.upper() in _WORDS:
@@ -130,14 +130,14 @@ class _Parser:
             return ~column.is_null() if inverted else column.is_null()
         inverted = bool(self._accept("NOT"))
         if self._accept("IN"):
-            found = self._listed(field, column)
+            condition = self._listed(field, column)
         elif self._accept("BETWEEN"):
             low = self._constant(field)
             self._expect("AND")
-            found = (column >= low) & (column <= self._constant(field))
+            condition = (column >= low) & (column <= self._constant(field))
         else:
             raise self._unexpected("a comparison, IN, BETWEEN or IS")
-        return ~found if inverted else found
+        return ~condition if inverted else condition
 
     def _listed(self, field: Any, column: Any) -> Any:
         self._expect("(")
@@ -151,9 +151,9 @@ class _Parser:
         if pa.types.is_integer(field.type):
             limit = 1 << field.type.bit_width - 1
             known = [value for value in known if -limit <= value < limit]
-        found = column.isin(pa.array(known, field.type))
+        listed = column.isin(pa.array(known, field.type))
         # in SQL, null is neither IN a list nor NOT IN it
-        return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)
+        return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), listed)
 
     def _field(self) -> Any:
         name = self._token.lower()
@@ -182,25 +182,25 @@ class _Parser:
         raise self._unexpected(f"a value for {field.name} ({kind})")
 
     def _text_here(self) -> str:
-        found = self._token[1:-1].replace("''", "'")
+        text = self._token[1:-1].replace("''", "'")
         self._move()
-        return found
+        return text
 
     def _moment(self) -> Any:
         """Parses a time: ms since the epoch, or RFC 3339 in quotes; UTC if no zone is given."""
         self._accept("TIMESTAMP")
-        wanted = "a time, in ms or as '2026-09-21T12:00:00Z'"
+        expected = "a time, in ms or as '2026-09-21T12:00:00Z'"
         if self._kind not in ("number", "text"):
-            raise self._unexpected(wanted)
+            raise self._unexpected(expected)
         try:
             if self._kind == "number":
-                found = pa.scalar(int(self._token), pa.timestamp("ms", "UTC"))
+                scalar = pa.scalar(int(self._token), pa.timestamp("ms", "UTC"))
             else:
                 moment = words.parse_moment(self._token[1:-1], UTC)
                 if moment is None:
-                    raise self._unexpected(wanted)
-                found = pa.scalar(moment, pa.timestamp("us", "UTC"))
+                    raise self._unexpected(expected)
+                scalar = pa.scalar(moment, pa.timestamp("us", "UTC"))
         except (ValueError, OverflowError) as error:
-            raise self._unexpected(wanted) from error
+            raise self._unexpected(expected) from error
         self._move()
-        return found
+        return scalar

@@ -49,12 +49,12 @@ class Stores(Struct):
         for source in self.sources:
             with source.open() as store:
                 zones = self.zones.setdefault(source.path, Zones())
-                found = Scan(store, names, where, options, broker=source.broker, zones=zones)
-                self.reports.append(found.report)
+                scan = Scan(store, names, where, options, broker=source.broker, zones=zones)
+                self.reports.append(scan.report)
                 try:
-                    yield from found
+                    yield from scan
                 finally:
-                    if self.logs and (damage := found.report.damage):
+                    if self.logs and (damage := scan.report.damage):
                         LOG.warning(
                             "skipped %d damaged ranges broker=%s first=%s", len(damage), source.broker, damage[0]
                         )
@@ -92,13 +92,13 @@ class _Scanner:
         return self._reader.read_all()
 
     def head(self, count: int) -> Any:
-        found, left = [], count
+        batches, left = [], count
         for batch in self._reader:
-            found.append(batch.slice(0, left))
-            left -= len(found[-1])
+            batches.append(batch.slice(0, left))
+            left -= len(batches[-1])
             if left <= 0:
                 break
-        return pa.Table.from_batches(found, self._reader.schema)
+        return pa.Table.from_batches(batches, self._reader.schema)
 
     def count_rows(self) -> int:
         return sum(len(batch) for batch in self._reader)

@@ -57,13 +57,13 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
         keep &= _committed(frames, flags)
     which: np.ndarray | slice = slice(None) if keep.all() else np.flatnonzero(keep)
     names = [*schema.names, *(() if SIZE in schema.names else (SIZE,))]
-    made = []
+    columns = []
     for name in names:
         column = _column(frames, name, which, broker)
         if column is None:
             return None
-        made.append(column)
-    return pa.RecordBatch.from_arrays(made, names=names)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _committed(frames: Frames, flags: np.ndarray) -> np.ndarray:
@@ -73,8 +73,8 @@ def _committed(frames: Frames, flags: np.ndarray) -> np.ndarray:
     if not transactions.any():
         return np.array([class_of(name, 0) is RecordClass.COMMITTED for name in names], bool)[codes]
     kinds, back = np.unique(codes.astype(np.int64) << 32 | transactions, return_inverse=True)
-    found = [class_of(names[kind >> 32], kind & 0xFFFFFFFF) is RecordClass.COMMITTED for kind in kinds.tolist()]
-    return np.array(found, bool)[back]
+    committed = [class_of(names[kind >> 32], kind & 0xFFFFFFFF) is RecordClass.COMMITTED for kind in kinds.tolist()]
+    return np.array(committed, bool)[back]
 
 
 def _column(frames: Frames, name: str, which: np.ndarray | slice, broker: str) -> Any:

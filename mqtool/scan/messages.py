@@ -84,8 +84,10 @@ class Where(Struct, frozen=True):
         """Returns a `pyarrow.compute.Expression` over a schema as a condition; None matches every row."""
         if expression is None:
             return cls()
-        found = condition_of(expression, schema)
-        return cls(found.facts, found.columns, lambda batch: _one(pa.Table.from_batches([batch]).filter(expression)))
+        condition = condition_of(expression, schema)
+        return cls(
+            condition.facts, condition.columns, lambda batch: _one(pa.Table.from_batches([batch]).filter(expression))
+        )
 
 
 class Options(Struct, frozen=True):
@@ -217,15 +219,15 @@ class Scan:
                 return
         request = ReadRequest(columns=_stored(self._needed), batch_rows=self.options.batch_rows)
         for some in pieces(possible(frames, self.where.facts), request):
-            found = self._matching(some)
-            if found is not None and len(found):
-                yield found
+            matching = self._matching(some)
+            if matching is not None and len(matching):
+                yield matching
 
     def _plain(self, batch: Any) -> Iterator[Any]:
         """Yields the matching rows if all columns are plain fields; evaluates the test on the whole batch."""
-        found = batch if self.where.test is None else self.where.test(batch)
-        self.report.bytes_needed += int(np.asarray(found[SIZE]).sum())
-        chosen = found.select(self.schema.names)
+        matching = batch if self.where.test is None else self.where.test(batch)
+        self.report.bytes_needed += int(np.asarray(matching[SIZE]).sum())
+        chosen = matching.select(self.schema.names)
         for start in range(0, len(chosen), self.options.batch_rows):
             yield chosen.slice(start, self.options.batch_rows)
 
@@ -248,10 +250,10 @@ class Scan:
     def _rows(self, frames: Frames, schema: Any) -> Any:
         """Returns all rows of frames with the columns of a schema; None if no record has a requested class."""
         request = ReadRequest(columns=_stored(schema), every_class=self.options.every_class)
-        found = rows_of(frames, self.report.broker, request)
-        if found is None:
+        rows = rows_of(frames, self.report.broker, request)
+        if rows is None:
             return None
-        batch = compact(found.batch)
+        batch = compact(rows.batch)
         return _keyed(batch, schema) if self.options.keyed else batch.select(schema.names)
 
 
@@ -299,5 +301,5 @@ def _keyed(batch: Any, schema: Any) -> Any:
 
 def _one(table: Any) -> Any:
     """Returns a table as one batch."""
-    found = table.combine_chunks().to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], table.schema)
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)

@@ -100,10 +100,10 @@ class Planner(Struct, dict=True):
             why = "the conditions contradict each other" if log.segments else "there is no segment"
             return Path("nothing", why)
         low, high, clock = self._range
-        found = self._named(low, high) or self._by_alternatives(low, high)
-        if found is None:
+        path = self._named(low, high) or self._by_alternatives(low, high)
+        if path is None:
             return Path("walk", f"{self._refused}{clock}", (RangeScan(low, high),))
-        return Path(found.name, found.why + clock, found.parts)
+        return Path(path.name, path.why + clock, path.parts)
 
     @property
     def _refused(self) -> str:
@@ -131,7 +131,7 @@ class Planner(Struct, dict=True):
 
     def _admitted(self, classes: Collection[RecordClass]) -> str:
         """Returns which of some classes of records may match, as words; "" if none."""
-        return " and ".join(one for one in classes if self.every_class and self.facts["record_class"].admits(one))
+        return " and ".join(name for name in classes if self.every_class and self.facts["record_class"].admits(name))
 
     @property
     def _is_queued(self) -> bool:
@@ -144,10 +144,12 @@ class Planner(Struct, dict=True):
     def _by_alternatives(self, low: int, high: int) -> Path | None:
         """Returns the path to records that meet one of several conditions, if index or queues cover each of them."""
         common = Facts(self.facts.columns)
-        either = [one for one in (one & common for one in self.facts.either) if not one.is_impossible]
-        found = [Planner(self.store, one, self.trust, every_class=self.every_class)._named(low, high) for one in either]
-        paths = [path for path in found if path is not None]
-        if not paths or len(paths) < len(found):
+        either = [facts for facts in (facts & common for facts in self.facts.either) if not facts.is_impossible]
+        alternatives = [
+            Planner(self.store, facts, self.trust, every_class=self.every_class)._named(low, high) for facts in either
+        ]
+        paths = [path for path in alternatives if path is not None]
+        if not paths or len(paths) < len(alternatives):
             return None
         parts = _union([part for path in paths for part in path.parts])
         if _extent(parts, self.store) * _WORTH > min(high, self.store.commit_log.max_offset) - low:
@@ -206,8 +208,8 @@ class Planner(Struct, dict=True):
     def _named_queues(self) -> list[Queue]:
         ids = self.facts["queue_id"]
         queues, topics = self.store.queues(), self.facts["topic"]
-        found = [queue for queue in queues if topics.admits(queue.topic) and ids.admits(queue.queue_id)]
-        return [queue for queue in found if self.every_class or class_of(queue.topic, 0) is RecordClass.COMMITTED]
+        named = [queue for queue in queues if topics.admits(queue.topic) and ids.admits(queue.queue_id)]
+        return [queue for queue in named if self.every_class or class_of(queue.topic, 0) is RecordClass.COMMITTED]
 
     @cached_property
     def _distrust_reason(self) -> str:
@@ -283,14 +285,14 @@ def _union(parts: list[RangeScan | PointReads]) -> tuple[RangeScan | PointReads,
     offsets, first = np.unique(np.concatenate([part.offsets for part in named]), return_index=True)
     sizes = np.concatenate([part.sizes for part in named])[first]
     by_index = np.concatenate([np.full(len(part.offsets), part.by_index) for part in named])[first]
-    found: list[RangeScan | PointReads] = list(walks)
+    union: list[RangeScan | PointReads] = list(walks)
     edges = np.array([edge for walk in walks for edge in (walk.low, walk.high)], np.int64)
     gap = np.searchsorted(edges, offsets, side="right")  # odd inside of a walk
     runs = np.flatnonzero((np.diff(gap) != 0) | (np.diff(by_index) != 0)) + 1
     for low, high in pairwise([0, *runs.tolist(), len(offsets)]):
         if low < high and gap[low] % 2 == 0:
-            found.append(PointReads(offsets[low:high], sizes[low:high], bool(by_index[low])))
-    return tuple(sorted(found, key=lambda part: part.low if isinstance(part, RangeScan) else int(part.offsets[0])))
+            union.append(PointReads(offsets[low:high], sizes[low:high], bool(by_index[low])))
+    return tuple(sorted(union, key=lambda part: part.low if isinstance(part, RangeScan) else int(part.offsets[0])))
 
 
 def _extent(parts: tuple[RangeScan | PointReads, ...], store: Store) -> int:
@@ -351,10 +353,10 @@ class _TimeSearch:
         while high - low > _NEAR:
             middle = (low + high) // 2
             cut = self._cuts.first_at(middle, limit)
-            found = None if cut is None else self._time(cut.physical_offset)
-            if cut is None or found is None or found > time or (found == time and not upper):
+            time_at_cut = None if cut is None else self._time(cut.physical_offset)
+            if cut is None or time_at_cut is None or time_at_cut > time or (time_at_cut == time and not upper):
                 high = middle
-                if cut is not None and found is not None and found > time:
+                if cut is not None and time_at_cut is not None and time_at_cut > time:
                     above = min(above, cut.physical_offset)
             else:
                 low = middle

@@ -85,9 +85,9 @@ def _read(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> tuple[memor
     was_read = np.ones(len(offsets), bool)
     for low, high in pairwise([0, *breaks.tolist(), len(offsets)]):
         first, end = int(offsets[low]), int(ends[high - 1])
-        found = log.read(first, end - first)
-        data[first - start : first - start + len(found)] = found
-        was_read[low:high] = offsets[low:high] + sizes[low:high] <= first + len(found)
+        window = log.read(first, end - first)
+        data[first - start : first - start + len(window)] = window
+        was_read[low:high] = offsets[low:high] + sizes[low:high] <= first + len(window)
     return data, was_read
 
 

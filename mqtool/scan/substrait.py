@@ -183,14 +183,14 @@ class _Reader(Struct):
 
     def _choice(self, if_then: bytes) -> Facts:
         """Returns the bounds of `if a then b else c`, which is true if a and b are, or if c is."""
-        found = IMPOSSIBLE
+        facts = IMPOSSIBLE
         for number, value in _fields(if_then):
             if number == 1:
                 clause = dict(_fields(value))
-                found |= self._facts(clause[1]) & self._facts(clause[2])
+                facts |= self._facts(clause[1]) & self._facts(clause[2])
             else:
-                found |= self._facts(value)
-        return found
+                facts |= self._facts(value)
+        return facts
 
     def _listed(self, in_list: bytes) -> Facts:
         fields = list(_fields(in_list))

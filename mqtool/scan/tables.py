@@ -134,8 +134,8 @@ def _index_entries(stores: Stores) -> Iterator[Any]:
                 fields = {name: entries[name] for name in ("key_hash", "physical_offset", "previous")}
                 numbers = np.arange(start + 1, start + 1 + len(entries))
                 times = entries["time_diff"].astype(np.int64) * 1000 + begin
-                made = {"number": numbers, "store_timestamp": times, **fields}
-                yield _batch(INDEX_ENTRIES, len(entries), known, made)
+                columns = {"number": numbers, "store_timestamp": times, **fields}
+                yield _batch(INDEX_ENTRIES, len(entries), known, columns)
 
 
 def _batch(schema: Any, count: int, known: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
@@ -176,13 +176,13 @@ def _offsets(stores: Stores) -> Rows:
 
 def _pending(stores: Stores) -> Rows:
     for source, store in _opened(stores, needs_log=True):
-        for one in pending_messages(store):
-            row = {name: getattr(one, name, None) for name in PENDING.names}
+        for message in pending_messages(store):
+            row = {name: getattr(message, name, None) for name in PENDING.names}
             yield row | {
                 "broker": source.broker,
-                "kind": str(one.kind),
-                "consumer_group": one.group,
-                "unknown": one.problem,
+                "kind": str(message.kind),
+                "consumer_group": message.group,
+                "unknown": message.problem,
             }
 
 
@@ -230,8 +230,8 @@ def _segments(stores: Stores) -> Rows:
 
 def _damage(stores: Stores) -> Rows:
     for source, store in _opened(stores, needs_log=True):
-        found = [item for item in store.commit_log.walk() if isinstance(item, Damage)]
-        yield from damage_batch(found, source.broker, source.path).to_pylist()
+        damages = [item for item in store.commit_log.walk() if isinstance(item, Damage)]
+        yield from damage_batch(damages, source.broker, source.path).to_pylist()
 
 
 _MADE: dict[str, tuple[Any, Callable[[Stores], Iterator[Any]]]] = {
@@ -248,5 +248,5 @@ _MADE: dict[str, tuple[Any, Callable[[Stores], Iterator[Any]]]] = {
 
 def tables_of(stores: Stores) -> dict[str, Any]:
     """Returns the tables of stores by name, each a `pyarrow.dataset.Dataset` that reads nothing yet."""
-    made = {name: TableDataset(stores, schema, batches) for name, (schema, batches) in _MADE.items()}
-    return {"messages": MessagesDataset(stores), "message_keys": MessagesDataset(stores, keyed=True), **made}
+    tables = {name: TableDataset(stores, schema, batches) for name, (schema, batches) in _MADE.items()}
+    return {"messages": MessagesDataset(stores), "message_keys": MessagesDataset(stores, keyed=True), **tables}

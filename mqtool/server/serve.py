@@ -273,16 +273,16 @@ class Server:
 
     async def _start_name_server(self, port: int) -> NameServer:
         options = self.options
-        self.name_server = found = NameServer(
+        self.name_server = server = NameServer(
             options.host,
             port,
             guard=self._guard.check_routes if self._guard is not None else None,
             tls=self._tls,
             tls_mode=options.tls_mode,
         )
-        await found.start()
-        self.addresses["namesrv"] = with_port(options.advertised, found.port)
-        return found
+        await server.start()
+        self.addresses["namesrv"] = with_port(options.advertised, server.port)
+        return server
 
     async def _start_admin(self, port: int) -> None:
         options = self.options

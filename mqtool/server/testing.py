@@ -93,7 +93,7 @@ class MqServer:
         self._run(self._server.start())
         self.namesrv, self.broker_address = self._server.addresses["namesrv"], self._server.addresses["broker"]
         self.endpoints = self.broker_address
-        self._ports = tuple(int(one.rpartition(":")[2]) for one in (self.broker_address, self.namesrv))  # type: ignore[assignment]
+        self._ports = tuple(int(address.rpartition(":")[2]) for address in (self.broker_address, self.namesrv))  # type: ignore[assignment]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)

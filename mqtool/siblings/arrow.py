@@ -33,7 +33,8 @@ def record_batch(table: Table, columns: Mapping[str, Any]) -> Any:
     """Returns a record batch of a table from its columns, which are numpy or Arrow arrays by name."""
     schema = arrow_schema(table)
     arrays = [
-        one if isinstance(one := columns[field.name], pa.Array) else pa.array(one, field.type) for field in schema
+        column if isinstance(column := columns[field.name], pa.Array) else pa.array(column, field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -48,8 +49,8 @@ def texts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
     try:
         return raw(data, starts, lengths).cast(pa.string())
     except pa.ArrowInvalid:
-        found = raw(data, starts, lengths).to_pylist()
-        return pa.array([None if one is None else one.decode("utf-8", "replace") for one in found], pa.string())
+        values = raw(data, starts, lengths).to_pylist()
+        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values], pa.string())
 
 
 def times(ticks: np.ndarray) -> Any:

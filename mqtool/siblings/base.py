@@ -123,7 +123,7 @@ def chunks_in_order(
     for path, reason in unreadable.items():
         if name in ("", path.name):
             yield Damage(0, 0, "no-chunk", reason, path, 0)
-    missing = [one for one in missing if name in ("", one.file_name)]
+    missing = [gap for gap in missing if name in ("", gap.file_name)]
     for chunk in chunks:
         while missing and missing[0].start < chunk.start:
             yield missing.pop(0)

@@ -35,11 +35,11 @@ def batches(
         part: one of the table's parts; "" for all.
     """
     chosen = opened.table(table)
-    found = opened.batches(chosen.name, part)
-    if found is None:
+    columnar = opened.batches(chosen.name, part)
+    if columnar is None:
         yield from _batches_of(_valid(opened, chosen, at_damage), chosen)
         return
-    for item in found:
+    for item in columnar:
         if isinstance(item, Damage):
             at_damage(item)
         else:

@@ -65,14 +65,14 @@ def scan_frames(data: bytes, base: int, limit: int) -> FrameRun:
         limit: maximum size of a record in bytes.
     """
     view, size = memoryview(data), LENGTH.size
-    one, two, last = _ONE.unpack_from, _TWO.unpack_from, len(view) - _TWO.size
+    first_length, two, last = _ONE.unpack_from, _TWO.unpack_from, len(view) - _TWO.size
     starts: list[int] = []
     append = starts.append
-    at, length = size, one(view)[0] if len(view) >= size else 0
+    at, length = size, first_length(view)[0] if len(view) >= size else 0
     while 0 < length <= limit:
         end = at + length
         if end > last:
-            if end + size <= len(view) and one(view, end)[0] == length:
+            if end + size <= len(view) and first_length(view, end)[0] == length:
                 append(at)
                 at = end + FRAME_OVERHEAD
             break
@@ -81,6 +81,6 @@ def scan_frames(data: bytes, base: int, limit: int) -> FrameRun:
             break
         append(at)
         at, length = end + FRAME_OVERHEAD, following
-    found = np.array(starts, np.int64)
-    sizes = np.diff(np.append(found, at)) - FRAME_OVERHEAD
-    return FrameRun(np.frombuffer(data, np.uint8), base, found, sizes)
+    positions = np.array(starts, np.int64)
+    sizes = np.diff(np.append(positions, at)) - FRAME_OVERHEAD
+    return FrameRun(np.frombuffer(data, np.uint8), base, positions, sizes)

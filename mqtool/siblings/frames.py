@@ -130,13 +130,13 @@ class FrameFile:
             limit: maximum size of a record in bytes.
             window: number of bytes to read.
         """
-        found = scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
+        run = scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
         unread = [] if self._unreadable is None else self._unreadable.ranges(self.path, -HEADER_SIZE)
         for low, high in unread:
-            incomplete = (found.positions < high) & (found.positions + found.sizes + FRAME_OVERHEAD > low)
+            incomplete = (run.positions < high) & (run.positions + run.sizes + FRAME_OVERHEAD > low)
             if incomplete.any():
-                found = found.first(int(np.argmax(incomplete)))
-        return found
+                run = run.first(int(np.argmax(incomplete)))
+        return run
 
     def frame_at(self, start: int, end: int, limit: int) -> Frame | InvalidFrame:
         """Reads the frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
@@ -177,12 +177,12 @@ class FrameFile:
         if wrong is not None:
             return wrong
         first = end - FRAME_OVERHEAD - length
-        found = self.frame_at(first, end, limit)
-        if isinstance(found, Frame) and found.end != end:
+        frame = self.frame_at(first, end, limit)
+        if isinstance(frame, Frame) and frame.end != end:
             return InvalidFrame(
-                "lengths-differ", f"length {len(found.record)} before the record, {length} after it", length
+                "lengths-differ", f"length {len(frame.record)} before the record, {length} after it", length
             )
-        return found
+        return frame
 
     def walk(
         self,
@@ -213,29 +213,29 @@ class FrameFile:
                 at, window = valid.run.end, min(2 * window, WINDOW)
                 continue
             window = FIRST_WINDOW
-            found = read(at)
-            if not isinstance(found, InvalidFrame):
-                yield found
-                at = found.frame.end
+            item = read(at)
+            if not isinstance(item, InvalidFrame):
+                yield item
+                at = item.frame.end
                 continue
             resumed = resume(at)
             if resumed is None:
-                return at, found
-            yield self.damage(at, resumed, found)
+                return at, item
+            yield self.damage(at, resumed, item)
             at = resumed
         return None
 
-    def damage(self, start: int, end: int, found: InvalidFrame) -> Damage:
+    def damage(self, start: int, end: int, frame: InvalidFrame) -> Damage:
         """Returns a damage for a range of data positions, with the reason why no frame begins there."""
         base, unread = self.start, self.unread(start, end)
-        kind, detail = (found.kind, found.detail) if unread is None else (unread.kind, unread.detail)
+        kind, detail = (frame.kind, frame.detail) if unread is None else (unread.kind, unread.detail)
         return Damage(base + start, base + end, kind, detail, self.path, HEADER_SIZE + start)
 
-    def unread_at(self, start: int, found: InvalidFrame) -> Damage | None:
+    def unread_at(self, start: int, frame: InvalidFrame) -> Damage | None:
         """Returns the unreadable part of what was read in search of a frame at a data position; None without one."""
-        return self.unread(start, start + FRAME_OVERHEAD + max(found.length, 0))
+        return self.unread(start, start + FRAME_OVERHEAD + max(frame.length, 0))
 
-    def refuse(self, start: int, found: InvalidFrame, what: str) -> StoreError:
+    def refuse(self, start: int, frame: InvalidFrame, what: str) -> StoreError:
         """Returns the error for a data position at which a caller expected a frame.
 
         Args:
@@ -243,10 +243,10 @@ class FrameFile:
             found: what is there.
             what: what the caller expected, in words that `found` can follow.
         """
-        unread = self.unread_at(start, found)
+        unread = self.unread_at(start, frame)
         if unread is not None:
             return UnreadableError(unread.detail, self.path)
-        return CorruptionError(f"{what}: {found.detail}", self.path, self.start + start)
+        return CorruptionError(f"{what}: {frame.detail}", self.path, self.start + start)
 
     def last_used(self, start: int, end: int) -> int:
         """Returns the data position after the last non-zero byte of a range; `start` if there is none."""

@@ -53,13 +53,13 @@ class Kind(Struct, frozen=True):
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables of this kind of store; `dump` prints the first one by default."""
-        found: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
-        return found
+        tables: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
+        return tables
 
     @property
     def _class(self) -> "type[OpenedStore]":
-        found: type[OpenedStore] = import_module(f"{self.package}.kind").KIND
-        return found
+        kind: type[OpenedStore] = import_module(f"{self.package}.kind").KIND
+        return kind
 
 
 KINDS = (

@@ -58,7 +58,7 @@ class SalvagedChunk(Struct, Generic[Chunk, Record]):
     def gaps(self, end: int, detail: str) -> Iterator[Damage]:
         """Yields the ranges before `end` in which no record was found."""
         at = 0
-        for first, after in [*((one.frame.start, one.frame.end) for one in self.records), (end, end)]:
+        for first, after in [*((record.frame.start, record.frame.end) for record in self.records), (end, end)]:
             if first > at:
                 yield self.lost(at, first, detail)
             at = max(at, after)
@@ -76,8 +76,8 @@ class SalvagedChunk(Struct, Generic[Chunk, Record]):
 
     def row(self) -> Row:
         """Returns the result as a row of `OpenedStore.salvage`."""
-        found = (len(self.forwards), len(self.backwards), len(self.between))
-        return salvage_row(self.chunk.path, *found, sum(part.end - part.start for part in self.damage))
+        counts = (len(self.forwards), len(self.backwards), len(self.between))
+        return salvage_row(self.chunk.path, *counts, sum(part.end - part.start for part in self.damage))
 
 
 def salvage_row(path: Path | None, forwards: int, backwards: int, between: int, damaged_bytes: int) -> Row:

@@ -52,22 +52,22 @@ def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, 
         starts: int64, position in the buffer at which each value begins.
         ends: int64, position at which each value must end at the latest.
     """
-    found = SequenceColumns(data, np.ones(len(starts), bool), starts)
+    columns = SequenceColumns(data, np.ones(len(starts), bool), starts)
     at = starts.copy()
     for step in sequence.steps:
-        head = _heads(step, found, at, ends)
+        head = _heads(step, columns, at, ends)
         for name, member in zip(step.names, step.fields, strict=False):  # the count may follow them
-            found.fixed[name], found.places[name] = head[name], at + member.offset
+            columns.fixed[name], columns.places[name] = head[name], at + member.offset
         at = at + step.head.size
         if not step.counted:
             continue
-        length = _varints(found, at, ends) if step.varint else head["length"].astype(np.int64)
-        found.good &= (length >= 0) & (length <= ends - at)
-        length = np.where(found.good, length, 0)
-        found.starts[step.counted], found.lengths[step.counted] = at, length
+        length = _varints(columns, at, ends) if step.varint else head["length"].astype(np.int64)
+        columns.good &= (length >= 0) & (length <= ends - at)
+        length = np.where(columns.good, length, 0)
+        columns.starts[step.counted], columns.lengths[step.counted] = at, length
         at = at + length
-    found.after = at
-    return found
+    columns.after = at
+    return columns
 
 
 def _heads(step: Step, columns: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -53,12 +53,12 @@ def where(
         UsageError: no condition, or an unknown column.
     """
     expression_of(condition, schema_of())
-    found: Any = reader.option("where", condition)
+    restricted: Any = reader.option("where", condition)
     if columns:
-        found = found.option("columns", ",".join(check_columns(columns)))
+        restricted = restricted.option("columns", ",".join(check_columns(columns)))
     if trust:
-        found = found.option("trust", ",".join(str(Trust(one)) for one in trust))
-    return found
+        restricted = restricted.option("trust", ",".join(str(Trust(kind)) for kind in trust))
+    return restricted
 
 
 def ask(reader: "DataFrameReader", paths: str | list[str], question: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
@@ -102,11 +102,11 @@ class _Plan:
         used = {name for node in nodes if node not in reads for name in _names(node.references())}
         used |= set(_names(self._root.outputSet()))
         conditions = [self._condition(nodes, node) for node in reads]
-        found = {"columns": ",".join(name for name in known if name in used) or known[0]}
-        texts = list(dict.fromkeys(one for one in conditions if one is not None))
+        options = {"columns": ",".join(name for name in known if name in used) or known[0]}
+        texts = list(dict.fromkeys(condition for condition in conditions if condition is not None))
         if reads and None not in conditions:
-            found["where"] = " OR ".join(f"({one})" for one in texts)
-        return found
+            options["where"] = " OR ".join(f"({condition})" for condition in texts)
+        return options
 
     def _condition(self, nodes: list[Any], read: Any) -> str | None:
         """Returns a condition that every row of one read that the query uses meets; None if none is known."""
@@ -114,7 +114,7 @@ class _Plan:
         conditions = [_text_of(node.condition()) if _kind(node) == "Filter" else None for node in above]
         if not above or None in conditions:
             return None
-        return " OR ".join(f"({one})" for one in dict.fromkeys(conditions))
+        return " OR ".join(f"({condition})" for condition in dict.fromkeys(conditions))
 
 
 def _kind(node: Any) -> str:
@@ -160,7 +160,7 @@ def _text_of(condition: Any) -> str | None:
         return None if value is None or not _is_column(left) else f"{left.name()} {sign} {value}"
     if kind == "In":
         value, *listed = _items(condition.children())
-        return _listed(value, [_constant(one) for one in listed])
+        return _listed(value, [_constant(item) for item in listed])
     return None
 
 
@@ -193,7 +193,7 @@ def _moment(micros: int) -> str | None:
     from datetime import datetime, timedelta  # noqa: PLC0415
 
     try:
-        found = datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001 - UTC, which is written behind it
+        moment = datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001 - UTC, which is written behind it
     except OverflowError:
         return None
-    return f"'{found.isoformat(timespec='microseconds')}Z'"
+    return f"'{moment.isoformat(timespec='microseconds')}Z'"

@@ -57,7 +57,7 @@ class SparkJob(Generic[Item, Answer]):
         """
         if not items:
             return []
-        found: list[Answer] = []
+        answers: list[Answer] = []
         failed: list[BaseException] = []
         ended = Event()
         errors: Any = self._context.accumulator([], _Lists())
@@ -67,7 +67,7 @@ class SparkJob(Generic[Item, Answer]):
             """Runs in a thread, so that the caller's thread can be interrupted and report progress."""
             try:
                 self._context.setJobGroup(self._group, what, interruptOnCancel=True)
-                found.extend(self._context.parallelize(items, len(items)).mapPartitions(attempts).collect())
+                answers.extend(self._context.parallelize(items, len(items)).mapPartitions(attempts).collect())
             except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
                 failed.append(error)
             finally:
@@ -87,7 +87,7 @@ class SparkJob(Generic[Item, Answer]):
         thread.join()
         if failed:
             raise _translated(failed[0]) from failed[0]
-        return found
+        return answers
 
     def _cancel(self, ended: Event) -> None:
         self._context.cancelJobGroup(self._group)
@@ -154,9 +154,9 @@ def last_words(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith("mqtool.")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    told = [cause for cause in causes if ": " in cause and not cause.endswith(_TRACEBACK)]
+    stated = [cause for cause in causes if ": " in cause and not cause.endswith(_TRACEBACK)]
     raised = [line.removeprefix(": ").rstrip(": ") for line in lines if line.startswith(": ")]
-    reasons = [*(raised[:1]), *(cause.rstrip(": ") for cause in told), *_raised_in_python(error), *ours]
+    reasons = [*(raised[:1]), *(cause.rstrip(": ") for cause in stated), *_raised_in_python(error), *ours]
     reasons = reasons or [line for line in lines if line][:1] or [type(error).__name__]
     stopped = "stopped SparkContext" in reasons[-1]
     return "no master answers, or it ended the application" if stopped else reasons[-1]
@@ -164,11 +164,11 @@ def last_words(error: BaseException) -> str:
 
 def _raised_in_python(error: BaseException) -> list[str]:
     """Returns the line after each traceback of Python in a failure."""
-    found, is_inside = [], False
+    lines, is_inside = [], False
     for line in str(error).splitlines():
         if line.endswith(_TRACEBACK):
             is_inside = True
         elif is_inside and not line.startswith(" "):
-            found.append(line.strip())
+            lines.append(line.strip())
             is_inside = False
-    return found
+    return lines

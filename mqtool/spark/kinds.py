@@ -100,7 +100,9 @@ class KindReader(DataSourceReader):
         with _kind_of(partition.root).open(Path(partition.root)) as opened:
             for batch in batches(opened, partition.table, _warn, part=partition.name):
                 arrays = [batch[name] for name in self._names]
-                cast = [one.cast(_MICROSECONDS) if pa.types.is_timestamp(one.type) else one for one in arrays]
+                cast = [
+                    column.cast(_MICROSECONDS) if pa.types.is_timestamp(column.type) else column for column in arrays
+                ]
                 yield pa.RecordBatch.from_arrays(cast, names=self._names)
 
 

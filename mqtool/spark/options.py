@@ -107,21 +107,21 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     unknown = [name for name in given if name not in known]
     if unknown:
         raise UsageError(f"unknown option {unknown[0]!r}; known: {', '.join(KNOWN)}")
-    found = _Values(given)
-    sources = resolve(found.paths(), given.get("config"))
-    table = Table(found.one_of("table", [str(table) for table in Table]))
-    read = _read(found)
+    values = _Values(given)
+    sources = resolve(values.paths(), given.get("config"))
+    table = Table(values.one_of("table", [str(table) for table in Table]))
+    read = _read(values)
     return SourceOptions(
         tuple(sources),
         read,
         table,
         _damage_column(given.get("damagecolumn"), table),
-        found.size("splitSize") or SPLIT_BYTES,
-        found.one_of("failOnDataLoss", ["true", "false"]) == "true",
-        found.one_of("startingOffsets", ["earliest", "latest"]) == "latest",
-        found.size("maxBytesPerTrigger"),
+        values.size("splitSize") or SPLIT_BYTES,
+        values.one_of("failOnDataLoss", ["true", "false"]) == "true",
+        values.one_of("startingOffsets", ["earliest", "latest"]) == "latest",
+        values.size("maxBytesPerTrigger"),
         _condition(given.get("where", ""), table, read),
-        found.trust(),
+        values.trust(),
     )
 
 
@@ -184,14 +184,14 @@ class _Values:
 
     def paths(self) -> list[str]:
         """Returns all paths: `load(one)`, `load([some])`, or option `store`."""
-        found = [self._given[name] for name in ("path", "store") if name in self._given]
+        paths = [self._given[name] for name in ("path", "store") if name in self._given]
         try:
-            found.extend(json.loads(self._given.get("paths", "[]")))
+            paths.extend(json.loads(self._given.get("paths", "[]")))
         except ValueError as error:
             raise UsageError(f"option 'paths': expected a JSON list: {error}") from error
-        if not found:
+        if not paths:
             raise UsageError("no path: load(PATH), or option 'store'")
-        return found
+        return paths
 
     def names(self, name: str) -> tuple[str, ...]:
         """Returns a comma-separated list."""
@@ -199,7 +199,7 @@ class _Values:
 
     def trust(self) -> frozenset[Trust]:
         """Returns what is trusted."""
-        known = [str(one) for one in Trust]
+        known = [str(choice) for choice in Trust]
         for name in self.names("trust"):
             if name not in known:
                 raise UsageError(f"option 'trust': expected {' or '.join(known)}, found {name!r}")
@@ -223,15 +223,15 @@ class _Values:
     def size(self, name: str) -> int | None:
         """Returns a number of bytes of 1 or more, as `words.parse_size` reads it."""
         text = self._given.get(name.lower())
-        found = None if text is None else words.parse_size(text)
-        if text is not None and not found:
+        size = None if text is None else words.parse_size(text)
+        if text is not None and not size:
             raise UsageError(f"option {name!r}: expected bytes, e.g. 67108864 or 64m, found {text!r}")
-        return found
+        return size
 
     def time(self, name: str) -> int | None:
         """Returns ms since the epoch, as `words.parse_time` reads them; UTC if no zone is given."""
         text = self._given.get(name.lower())
-        found = None if text is None else words.parse_time(text, UTC)
-        if text is not None and found is None:
+        time = None if text is None else words.parse_time(text, UTC)
+        if text is not None and time is None:
             raise UsageError(f"option {name!r}: expected ms or RFC 3339, found {text!r}")
-        return found
+        return time

@@ -48,9 +48,9 @@ class Split(InputPartition):
 
 def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
     """Returns the tasks of a plan; empty ones are left out."""
-    found = [Split(partition) for partition in partitions(plans, split_bytes)]
+    splits = [Split(partition) for partition in partitions(plans, split_bytes)]
     gaps = tuple((plan.source, damage) for plan in plans for damage in plan.damage)
-    return [*found, Split(None, gaps)] if gaps else found
+    return [*splits, Split(None, gaps)] if gaps else splits
 
 
 def splits_of_points(source: Source, points: PointReads, split_bytes: int) -> list[Split]:

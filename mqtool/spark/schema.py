@@ -83,8 +83,8 @@ def require_subset(requested: StructType, available: StructType) -> None:
         if field.name not in types:
             raise UsageError(f"unknown column {field.name!r}; known: {', '.join(types)}")
         if field.dataType != types[field.name]:
-            expected, found = types[field.name].simpleString(), field.dataType.simpleString()
-            raise UsageError(f"column {field.name!r} is {expected}, not {found}; cast it after reading")
+            expected, requested_type = types[field.name].simpleString(), field.dataType.simpleString()
+            raise UsageError(f"column {field.name!r} is {expected}, not {requested_type}; cast it after reading")
 
 
 def for_spark(batch: Any, names: list[str], missing: dict[str, Any] | None = None) -> Any:

@@ -44,10 +44,10 @@ def java_version() -> int | None:
         output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
         return None
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
+    if match is None:
         return None
-    return int(found[2] or 1) if found[1] == "1" else int(found[1])
+    return int(match[2] or 1) if match[1] == "1" else int(match[1])
 
 
 def require_spark() -> None:

@@ -76,14 +76,14 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ExportError: a log was truncated, or lost messages that were not read yet.
         """
         share = max(1, limit.max_bytes // len(self._options.sources)) if isinstance(limit, ReadMaxBytes) else None
-        found = {source.broker: self._next(source, start, share) for source in self._options.sources}
-        return _offset({**start["stores"], **found})
+        ends = {source.broker: self._next(source, start, share) for source in self._options.sources}
+        return _offset({**start["stores"], **ends})
 
     def _next(self, source: Source, start: Offset, share: int | None) -> Position:
         position = _position_of(start, source.broker)
         with source.open() as store:
             if position is None:
-                marks = {broker: _mark(one) for broker, one in start["stores"].items()}
+                marks = {broker: _mark(position) for broker, position in start["stores"].items()}
                 require_new_log(store, source.broker, {name: mark for name, mark in marks.items() if mark is not None})
             cuts = Cuts(store)
             end = log_end(store, cuts)
@@ -161,8 +161,8 @@ def _cut(store: Store, cuts: Cuts, target: int, end: int) -> int:
     if following is None:
         return end
     target, limit = max(target, following.base + 1), min(end, following.end)
-    found = cuts.first_at(target, limit)
-    return limit if found is None else found.start
+    cut = cuts.first_at(target, limit)
+    return limit if cut is None else cut.start
 
 
 def _offset(positions: dict[str, Position]) -> Offset:
@@ -182,8 +182,8 @@ def _position_of(offset: Offset, broker: str) -> Position | None:
     """
     if offset.get("version") != VERSION:
         raise ExportError(f"expected version {VERSION}, found {offset.get('version')}", "checkpoint")
-    found: Position | None = offset["stores"].get(broker)
-    return found
+    position: Position | None = offset["stores"].get(broker)
+    return position
 
 
 def _mark(position: Position | None) -> Mark | None:

@@ -64,8 +64,8 @@ def resolve(store: Store, address: str) -> AddressMatches:
         raise UsageError(f"{address!r} is not an address: expected {GRAMMAR}")
     if by_key.messages or by_id is None:
         return by_key
-    found = by_id.messages[0].offset_message_id
-    how = f"offset message id of another broker address: the record there has {found}"
+    stated = by_id.messages[0].offset_message_id
+    how = f"offset message id of another broker address: the record there has {stated}"
     return AddressMatches(by_id.messages, how, by_id.damage)
 
 
@@ -87,18 +87,18 @@ def _checked(message: Message, method: str) -> AddressMatches:
 
 def _by_offset_id(store: Store, address: str) -> AddressMatches | None:
     try:
-        found = message_id.parse_offset_id(address)
-        return _checked(store.message_at(found.physical_offset), "offset message id")
+        parsed = message_id.parse_offset_id(address)
+        return _checked(store.message_at(parsed.physical_offset), "offset message id")
     except (FormatError, CorruptionError):
         return None
 
 
 def _by_unique_key(store: Store, address: str) -> AddressMatches:
-    found = find_messages(store, unique_keys=[address])
-    items = list(found.items)
+    search = find_messages(store, unique_keys=[address])
+    items = list(search.items)
     messages = [item for item in items if isinstance(item, Message)]
     damage = [item for item in items if isinstance(item, Damage)]
-    how = f"unique key, by {' and '.join(found.methods)}"
+    how = f"unique key, by {' and '.join(search.methods)}"
     return AddressMatches(messages, how, damage)
 
 

@@ -88,12 +88,12 @@ def misread(values: Mapping[str, str], release: Release | None = None) -> list[M
         values: keys and values, as java.util.Properties reads them.
         release: of the broker; None reports what any release misreads.
     """
-    found = []
+    misread_values = []
     for key, value in values.items():
         becomes = _effect(key, value, release)
         if becomes:
-            found.append(MisreadValue(key, value, becomes))
-    return found
+            misread_values.append(MisreadValue(key, value, becomes))
+    return misread_values
 
 
 def _effect(key: str, value: str, release: Release | None) -> str:
@@ -149,8 +149,8 @@ class BrokerConfig(Struct, frozen=True):
 
     def effective_values(self) -> dict[str, str]:
         """Returns keys and values as a broker uses them, without those that it ignores."""
-        found = {key: effective_value(key, value) for key, value in self.values.items()}
-        return {key: value for key, value in found.items() if value is not None}
+        effective = {key: effective_value(key, value) for key, value in self.values.items()}
+        return {key: value for key, value in effective.items() if value is not None}
 
     def value(self, key: str) -> str | None:
         """Returns the text of a key, or that of its old spelling; None if both are absent."""
@@ -208,17 +208,17 @@ class BrokerConfig(Struct, frozen=True):
         value = self.values.get(key)
         if value is None:
             return None
-        found = effective_value(key, value, release)
-        if found is None and self.directory is None:
+        effective = effective_value(key, value, release)
+        if effective is None and self.directory is None:
             choices = ", ".join(CHOICES[key])
             raise UsageError(f"{self.source or 'configuration'}: {key}: expected one of {choices}, found {value!r}")
-        return found
+        return effective
 
     def paths(self, key: str) -> tuple[Path, ...]:
         """Returns a comma-separated list of directories; relative ones start at the file's own directory."""
         value = self.values.get(key, "")
-        found = tuple(Path(part.strip()) for part in value.split(",") if part.strip())
-        return tuple(path if path.is_absolute() or not self.directory else self.directory / path for path in found)
+        paths = tuple(Path(part.strip()) for part in value.split(",") if part.strip())
+        return tuple(path if path.is_absolute() or not self.directory else self.directory / path for path in paths)
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:
@@ -244,10 +244,12 @@ class BrokerConfig(Struct, frozen=True):
         values = {key: value for key, value in self.values.items() if key not in PATH_KEYS}
         for key in LOG_PATH_KEYS:
             places = (self.places_in_copy(path, root) for path in self.paths(key))
-            found = dict.fromkeys(next((str(place) for place in one if place.is_dir()), "") for one in places)
-            found.pop("", None)
-            if found:
-                values[key] = ",".join(found)
+            directories = dict.fromkeys(
+                next((str(place) for place in candidates if place.is_dir()), "") for candidates in places
+            )
+            directories.pop("", None)
+            if directories:
+                values[key] = ",".join(directories)
         return replace(self, values=values)
 
 
@@ -274,10 +276,10 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
         raise ConfigFileError(f"expected a properties file: {error.reason}", path) from error
     except FormatError as error:
         raise ConfigFileError(f"a broker does not start with it: {error}; correct the file", path) from error
-    found = BrokerConfig(values, path.parent, str(path))
-    unknown = found.unknown_keys()
-    if unknown and len(unknown) == len(found.values):
+    loaded = BrokerConfig(values, path.parent, str(path))
+    unknown = loaded.unknown_keys()
+    if unknown and len(unknown) == len(loaded.values):
         first = unknown[0]._replace(key=unknown[0].key[:100])
         words = f"expected a broker's properties file, found no key that a broker reads: {first}"
         raise ConfigFileError(words, path)
-    return found
+    return loaded

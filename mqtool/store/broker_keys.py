@@ -195,9 +195,9 @@ def unknown_keys(keys: Iterable[str]) -> list[UnknownKey]:
     import difflib  # noqa: PLC0415 - few configurations have such a key
 
     folded = {key.lower(): key for key in KEYS}
-    found = []
+    unknown = []
     for key in keys:
         if key not in KEYS.keys() | LEGACY_KEYS.keys() | PROXY_KEYS:
             near = difflib.get_close_matches(key.lower(), folded, 1, 0.75)
-            found.append(UnknownKey(key, folded[near[0]] if near else None))
-    return found
+            unknown.append(UnknownKey(key, folded[near[0]] if near else None))
+    return unknown

@@ -41,11 +41,11 @@ class _TimeSearch:
 
     def counts(self) -> list[int]:
         """Number of units in use in each file, up to the queue's end."""
-        queue, found = self._queue, []
+        queue, counts = self._queue, []
         for number, file in enumerate(queue.files):
             first = file.base // queue.unit_size
-            found.append(max(0, min(len(queue.units_of(number)), queue.max_offset - first)))
-        return found
+            counts.append(max(0, min(len(queue.units_of(number)), queue.max_offset - first)))
+        return counts
 
     def choose(self, time: int, boundary: Boundary, counts: list[int]) -> int | None:
         """Returns the number of the file to search (MappedFileQueue.getConsumeQueueMappedFileByTime)."""
@@ -76,12 +76,12 @@ class _TimeSearch:
             if int(units[middle]["physical_offset"]) < self._log.min_offset:
                 low, left = middle + 1, middle
                 continue
-            found = self.store_time(number, middle)
-            if found < 0:
+            stored_time = self.store_time(number, middle)
+            if stored_time < 0:
                 return 0
-            if found == time:
+            if stored_time == time:
                 return first + self._edge(number, middle, time, boundary, ceiling)
-            if found > time:
+            if stored_time > time:
                 high = middle - 1
                 right = middle
             else:
@@ -104,15 +104,15 @@ class _TimeSearch:
             if int(units[middle]["physical_offset"]) < self._log.min_offset:
                 low, left = middle + 1, middle
                 continue
-            found = self.store_time(number, middle)
-            if found < 0:
+            stored_time = self.store_time(number, middle)
+            if stored_time < 0:
                 return 0
-            if found == time:
+            if stored_time == time:
                 return first + middle
-            if found > time:
-                high, right, right_time = middle - 1, middle, found
+            if stored_time > time:
+                high, right, right_time = middle - 1, middle, stored_time
             else:
-                low, left, left_time = middle + 1, middle, found
+                low, left, left_time = middle + 1, middle, stored_time
         if left_time == -1 or (right_time != -1 and time - left_time > right_time - time):
             return max(0, first + right)
         return first + left
@@ -146,8 +146,8 @@ def offset_in_queue_by_time(
     if release < (5, 5):
         return search.nearest(time, counts)
     number = search.choose(time, boundary, counts)
-    found = search.search(number, time, boundary, counts[number]) if number is not None else 0
-    return max(queue.min_offset, min(found, queue.max_offset))
+    offset = search.search(number, time, boundary, counts[number]) if number is not None else 0
+    return max(queue.min_offset, min(offset, queue.max_offset))
 
 
 def _in_batches(queue: Queue, time: int, boundary: Boundary) -> int:

@@ -134,8 +134,8 @@ class CommitLog:
                 raise UnreadableError(damage.detail, path) from error
             raise CorruptionError(f"no record: {error}", path, physical_offset) from error
         if record.physical_offset != physical_offset:
-            found = f"the record here states physical offset {record.physical_offset}"
-            raise CorruptionError(found, path, physical_offset)
+            reason = f"the record here states physical offset {record.physical_offset}"
+            raise CorruptionError(reason, path, physical_offset)
         if damage := self.unreadable_at(physical_offset):
             raise UnreadableError(damage.detail, path)
         return record
@@ -188,8 +188,8 @@ class CommitLog:
         if self.is_named is None or not self.is_named(record):
             around = self._record_around(index, physical_offset)
             if around is not None:
-                found = f"no record: this is inside the one at physical offset {around}"
-                raise CorruptionError(found, self.segments[index].path, physical_offset)
+                reason = f"no record: this is inside the one at physical offset {around}"
+                raise CorruptionError(reason, self.segments[index].path, physical_offset)
         return record
 
     def _record_around(self, index: int, physical_offset: int) -> int | None:
@@ -241,8 +241,8 @@ class CommitLog:
             for item in walk:
                 clipped = _clip(item, start, end)
                 if isinstance(clipped, Damage):
-                    found = clipped.at(segment.path, segment.base)
-                    yield found if self.unreadable is None else self.unreadable.reason_of(found, segment)
+                    damage = clipped.at(segment.path, segment.base)
+                    yield damage if self.unreadable is None else self.unreadable.reason_of(damage, segment)
                 elif clipped is not None:
                     unreadable = self.unreadable
                     yield from (clipped,) if unreadable is None else unreadable.split(clipped, segment)
@@ -391,14 +391,14 @@ class CommitLog:
 
 def _without_overlap(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     """Returns the segments, each cut where the next begins; of two with one name the first counts."""
-    found: list[Segment] = []
+    kept: list[Segment] = []
     for segment in segments:
-        if found and found[-1].base == segment.base:
+        if kept and kept[-1].base == segment.base:
             continue
-        if found and found[-1].end > segment.base:
-            found[-1] = replace(found[-1], size=segment.base - found[-1].base)
-        found.append(segment)
-    return tuple(found)
+        if kept and kept[-1].end > segment.base:
+            kept[-1] = replace(kept[-1], size=segment.base - kept[-1].base)
+        kept.append(segment)
+    return tuple(kept)
 
 
 class _Reopened:

@@ -18,8 +18,8 @@ def possible_places(path: Path, root: Path, config: BrokerConfig) -> tuple[Path,
 def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
     """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
     where: Any = root
-    found = next((place for place in possible_places(path, root, config) if place.is_dir()), None)
-    return found if found is None or isinstance(where, RemotePath) else named_below(root, found)
+    directory = next((place for place in possible_places(path, root, config) if place.is_dir()), None)
+    return directory if directory is None or isinstance(where, RemotePath) else named_below(root, directory)
 
 
 def place_or_name(path: Path, root: Path, config: BrokerConfig) -> Path:
@@ -39,8 +39,8 @@ def require_place(path: Path, root: Path, config: BrokerConfig, what: str) -> Pa
     Raises:
         LayoutError: it is missing.
     """
-    found = place_of(path, root, config)
-    if found is None:
+    place = place_of(path, root, config)
+    if place is None:
         tried = f"neither it nor {root / path.name} exists"
         raise LayoutError(f"{config.source} names this {what} directory, but {tried}", path)
-    return found
+    return place

@@ -34,15 +34,15 @@ class UnitCache:
 
     def get(self, path: Path, load: Callable[[], np.ndarray]) -> np.ndarray:
         """Returns the cached units of a file, or loads them."""
-        found = self._held.get(path)
-        if found is None:
-            found = self._held[path] = load()
-            self._bytes += found.nbytes
+        units = self._held.get(path)
+        if units is None:
+            units = self._held[path] = load()
+            self._bytes += units.nbytes
             while self._bytes > self._limit and len(self._held) > 1:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
         else:
             self._held.move_to_end(path)
-        return found
+        return units
 
 
 class Queue:
@@ -203,10 +203,10 @@ class Queue:
         limit = self._bounds()[0]
         if self.is_batch:
             return batch_min_offset(self.units_of(0), limit) if self.files else -1
-        found = self.first_unit(lambda units: units["physical_offset"] >= limit)
-        if found is None:
+        unit = self.first_unit(lambda units: units["physical_offset"] >= limit)
+        if unit is None:
             return self.max_offset
-        number, index, _ = found
+        number, index, _ = unit
         return self.files[number].base // self._unit.size + index
 
     def find_file(self, queue_offset: int) -> int | None:

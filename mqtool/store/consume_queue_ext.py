@@ -95,7 +95,7 @@ class ExtUnits:
     def unit_at(self, address: int) -> ConsumeQueueExtUnit | None:
         """Returns the unit at an address as ConsumeQueue units store it, None if there is none."""
         offset = ext_offset(address)
-        file = next((one for one in self.files if one.base <= offset < one.end), None)
+        file = next((candidate for candidate in self.files if candidate.base <= offset < candidate.end), None)
         if file is None:
             return None
         try:
@@ -114,10 +114,10 @@ class ExtUnits:
         offsets, tags, malformed, unread = self._units
         positions = addresses - LONG_MIN
         at = np.minimum(np.searchsorted(offsets, positions), max(0, len(offsets) - 1))
-        found = offsets[at] == positions if len(offsets) else np.zeros(len(positions), bool)
-        absent = [] if unread else np.flatnonzero(~found).tolist()
+        is_present = offsets[at] == positions if len(offsets) else np.zeros(len(positions), bool)
+        absent = [] if unread else np.flatnonzero(~is_present).tolist()
         for index in absent[: MOST_PROBLEMS - len(problems)]:
             where = int(positions[index])
             evidence = f"no unit at extension offset {where}" + (f"; {malformed[0]}" if malformed else "")
             problems.append((where, "ext-dangling-address", evidence))
-        return np.where(found, tags[at] if len(tags) else 0, 0)
+        return np.where(is_present, tags[at] if len(tags) else 0, 0)

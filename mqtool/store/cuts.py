@@ -52,8 +52,8 @@ def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
 
         def record_after(target: int, limit: int) -> int | None:
             looks = (record_in(file.read(target, look), segment.base + target) for look in _LOOKS)
-            found = next((place for place in looks if place is not None), None)
-            return None if found is None or target + found >= limit else target + found
+            start = next((place for place in looks if place is not None), None)
+            return None if start is None or target + start >= limit else target + start
 
         yield from cut(start, min(file.data_end(), segment.size), distance, record_after)
 
@@ -155,8 +155,8 @@ class Cuts:
             return None
         for item in self._log.walk_segment(index, start=target - self._log.segments[index].base):
             if isinstance(item, Frames):
-                found = item.base + int(item.positions[0])
-                return found if found < limit else None
+                start = item.base + int(item.positions[0])
+                return start if start < limit else None
             if item.end >= limit:
                 return None
         return None
@@ -173,13 +173,13 @@ class _Halving:
 
     def start_at(self, target: int) -> int | None:
         """Returns the physical offset in the first unit at or after `target`, None if there is none."""
-        found = self._nearest(target, 0)
-        return found if found is not None and target <= found < _BEYOND else None
+        start = self._nearest(target, 0)
+        return start if start is not None and target <= start < _BEYOND else None
 
     def start_before(self, target: int) -> int | None:
         """Returns the physical offset in the last unit at or before `target`, None if there is none."""
-        found = self._nearest(target + 1, -1)
-        return found if found is not None and found <= target else None
+        start = self._nearest(target + 1, -1)
+        return start if start is not None and start <= target else None
 
     def _nearest(self, target: int, shift: int) -> int | None:
         """Returns the offset in the first unit at or after `target`, shifted by `shift` units."""
@@ -212,13 +212,13 @@ class _Halving:
 
     def _block(self, index: int, number: int) -> bytes:
         """Returns a cached block of units, because bisection visits the same places for every cut."""
-        found = self._blocks.get((index, number))
-        if found is None:
+        block = self._blocks.get((index, number))
+        if block is None:
             size = _BLOCK_UNITS * self._unit.size
             with ReadFile(self._queue.files[index].path) as opened:
-                found = self._blocks[index, number] = opened.read(number * size, size)
+                block = self._blocks[index, number] = opened.read(number * size, size)
             if len(self._blocks) > _KEPT:
                 self._blocks.popitem(last=False)
         else:
             self._blocks.move_to_end((index, number))
-        return found
+        return block

@@ -30,11 +30,11 @@ _SIZES = ("commit_log_size", "consume_queue_size", "consume_queue_ext_size", "ba
 
 def describe(store: Store) -> Description:
     """Describes a store without reading its messages; see the columns of `mqtool info`."""
-    log, found = store.commit_log, store.version
+    log, version = store.commit_log, store.version
     return {
         "path": str(store.path),
-        "version": found.line,
-        "version_evidence": found.evidence,
+        "version": version.line,
+        "version_evidence": version.evidence,
         "clean_stop": store.clean_stop,
         "commit_log": {
             "min_offset": log.min_offset,
@@ -148,7 +148,7 @@ def _topics(store: Store) -> list[Description]:
 
 def _topic(store: Store, topic: str, queues: list[Queue], *, add_up: bool) -> Description:
     config = store.metadata.topics.get(topic)
-    ends = [found for queue in queues if (found := _ends(queue))]
+    ends = [end for queue in queues if (end := _ends(queue))]
     firsts = [time for first, _ in ends if (time := store_time(store, first)) is not None]
     lasts = [time for _, last in ends if (time := store_time(store, last)) is not None]
     return {
@@ -213,16 +213,16 @@ def _timer(store: Store) -> Description | None:
     log = list_mapped_files(store.path / file_names.TIMER_LOG).files
     if not wheel.is_file() and not log:
         return None
-    found: Description = {"log_files": len(log), "waiting": None}
+    timer_row: Description = {"log_files": len(log), "waiting": None}
     try:
         read = read_checkpoint(store.path)
     except (UnreadableError, PermissionError):
-        return {**found, "last_read_time": None, "last_queue_offset": None}
+        return {**timer_row, "last_read_time": None, "last_queue_offset": None}
     if wheel.is_file():
         slots = read_wheel(store.path)
         unread = timer.unread_slots(slots, read.last_read_time_ms, store.config.timer_precision)
-        found["waiting"] = int(slots["count"][unread].sum())
-    return {**found, "last_read_time": read.last_read_time_ms, "last_queue_offset": read.last_timer_queue_offset}
+        timer_row["waiting"] = int(slots["count"][unread].sum())
+    return {**timer_row, "last_read_time": read.last_read_time_ms, "last_queue_offset": read.last_timer_queue_offset}
 
 
 class DeepScan(Struct):
@@ -246,18 +246,18 @@ def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:
     """
     import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
 
-    found, log = DeepScan(), store.commit_log
+    scan, log = DeepScan(), store.commit_log
     columns = ("physical_offset", "topic", "store_size", "store_timestamp")
     aggregates = [(columns[2], "count"), (columns[2], "sum"), (columns[3], "min"), (columns[3], "max")]
-    for batch in store.batches(columns, damage=found.damage):
+    for batch in store.batches(columns, damage=scan.damage):
         grouped = pa.Table.from_batches([batch]).group_by("topic")
         for row in grouped.aggregate(aggregates).to_pylist():
-            count, size, first, last = found.topics.get(row["topic"], (0, 0, 1 << 63, -1))
-            found.topics[row["topic"]] = (
+            count, size, first, last = scan.topics.get(row["topic"], (0, 0, 1 << 63, -1))
+            scan.topics[row["topic"]] = (
                 count + row["store_size_count"],
                 size + row["store_size_sum"],
                 min(first, row["store_timestamp_min"]),
                 max(last, row["store_timestamp_max"]),
             )
         on_progress(batch.column(0)[-1].as_py() - log.min_offset, log.max_offset - log.min_offset)
-    return found
+    return scan

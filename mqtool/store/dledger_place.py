@@ -40,17 +40,19 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
         LayoutError: there are several logs, and the configuration does not say which is in use.
     """
     is_enabled = config.flag("enableDLegerCommitLog")
-    found = ledger_directories(root)
-    if is_enabled is False or (is_enabled is None and not found):
+    directories = ledger_directories(root)
+    if is_enabled is False or (is_enabled is None and not directories):
         return None
     own = config.text("dLegerSelfId")
     if own is not None and not file_names.is_directory_name(own):
         raise UsageError(f"dLegerSelfId: expected the name of a node, such as n0, found {own[:80]!r}")
-    if own is None and len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise LayoutError(f"is one of several DLedger logs ({names}); dLegerSelfId of a broker.conf chooses", found[0])
-    if own is None and not found:
+    if own is None and len(directories) > 1:
+        names = ", ".join(path.name for path in directories)
+        raise LayoutError(
+            f"is one of several DLedger logs ({names}); dLegerSelfId of a broker.conf chooses", directories[0]
+        )
+    if own is None and not directories:
         return None
-    directory = found[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
+    directory = directories[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
     named = tuple(place_or_name(path, root, config) for path in config.paths(LEDGER_DATA_KEY))
     return LedgerPlace(directory, named or (directory / dledger.DATA,))

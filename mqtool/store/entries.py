@@ -142,8 +142,8 @@ def index_entry_numbers(file: KnownFile, config: BrokerConfig) -> tuple[IndexFil
     written = entries_written(used_end, slots) if slots else 0
     error = None
     if written > index.entry_count or (not slots and used_end > index_file.HEADER_SIZE):
-        found = f"{written} are written" if slots else f"the bytes up to {used_end} are not all zeros"
-        words = f"the header states {index.entry_count} entries, but {found}"
+        actual = f"{written} are written" if slots else f"the bytes up to {used_end} are not all zeros"
+        words = f"the header states {index.entry_count} entries, but {actual}"
         error = FormatError(words, layout=index_file.HEADER.name, field="index_count")
     last = max(index.entry_count, min(written, places_of(index.size, slots) - 1)) if slots else 0
     return index, last, error
@@ -177,8 +177,8 @@ def _index_header(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
 
 
 def _checkpoint(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
-    found = checkpoint.parse(read_file(file.path))
-    yield {**asdict(found), "min_timestamp": found.min_timestamp}
+    parsed = checkpoint.parse(read_file(file.path))
+    yield {**asdict(parsed), "min_timestamp": parsed.min_timestamp}
 
 
 def _timer_wheel(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
@@ -213,12 +213,12 @@ def _timer_log(file: KnownFile, _: BrokerConfig) -> Iterator[Row | FormatError]:
 
 def _no_timer_unit(data: bytes, position: int) -> FormatError:
     unit = timer.LOG_UNIT.parse_start(data)
-    field, found = "size", f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
+    field, reason = "size", f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
     if unit.size == timer.LOG_UNIT_SIZE:
-        field, found = "magic", f"invalid magic {unit.magic:#x}"
+        field, reason = "magic", f"invalid magic {unit.magic:#x}"
     if len(data) < timer.LOG_UNIT_SIZE:
-        field, found = "", f"expected {timer.LOG_UNIT_SIZE} bytes, found {len(data)}"
-    return FormatError(found, layout=timer.LOG_UNIT.name, field=field, position=position)
+        field, reason = "", f"expected {timer.LOG_UNIT_SIZE} bytes, found {len(data)}"
+    return FormatError(reason, layout=timer.LOG_UNIT.name, field=field, position=position)
 
 
 def _timer_checkpoint(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
@@ -265,8 +265,8 @@ def _ledger_entries(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
                 return
             header = dledger.ENTRY.parse(data)
             if header.magic != dledger.MAGIC_ENTRY or header.size != header.body_length + dledger.ENTRY_HEADER_SIZE:
-                found = f"no entry header: magic {header.magic}, size {header.size}, body_length {header.body_length}"
-                raise FormatError(found, layout=dledger.ENTRY.name, field="magic", position=at)
+                reason = f"no entry header: magic {header.magic}, size {header.size}, body_length {header.body_length}"
+                raise FormatError(reason, layout=dledger.ENTRY.name, field="magic", position=at)
             yield {"file": file.path.name, **asdict(header)}
             at += max(header.size, dledger.ENTRY_HEADER_SIZE)
 

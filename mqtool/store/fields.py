@@ -45,8 +45,8 @@ _WALKED = {
 
 def record_fields(log: CommitLog, physical_offset: int, size: int) -> Annotated:
     """Returns the fields of a record that is known to be valid."""
-    found = annotate(commit_log.RECORD, log.read(physical_offset, size), name="record")
-    with_hosts = [replace(f, value=hosts.text_of(f.data)) if f.name in _HOSTS else f for f in found]
+    annotated = annotate(commit_log.RECORD, log.read(physical_offset, size), name="record")
+    with_hosts = [replace(f, value=hosts.text_of(f.data)) if f.name in _HOSTS else f for f in annotated]
     return physical_offset, with_hosts
 
 

@@ -76,8 +76,8 @@ def _is_queue(head: bytes) -> bool:
 
 
 def _is_checkpoint(head: bytes) -> bool:
-    found = checkpoint.parse(head)
-    times = (found.physic_msg_timestamp, found.logics_msg_timestamp, found.index_msg_timestamp)
+    parsed = checkpoint.parse(head)
+    times = (parsed.physic_msg_timestamp, parsed.logics_msg_timestamp, parsed.index_msg_timestamp)
     return all(0 <= value < 1 << 42 for value in times) and not any(head[checkpoint.CHECKPOINT.size :])
 
 

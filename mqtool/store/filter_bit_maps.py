@@ -66,31 +66,31 @@ class FilterBitMaps(Struct):
 
 
 def _bit_map(filters: tuple[Filter, ...], properties: dict[str, str], time: int) -> bytes:
-    made = bytearray(-(-filters[0].bit_count // 8))
-    for one in filters:
-        if one.born < time and one.matches(properties):
-            for bit in one.bits:
-                made[bit >> 3] |= 1 << (bit & 7)
-    return bytes(made)
+    bit_map = bytearray(-(-filters[0].bit_count // 8))
+    for filter_ in filters:
+        if filter_.born < time and filter_.matches(properties):
+            for bit in filter_.bits:
+                bit_map[bit >> 3] |= 1 << (bit & 7)
+    return bytes(bit_map)
 
 
 def bit_maps_of(store: Store) -> FilterBitMaps:
     """Reads the filters of a store's consumers; without any, no unit gets a bit map."""
-    found = FilterBitMaps()
+    bit_maps = FilterBitMaps()
     if store.config.flag("enableCalcFilterBitMap") is False:
-        return found
+        return bit_maps
     path = store.path / file_names.CONFIG / file_names.CONSUMER_FILTERS
     try:
         if not path.exists():
-            return found
+            return bit_maps
         topics = config_json.parse(read_file(path)).get("filterDataByTopic") or {}
         for topic, data in topics.items():
-            _add_topic(found, str(topic), data.get("groupFilterData") or {})
+            _add_topic(bit_maps, str(topic), data.get("groupFilterData") or {})
     except (FormatError, StoreError, AttributeError, TypeError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        found.problems.append(f"{path.name}: {reason}")
-        found.filters.clear()
-    return found
+        bit_maps.problems.append(f"{path.name}: {reason}")
+        bit_maps.filters.clear()
+    return bit_maps
 
 
 def _add_topic(bit_maps: FilterBitMaps, topic: str, groups: Document) -> None:
@@ -101,7 +101,7 @@ def _add_topic(bit_maps: FilterBitMaps, topic: str, groups: Document) -> None:
         except (FormatError, UsageError, KeyError, ValueError) as error:
             bit_maps.problems.append(f"filter of {group} on {topic}: {error}; queues of {topic} get no bit maps")
             return
-    if filters and len({one.bit_count for one in filters}) == 1:
+    if filters and len({filter_.bit_count for filter_ in filters}) == 1:
         bit_maps.filters[topic] = tuple(filters)
 
 

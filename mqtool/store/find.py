@@ -130,12 +130,12 @@ def _matches(term: str, items: Iterable[Message | Damage], unread: int, more: in
 
 def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
     """Returns the index files that can be asked, oldest first, and of each the first and last record that it names."""
-    found = {}
+    usable = {}
     for file in store.index_files():
         with contextlib.suppress(StoreError):  # `info` and `verify` name those that cannot be read
             if covered := file.covered():
-                found[file] = covered
-    return found
+                usable[file] = covered
+    return usable
 
 
 def uncovered(store: Store, covered: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
@@ -228,7 +228,10 @@ class _IndexSearch(Struct):
 
     def methods(self) -> list[str]:
         """Returns what will be done, in words."""
-        first, last = min(covered[0] for covered in self.files.values()), max(one[1] for one in self.files.values())
+        first, last = (
+            min(covered[0] for covered in self.files.values()),
+            max(bounds[1] for bounds in self.files.values()),
+        )
         extent = f"physical offsets {first} to {_end_of(self.store, last)}"
         words = [f"index: {len(self.files)} files, {len(self.topics)} topics, {extent}"]
         scanned = sum(end - start for start, end in self._scanned())
@@ -265,10 +268,10 @@ class _IndexSearch(Struct):
             return
         except StoreError:
             return  # the index outlives cut records; whether this one ever was one, `verify` can tell
-        found = self._selected(message)
-        if found:
+        selected = self._selected(message)
+        if selected:
             damage = crc_damage(message)
-            yield from [damage] if damage else found
+            yield from [damage] if damage else selected
 
     def _selected(self, message: Message) -> list[Message]:
         selection = self.selection

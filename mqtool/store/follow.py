@@ -13,7 +13,7 @@ INTERVAL = 0.2
 
 
 def follow(
-    path: Path, config: Path | None = None, *, wait: Callable[[], None] | None = None, **wanted: object
+    path: Path, config: Path | None = None, *, wait: Callable[[], None] | None = None, **conditions: object
 ) -> Iterator[Message | Damage]:
     """Yields existing messages and then new ones; ends at the end of the range, otherwise never.
 
@@ -28,7 +28,7 @@ def follow(
         wanted: as for `Store.messages`, without limit.
     """
     pause = wait or (lambda: time.sleep(INTERVAL))
-    at, until = wanted.pop("start", None), wanted.pop("end", None)
+    at, until = conditions.pop("start", None), conditions.pop("end", None)
     position = at if isinstance(at, int) else None
     while True:
         with open_store(path, config) as store:
@@ -41,7 +41,7 @@ def follow(
             low = log.min_offset if position is None else position
             stop = min(end, until) if isinstance(until, int) else end
             if low < stop:
-                yield from store.messages(start=low, end=stop, **wanted)
+                yield from store.messages(start=low, end=stop, **conditions)
                 position = stop
         if isinstance(until, int) and position is not None and position >= until:
             return

@@ -170,8 +170,8 @@ class Found(NamedTuple, Generic[R]):
     def joined(self) -> bytes:
         """Returns all records as one `bytes`; for records that are bytes or views of them."""
         join = getattr(self.records, "joined", None)  # a sequence that can do it at once
-        found: bytes = join() if join is not None else b"".join(self.records)  # type: ignore[arg-type]
-        return found
+        joined: bytes = join() if join is not None else b"".join(self.records)  # type: ignore[arg-type]
+        return joined
 
     def copy_to(self, target: bytearray, at: int = 0) -> int:
         """Copies the bytes of all records into a bytearray, one behind the other; returns the position after them.
@@ -238,10 +238,10 @@ def _last_up_to(offsets: Offsets, queue_offset: int) -> int:
     right = last
     while True:
         middle = (left + right) // 2
-        found = offsets[middle]
-        if found == queue_offset:
+        offset = offsets[middle]
+        if offset == queue_offset:
             return middle
-        if found > queue_offset:
+        if offset > queue_offset:
             right = middle - 1
         elif middle > left:
             left = middle

@@ -277,10 +277,10 @@ def shape_of(files: Sequence[IndexFile], config: BrokerConfig, *, may_be_damaged
                 return Shape(slots, places_of(file.size, slots))
         return None
 
-    found = first_shape(ordered, lambda file: file.slot_count)
-    if found is None and may_be_damaged:
-        found = first_shape([file for file in ordered if file.size == lengths[0]], IndexFile.likely_slots)
-    return found
+    shape = first_shape(ordered, lambda file: file.slot_count)
+    if shape is None and may_be_damaged:
+        shape = first_shape([file for file in ordered if file.size == lengths[0]], IndexFile.likely_slots)
+    return shape
 
 
 def places_of(size: int, slots: int) -> int:
@@ -309,24 +309,24 @@ def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
     words = (size - HEADER_SIZE) // SLOT_SIZE
     # the last byte that is not zero lies in the last entry, so the slots end within 20 bytes of there
     last = (data_end - HEADER_SIZE - ENTRY.size * entries) // SLOT_SIZE
-    found = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
+    counts = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
     if size <= _SMALL:
-        near = set(found)
-        found += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in near]
+        near = set(counts)
+        counts += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in near]
     room = size - HEADER_SIZE - ENTRY.size * (entries + 1)
-    return [slots for slots in found if slots * SLOT_SIZE <= room]
+    return [slots for slots in counts if slots * SLOT_SIZE <= room]
 
 
 def list_index_files(directory: Path, slots: int | None = None) -> tuple[list[IndexFile], list[Path]]:
     """Returns the index files of a directory, oldest first, and its other files."""
-    found, strays = [], []
+    files, strays = [], []
     for entry in list_directory(directory):
         path = directory / entry.name
         if not file_names.is_index_file_name(entry.name):
             strays.append(path)
             continue
         try:
-            found.append(IndexFile(path, slots))
+            files.append(IndexFile(path, slots))
         except StoreError:
             strays.append(path)
-    return found, strays
+    return files, strays

@@ -18,7 +18,7 @@ BLOCK = 16_384
 
 
 def json_lines(
-    store: Store, body_mode: str = "text", *, raw: bool = False, jobs: int = 1, **wanted: object
+    store: Store, body_mode: str = "text", *, raw: bool = False, jobs: int = 1, **conditions: object
 ) -> Iterator[Lines | Damage]:
     """Yields the messages of `Store.messages` as blocks of lines, and damage between them.
 
@@ -30,7 +30,7 @@ def json_lines(
             are the same.
         wanted: as for `Store.messages`.
     """
-    make, selection = LineMaker(body_mode, raw), Selection.of(**wanted)
+    make, selection = LineMaker(body_mode, raw), Selection.of(**conditions)
     with compiled_for(_bytes_of(store, selection)):
         items = _items(store, selection)
         if jobs > 1 and is_compiled(body_mode):

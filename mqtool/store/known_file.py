@@ -92,10 +92,10 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
         return KnownFile(path, kind, base, topic, queue_id, entries=entries)
     _refuse_foreign(path)
     named = _by_place(path)
-    found = kind_of(path, head) if named is None or named is FileKind.COMMIT_LOG else None
-    if named is None and found is None:
+    recognised = kind_of(path, head) if named is None or named is FileKind.COMMIT_LOG else None
+    if named is None and recognised is None:
         raise NotAStoreError("is not a known file of a message store; name its kind with --kind", path)
-    chosen = found or named
+    chosen = recognised or named
     assert chosen is not None
     return KnownFile(path, chosen, base, topic, queue_id, entries=entries)
 
@@ -111,18 +111,18 @@ def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFi
         kind: only files of this kind; None for the kind that is found first.
     """
     listed = next((views for views in _VIEWS if kind in views), (kind,))
-    found: list[KnownFile | Path] = []
+    recognised: list[KnownFile | Path] = []
     for path in _files_below(directory, depth=4):
         known = _recognised(path)
         if isinstance(known, KnownFile) and kind is not None:
             is_entries = known.entries or kind is not FileKind.DLEDGER_ENTRY
             known = replace(known, kind=kind) if known.kind in listed and is_entries else None
         if known is not None:
-            found.append(known)
-    chosen = kind or next((known.kind for known in found if isinstance(known, KnownFile)), None)
+            recognised.append(known)
+    chosen = kind or next((known.kind for known in recognised if isinstance(known, KnownFile)), None)
     if chosen is None:
         return []
-    files = [known if isinstance(known, KnownFile) else _unread(known, chosen) for known in found]
+    files = [known if isinstance(known, KnownFile) else _unread(known, chosen) for known in recognised]
     return [known for known in files if known.kind is chosen]
 
 
@@ -160,14 +160,14 @@ _VIEWS = (
 
 def _files_below(directory: Path, depth: int) -> list[Path]:
     """Lists files without following links to directories, which may form a loop."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for entry in sorted(list_directory(directory), key=lambda entry: _numbers_first(entry.name)):
         if entry.is_dir(follow_symlinks=False):
             if depth:
-                found.extend(_files_below(Path(entry.path), depth - 1))
+                paths.extend(_files_below(Path(entry.path), depth - 1))
         else:
-            found.append(Path(entry.path))
-    return found
+            paths.append(Path(entry.path))
+    return paths
 
 
 def _numbers_first(name: str) -> tuple[bool, int, str]:

@@ -54,11 +54,11 @@ def _points(database: rocksdb.Database) -> KvPopped:
 
 
 def _point(value: bytes) -> CheckPoint:
-    found = json.loads(value)
-    offset = java.json_long(found["offset"])
-    key = GroupQueue(str(found["groupId"]), str(found["topicId"]), java.json_int(found["queueId"]))
+    document = json.loads(value)
+    offset = java.json_long(document["offset"])
+    key = GroupQueue(str(document["groupId"]), str(document["topicId"]), java.json_int(document["queueId"]))
     return CheckPoint(
-        key, offset, [offset], java.json_long(found["popTime"]), java.json_long(found["invisibleTime"]), ""
+        key, offset, [offset], java.json_long(document["popTime"]), java.json_long(document["invisibleTime"]), ""
     )
 
 

@@ -29,12 +29,12 @@ class Lag(Struct, frozen=True):
 
 def lags_of(metadata: Metadata, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
     """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
-    found = []
+    lags = []
     for group, topics in sorted(metadata.consumer_offsets.items()):
         for topic, offsets in sorted(topics.items()):
             for queue_id, offset in sorted(offsets.items()):
                 queue = queue_of(topic, queue_id)
                 low, high = (queue.min_offset, queue.max_offset) if queue else (None, None)
                 lag = None if high is None else max(0, high - offset)
-                found.append(Lag(group, topic, queue_id, offset, low, high, lag))
-    return found
+                lags.append(Lag(group, topic, queue_id, offset, low, high, lag))
+    return lags

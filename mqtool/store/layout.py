@@ -197,16 +197,16 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
 def _blocked(
     strays: Sequence[Path], taken: Sequence[MappedFile], size: int | None, ledger: LedgerPlace | None
 ) -> tuple[MappedFile, ...]:
-    found: dict[int, MappedFile] = {}
+    blocked: dict[int, MappedFile] = {}
     for path in strays:
         where: Any = path
         base = None if isinstance(where, RemotePath) else file_names.parse_mapped_file_name(path.name)
         if base is None or not obstruction(path):
             continue
-        one = MappedFile(path, base, size or 1, ledger is not None and path.parent in ledger.data)
-        if not any(file.base < one.end and one.base < file.end for file in taken):
-            found.setdefault(base, one)
-    return tuple(found.values())
+        mapped = MappedFile(path, base, size or 1, ledger is not None and path.parent in ledger.data)
+        if not any(file.base < mapped.end and mapped.base < file.end for file in taken):
+            blocked.setdefault(base, mapped)
+    return tuple(blocked.values())
 
 
 def with_ledger(plain: MappedFileList, ledger: LedgerPlace | None) -> MappedFileList:
@@ -223,9 +223,9 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> t
     configured = config.commit_log_paths
     if configured and not (has_ledger and not (root / file_names.COMMIT_LOG).is_dir()):
         return tuple(dict.fromkeys(require_place(path, root, config, "CommitLog") for path in configured))
-    found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
+    directories = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
     others = (entry for entry in subdirectories(root) if entry.name not in _KNOWN)
-    return tuple(found + [root / entry.name for entry in others if _holds_records(root / entry.name)])
+    return tuple(directories + [root / entry.name for entry in others if _holds_records(root / entry.name)])
 
 
 def _segments_in(root: Path, size: int | None) -> list[Path]:
@@ -258,10 +258,10 @@ def _holds_records(directory: Path) -> bool:
 
 def _queue_files(directory: Path) -> list[MappedFile]:
     """Lists every file of every queue below a directory."""
-    found: list[MappedFile] = []
+    files: list[MappedFile] = []
     for path in queue_directories(directory):
-        found.extend(list_mapped_files(path[2]).files)
-    return found
+        files.extend(list_mapped_files(path[2]).files)
+    return files
 
 
 def queue_directories(directory: Path) -> list[tuple[str, int, Path]]:

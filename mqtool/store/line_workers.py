@@ -119,10 +119,10 @@ class _WorkerBlock(Struct, frozen=True):
     def result(self) -> Lines:
         """Waits for the worker; builds the lines here if it died or could not read the file."""
         try:
-            made = self.future.result()
+            lines = self.future.result()
         except BrokenProcessPool:  # the system killed it, most likely for memory
-            made = None
-        return self.make(self.frames) if made is None else made
+            lines = None
+        return self.make(self.frames) if lines is None else lines
 
 
 def _submit(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) -> _WorkerBlock | None:

@@ -88,8 +88,8 @@ def _is_ours(path: Path) -> bool:
         lines = _LOCKS.read_text("ascii").splitlines()
     except OSError:
         return False
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return any(wanted in line.split() and f" {os.getpid()} " in line for line in lines)
+    inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(inode in line.split() and f" {os.getpid()} " in line for line in lines)
 
 
 def _is_open(status: os.stat_result) -> bool:

@@ -46,7 +46,7 @@ def fingerprint_before(log: CommitLog, end: int) -> Fingerprint | None:
     Raises:
         StoreError: they cannot be read.
     """
-    segment = next((one for one in reversed(log.segments) if one.base < end), None)
+    segment = next((candidate for candidate in reversed(log.segments) if candidate.base < end), None)
     if segment is None:
         return None
     end = min(end, segment.end)

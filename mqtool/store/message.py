@@ -145,7 +145,7 @@ def explode(message: Message) -> list[Message]:
     """
     if not message_batch.is_inner_batch(message.sys_flag):
         return [message]
-    found = []
+    messages = []
     for index, (queue_offset, part) in enumerate(message_batch.unwrap(message.body, message.queue_offset)):
         changes = structs.asdict(message)
         changes.update(
@@ -156,5 +156,5 @@ def explode(message: Message) -> list[Message]:
             batch_index=index,
             properties=properties.decode(part.properties),
         )
-        found.append(Message(**changes))
-    return found
+        messages.append(Message(**changes))
+    return messages

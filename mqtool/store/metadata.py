@@ -92,19 +92,19 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     def read(name: str, parse: Callable[[bytes], T], rows: str = "") -> T | None:
         of_file: list[str] = []
         of_database: list[str] = []
-        found = config_tables.from_file(directory, name, parse, of_file)
+        table = config_tables.from_file(directory, name, parse, of_file)
         kept = None
-        if rows and (found is None or config_tables.may_be_in_database(config)):
+        if rows and (table is None or config_tables.may_be_in_database(config)):
             kept = config_tables.from_database(directory, name, parse, of_database)
         problems.extend((*of_file, *of_database))
-        if of_database or (found is None and kept is None and of_file):
+        if of_database or (table is None and kept is None and of_file):
             unread[name] = (*of_database, *of_file)[0]
         if kept is not None:
             databases.add(name)
-        if found is None:
+        if table is None:
             return kept
-        sources[name] = found[0]
-        return found[1] if kept is None else _with_newer(kept, found[1], rows)
+        sources[name] = table[0]
+        return table[1] if kept is None else _with_newer(kept, table[1], rows)
 
     topics = read(file_names.TOPICS, config_files.parse_topics, "topic_config_table")
     groups = read(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups, "subscription_group_table")

@@ -39,15 +39,15 @@ def misplaced(
     Returns:
         Files whose place is free, and files whose place another file has or claims too.
     """
-    found = [file for path in (*listed.strays, *elsewhere) if (file := _stray(path, size)) is not None]
-    found += [file for named in listed.files if (file := _named(named, size)) is not None]
-    moved = {file.path for file in found}
+    files = [file for path in (*listed.strays, *elsewhere) if (file := _stray(path, size)) is not None]
+    files += [file for named in listed.files if (file := _named(named, size)) is not None]
+    moved = {file.path for file in files}
     taken = [file for file in listed.files if file.path not in moved]
     bases = [file.base for file in taken]
     ends = list(accumulate((file.end for file in taken), max, initial=-1))
-    claims = Counter(file.base for file in found)
-    free = [file for file in found if ends[bisect_left(bases, file.end)] <= file.base and claims[file.base] == 1]
-    return tuple(free), tuple(file for file in found if file not in free)
+    claims = Counter(file.base for file in files)
+    free = [file for file in files if ends[bisect_left(bases, file.end)] <= file.base and claims[file.base] == 1]
+    return tuple(free), tuple(file for file in files if file not in free)
 
 
 def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[MappedFile, ...]:

@@ -154,7 +154,7 @@ def moves_of(
         UsageError: nothing matches; a position is outside of its queue; a source has no positions.
     """
     groups = _groups(scope, target, committed, known)
-    found: list[Move] = []
+    moves: list[Move] = []
     matched = False
     for group in groups:
         own = committed.get(group, {})
@@ -163,7 +163,7 @@ def moves_of(
             before = own.get(topic, {}).get(queue_id)
             after = _after(target, group, topic, queue_id, before, queues)
             if after != before:
-                found.append(Move(group, topic, queue_id, before, after))
+                moves.append(Move(group, topic, queue_id, before, after))
     if not matched:
         words = f"{' '.join(scope.groups)} in {' '.join(scope.topics) or 'any topic'}"
         if scope.queue_id is not None:
@@ -173,7 +173,7 @@ def moves_of(
             hint = "`mqtool info` lists topics and queues, `mqtool offsets show` the positions"
         unknown = _unknown(groups, {*committed, *known})
         raise UsageError("; ".join([f"no queue to move: no position of {words}", *unknown, hint]))
-    return found
+    return moves
 
 
 def _unknown(groups: Iterable[str], every: Collection[str]) -> Iterator[str]:
@@ -189,14 +189,14 @@ def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[
     """Returns the selected groups; a name without wildcards may be that of a group without positions."""
     every = {*committed, *known, *(target.positions if target.kind is TargetKind.GIVEN else ())}
     globs = Globs(scope.groups)
-    found = sorted(name for name in every if globs.matches(name))
+    groups = sorted(name for name in every if globs.matches(name))
     if target.kind not in _NEEDS_POSITION:
         literal = (name for name in scope.groups if not set(name) & set("*?["))
-        found += [name for name in literal if name not in every]
-    if not found:
+        groups += [name for name in literal if name not in every]
+    if not groups:
         unknown = "; ".join(_unknown(scope.groups, every))
         raise UsageError(f"{unknown}; `mqtool offsets show` lists the groups that have positions")
-    return found
+    return groups
 
 
 def _places(
@@ -302,7 +302,7 @@ def words_of(effect: Effect, time: Callable[[int], str]) -> str:
         time: formats ms since the epoch.
     """
     move = effect.move
-    names = ["none" if one is None else str(one) for one in (move.before, move.after)]
+    names = ["none" if position is None else str(position) for position in (move.before, move.after)]
     parts = [f"group {move.group}, {move.topic}/{move.queue_id}: position {names[0]} → {names[1]}"]
     up_to = "" if effect.certain else "up to "
     for span, verb in ((effect.again, "delivered again"), (effect.never, "never delivered")):

@@ -139,8 +139,8 @@ def _table(directory: Path, name: str, problems: list[str]) -> OffsetTable | Non
     if name == DATABASE:
         parsed = config_tables.from_database(directory, file_names.CONSUMER_OFFSETS, parse, problems)
         return None if parsed is None else OffsetTable(shown, directory / DATABASE, parsed)
-    found = config_tables.from_file(directory, name, parse, problems)
-    return None if found is None else OffsetTable(shown, *found)
+    table = config_tables.from_file(directory, name, parse, problems)
+    return None if table is None else OffsetTable(shown, *table)
 
 
 def _choose(config: BrokerConfig, name: str, tables: dict[str, OffsetTable]) -> tuple[OffsetTable | None, str]:

@@ -104,8 +104,8 @@ def pending_messages(store: Store) -> Iterator[PendingMessage]:
         StoreError: a file, or the database of the queues, cannot be read.
     """
     waiting = waiting_messages(store)
-    for one in waiting:
-        yield from _messages_of(store, one)
+    for messages in waiting:
+        yield from _messages_of(store, messages)
     yield from _popped(store, timer_offsets(waiting), kv_popped.read(store))
     for kind, queue, start in _queues_of_groups(store):
         yield from _in_queue(store, kind, queue, start)
@@ -132,8 +132,8 @@ def pending_counts(store: Store) -> list[PendingCount]:
 def _counts(store: Store) -> list[PendingCount]:
     counts: dict[tuple[PendingKind, str, str | None], PendingCount] = {}
     waiting = waiting_messages(store)
-    for one in waiting:
-        for message in _messages_of(store, one):
+    for queue_messages in waiting:
+        for message in _messages_of(store, queue_messages):
             _count(counts, message)
     from_database = kv_popped.read(store)
     for message in _popped(store, timer_offsets(waiting), from_database):
@@ -173,13 +173,15 @@ def _count(
     )
 
 
-def _first(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+def _first(time: int | None, other: int | None) -> int | None:
+    return min((value for value in (time, other) if value is not None), default=None)
 
 
 def timer_offsets(waiting: list[WaitingMessages]) -> list[int]:
     """Returns the physical offsets of waiting timer messages."""
-    return [at for one in waiting if one.kind is WaitingKind.TIMER for at in one.physical_offsets.tolist()]
+    return [
+        at for messages in waiting if messages.kind is WaitingKind.TIMER for at in messages.physical_offsets.tolist()
+    ]
 
 
 # -- messages of the broker's services ----------------------------------------------------------------------------
@@ -191,11 +193,11 @@ def _delayed(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]
     groups = known_groups(store)
     for place in _places(waiting):
         due = None if queue is None else _tags_code(queue, place[2])
-        found = _decoded(store, place[3])
-        if isinstance(found, str):
-            yield PendingMessage(PendingKind.DELAY, waiting.topic, None, *place, due=due, problem=found)
+        message = _decoded(store, place[3])
+        if isinstance(message, str):
+            yield PendingMessage(PendingKind.DELAY, waiting.topic, None, *place, due=due, problem=message)
             continue
-        target = found.properties.get(properties.REAL_TOPIC, "")
+        target = message.properties.get(properties.REAL_TOPIC, "")
         is_retry = target.startswith(topics.RETRY_PREFIX)
         yield PendingMessage(
             PendingKind.RETRY if is_retry else PendingKind.DELAY,
@@ -203,10 +205,10 @@ def _delayed(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]
             topics.group_of_retry(target, groups) if is_retry else None,
             *place,
             due=due,
-            since=found.store_timestamp,
-            tries=found.reconsume_times,
-            unique_key=found.unique_key,
-            origin=found.properties.get(properties.RETRY_TOPIC) if is_retry else None,
+            since=message.store_timestamp,
+            tries=message.reconsume_times,
+            unique_key=message.unique_key,
+            origin=message.properties.get(properties.RETRY_TOPIC) if is_retry else None,
             problem="" if target else f"{properties.REAL_TOPIC} is missing: the broker cannot deliver it",
         )
 
@@ -214,11 +216,11 @@ def _delayed(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]
 def _timers(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
     """Yields messages of the timer, without POP's own records and recall requests."""
     for place in _places(waiting):
-        found = _decoded(store, place[3])
-        if isinstance(found, str):
-            yield PendingMessage(PendingKind.TIMER, waiting.topic, None, *place, problem=found)
+        message = _decoded(store, place[3])
+        if isinstance(message, str):
+            yield PendingMessage(PendingKind.TIMER, waiting.topic, None, *place, problem=message)
             continue
-        named = found.properties
+        named = message.properties
         target = named.get(properties.REAL_TOPIC, "")
         if target.startswith(topics.REVIVE_TOPIC_PREFIX) or properties.TIMER_DEL_UNIQUE_KEY in named:
             continue
@@ -234,26 +236,26 @@ def _timers(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
             None,
             *place,
             due=due,
-            since=found.store_timestamp,
-            unique_key=found.unique_key,
+            since=message.store_timestamp,
+            unique_key=message.unique_key,
             problem=problem,
         )
 
 
 def _transactions(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
     for place in _places(waiting):
-        found = _decoded(store, place[3])
-        if isinstance(found, str):
-            yield PendingMessage(PendingKind.TRANSACTION, waiting.topic, None, *place, problem=found)
+        message = _decoded(store, place[3])
+        if isinstance(message, str):
+            yield PendingMessage(PendingKind.TRANSACTION, waiting.topic, None, *place, problem=message)
             continue
         yield PendingMessage(
             PendingKind.TRANSACTION,
-            found.properties.get(properties.REAL_TOPIC, waiting.topic),
-            found.properties.get(properties.PRODUCER_GROUP),
+            message.properties.get(properties.REAL_TOPIC, waiting.topic),
+            message.properties.get(properties.PRODUCER_GROUP),
             *place,
-            since=found.born_timestamp,
-            tries=max(0, service_records.check_times(found.properties)),
-            unique_key=found.unique_key,
+            since=message.born_timestamp,
+            tries=max(0, service_records.check_times(message.properties)),
+            unique_key=message.unique_key,
         )
 
 
@@ -267,8 +269,8 @@ def _of_check_point(store: Store, point: CheckPoint) -> Iterator[PendingMessage]
     queue = store.queue(key.topic, key.queue_id)
     for offset in open_offsets(point):
         physical = -1 if queue is None else physical_offset_of(queue, offset)
-        found = _decoded(store, physical) if physical >= 0 else "its queue has no unit for it"
-        message = None if isinstance(found, str) else found
+        decoded = _decoded(store, physical) if physical >= 0 else "its queue has no unit for it"
+        message = None if isinstance(decoded, str) else decoded
         yield PendingMessage(
             PendingKind.POPPED,
             key.topic,
@@ -281,7 +283,7 @@ def _of_check_point(store: Store, point: CheckPoint) -> Iterator[PendingMessage]
             since=point.pop_time,
             tries=message.reconsume_times if message else 0,
             unique_key=message.unique_key if message else None,
-            problem=found if isinstance(found, str) else "",
+            problem=decoded if isinstance(decoded, str) else "",
         )
 
 
@@ -309,20 +311,20 @@ def _in_queue(store: Store, kind: PendingKind, queue: Queue, start: int) -> Iter
     group = topics.group_of_retry(queue.topic, known_groups(store))
     offsets, physical = units_from(queue, start)
     for offset, at in zip(offsets.tolist(), physical.tolist(), strict=True):
-        found = _decoded(store, at)
+        message = _decoded(store, at)
         place = (queue.topic, queue.queue_id, offset, at)
-        if isinstance(found, str):
-            yield PendingMessage(kind, queue.topic, group, *place, problem=found)
+        if isinstance(message, str):
+            yield PendingMessage(kind, queue.topic, group, *place, problem=message)
             continue
         yield PendingMessage(
             kind,
             queue.topic,
             group,
             *place,
-            since=found.store_timestamp,
-            tries=found.reconsume_times,
-            unique_key=found.unique_key,
-            origin=found.properties.get(properties.RETRY_TOPIC),
+            since=message.store_timestamp,
+            tries=message.reconsume_times,
+            unique_key=message.unique_key,
+            origin=message.properties.get(properties.RETRY_TOPIC),
         )
 
 
@@ -355,7 +357,7 @@ def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
         (PendingKind.RETRY, topics.RETRY_PREFIX, of_groups),
         (PendingKind.RETRY, topics.SCHEDULE_TOPIC, delays),
     )
-    rows = ((kind, reason) for kind, start, reason in counted_from if any(one.startswith(start) for one in stored))
+    rows = ((kind, reason) for kind, start, reason in counted_from if any(text.startswith(start) for text in stored))
     for kind, reason in dict.fromkeys(rows):
         if reason:
             yield PendingCount(kind, None, None, None, reason=f"{reason}; positions count from 0")

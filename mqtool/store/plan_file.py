@@ -31,8 +31,10 @@ def sealed(body: Mapping[str, Any]) -> str:
 def check_version(document: Mapping[str, Any], expected: int, path: Path) -> None:
     """Raises RefusedError if a plan has another version than this release reads."""
     if document.get("schema_version") != expected:
-        found = str(document.get("schema_version"))[:20]
-        raise RefusedError("plan-version", f"expected version {expected}, found {found}; run `mqtool plan` again", path)
+        version = str(document.get("schema_version"))[:20]
+        raise RefusedError(
+            "plan-version", f"expected version {expected}, found {version}; run `mqtool plan` again", path
+        )
 
 
 def wrong_field(error: Exception, path: Path) -> RefusedError:

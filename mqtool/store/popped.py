@@ -51,9 +51,9 @@ def open_offsets(point: CheckPoint) -> list[int]:
 
 def _records(store: Store, parked: Iterable[int]) -> Iterator[CheckPoint | Ack]:
     for physical_offset in parked:
-        found = revive_record_at(store, physical_offset, is_parked=True)
-        if found is not None:
-            yield found
+        record = revive_record_at(store, physical_offset, is_parked=True)
+        if record is not None:
+            yield record
     for queue in store.queues():
         if queue.topic.startswith(topics.REVIVE_TOPIC_PREFIX):
             yield from _arrived(store, queue)
@@ -64,9 +64,9 @@ def _arrived(store: Store, queue: Queue) -> Iterator[CheckPoint | Ack]:
     positions = store.metadata.consumer_offsets.get(REVIVE_GROUP, {}).get(queue.topic, {})
     start = max(queue.min_offset, positions.get(queue.queue_id, -1) + 1)
     for physical_offset in units_from(queue, start)[1].tolist():
-        found = revive_record_at(store, physical_offset)
-        if found is not None:
-            yield found
+        record = revive_record_at(store, physical_offset)
+        if record is not None:
+            yield record
 
 
 def revive_record_at(store: Store, physical_offset: int, *, is_parked: bool = False) -> CheckPoint | Ack | None:
@@ -79,8 +79,8 @@ def revive_record_at(store: Store, physical_offset: int, *, is_parked: bool = Fa
     """
     with contextlib.suppress(FormatError, StoreError):
         record = store.commit_log.record(physical_offset)
-        found = properties.decode(record.properties)
-        if is_parked and not found.get(properties.REAL_TOPIC, "").startswith(topics.REVIVE_TOPIC_PREFIX):
+        values = properties.decode(record.properties)
+        if is_parked and not values.get(properties.REAL_TOPIC, "").startswith(topics.REVIVE_TOPIC_PREFIX):
             return None
-        return revive_record(found.get(properties.TAGS, ""), bytes(record.body))
+        return revive_record(values.get(properties.TAGS, ""), bytes(record.body))
     return None

@@ -97,9 +97,9 @@ def positions_of(
         for kind, by_group in kinds:
             for group, topic, queue_id, offset in _flat(by_group):
                 if selected.matches(group) and named.matches(topic):
-                    found = _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
+                    position = _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
                     out = None if popped is None else popped[GroupQueue(group, topic, queue_id)]
-                    yield replace(found, in_flight=out) if kind is PositionKind.COMMITTED else found
+                    yield replace(position, in_flight=out) if kind is PositionKind.COMMITTED else position
     if not selected.is_everything:
         return
     for path in broadcast:
@@ -117,7 +117,7 @@ def in_flight(store: Store) -> Counter[GroupQueue] | None:
     Raises:
         StoreError: a file cannot be read.
     """
-    found: Counter[GroupQueue] = Counter()
+    counts: Counter[GroupQueue] = Counter()
     database = kv_popped.read(store)
     if database.unknown or store.unread_queues:
         return None
@@ -125,8 +125,8 @@ def in_flight(store: Store) -> Counter[GroupQueue] | None:
     if any(queue.topic.startswith(REVIVE_TOPIC_PREFIX) for queue in store.queues()):
         points += open_check_points(store, timer_offsets(waiting_messages(store)))
     for point in points:
-        found[point.key] += len(open_offsets(point))
-    return found
+        counts[point.key] += len(open_offsets(point))
+    return counts
 
 
 def _flat(by_group: dict[str, dict[str, dict[int, int]]]) -> Iterator[tuple[str, str, int, int]]:

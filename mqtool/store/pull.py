@@ -152,9 +152,9 @@ def unit_at(queue: Queue, queue_offset: int) -> Unit | None:
 
 def _batch_units_from(queue: Queue, queue_offset: int) -> Iterator[Unit]:
     files = map(queue.units_of, range(len(queue.files) - 1, -1, -1))
-    found = find_batch_unit(((units, units["base_queue_offset"]) for units in files), queue.max_offset, queue_offset)
-    if found is None:
+    hit = find_batch_unit(((units, units["base_queue_offset"]) for units in files), queue.max_offset, queue_offset)
+    if hit is None:
         return
-    units, first = found
+    units, first = hit
     columns = ("base_queue_offset", "batch_size", "physical_offset", "size", "tags_code")
     yield from map(Unit, *(units[name][first:].tolist() for name in columns))

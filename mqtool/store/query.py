@@ -38,9 +38,9 @@ def query_message(
         max_num: maximum number of messages; of more the newest are returned.
         begin, end: store times in ms, both inclusive.
     """
-    found = []
+    messages = []
     key_hash = index_file.key_hash(index_file.key_text(topic, key))
     for offset in sorted(query_offsets(files, key_hash, max_num, begin, end)):
         with contextlib.suppress(StoreError):
-            found.append(from_record(log.record(offset)))
-    return found
+            messages.append(from_record(log.record(offset)))
+    return messages

@@ -64,10 +64,10 @@ class StoredQueues:
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """Returns the queue ids of each topic that has queues."""
-        found: dict[str, list[int]] = {}
+        queue_ids: dict[str, list[int]] = {}
         for queue in self._store.queues():
-            found.setdefault(queue.topic, []).append(queue.queue_id)
-        return {topic: tuple(ids) for topic, ids in found.items()}
+            queue_ids.setdefault(queue.topic, []).append(queue.queue_id)
+        return {topic: tuple(ids) for topic, ids in queue_ids.items()}
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Returns minimum and maximum offset of a queue; None if it is missing."""
@@ -82,13 +82,13 @@ class StoredQueues:
         """Yields the messages with queue offsets in [start, end) that can be read, in order."""
         at = start
         while at < end:
-            found = self._store.get_message(topic, queue_id, at, min(_AT_ONCE, end - at))
-            for message in found.messages:
+            result = self._store.get_message(topic, queue_id, at, min(_AT_ONCE, end - at))
+            for message in result.messages:
                 if start <= message.queue_offset < end:
                     yield QueueMessage.of(message)
-            if found.next_begin_offset <= at:
+            if result.next_begin_offset <= at:
                 return
-            at = found.next_begin_offset
+            at = result.next_begin_offset
 
     def message(self, topic: str, queue_id: int, queue_offset: int) -> QueueMessage | None:
         """Returns one message; None if it cannot be read."""

@@ -51,10 +51,10 @@ class UnreadableParts:
             path, base: the file, and the physical offset of its first byte.
             start, end: half-open; several ranges count as one, with everything between them.
         """
-        parts = [one for one in self.ranges(path, base) if one[0] < end and start < one[1]]
+        parts = [part for part in self.ranges(path, base) if part[0] < end and start < part[1]]
         if not parts:
             return None
-        low, high = max(start, min(one[0] for one in parts)), min(end, max(one[1] for one in parts))
+        low, high = max(start, min(part[0] for part in parts)), min(end, max(part[1] for part in parts))
         reason = self._noted[path].reason.removeprefix(f"{path}: ")
         return Damage(low, high, DamageKind.UNREADABLE, reason, path, low - base)
 
@@ -77,8 +77,8 @@ class UnreadableParts:
         edges = (np.flatnonzero(np.diff(incomplete)) + 1).tolist()
         for low, high in pairwise([0, *edges, len(frames)]):
             if incomplete[low]:
-                found = Damage(int(starts[low]), int(ends[high - 1]), DamageKind.UNREADABLE, "")
-                yield self.reason_of(found.at(file.path, file.base), file)
+                damage = Damage(int(starts[low]), int(ends[high - 1]), DamageKind.UNREADABLE, "")
+                yield self.reason_of(damage.at(file.path, file.base), file)
             else:
                 yield frames.select(slice(low, high))
 

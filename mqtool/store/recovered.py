@@ -70,8 +70,8 @@ def pending_units(
         return {}
     lacking = _MissingUnits({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
     dispatcher = Dispatcher(rules)
-    for found in _dispatch(log, dispatcher, start, keys=False):
-        lacking.add(dispatcher, found.units)
+    for dispatched in _dispatch(log, dispatcher, start, keys=False):
+        lacking.add(dispatcher, dispatched.units)
     return lacking.units()
 
 
@@ -152,7 +152,7 @@ def recovered_queues(
     log: CommitLog, disk: dict[TopicQueue, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
 ) -> dict[TopicQueue, Queue]:
     """Returns the queues that a broker's start adds units to, by topic and queue id, including new ones."""
-    found: dict[TopicQueue, Queue] = {}
+    queues: dict[TopicQueue, Queue] = {}
     bounds = (log.min_offset, log.max_offset)
 
     def bounds_of() -> tuple[int, int]:
@@ -169,8 +169,8 @@ def recovered_queues(
         )
         path = layout.root / name / key[0] / str(key[1])
         below = disk.get(key) or Queue(*key, kind, path, bounds_of)
-        found[key] = RecoveredQueue(below, pending.units, pending.first, size, bounds_of)
-    return found
+        queues[key] = RecoveredQueue(below, pending.units, pending.first, size, bounds_of)
+    return queues
 
 
 def recovered_index(
@@ -203,24 +203,24 @@ def recovered_index(
     if last is not None:
         resumed = IndexFileBuilder.resumed(last.header, last.slots, last.max_entries or 0)
     builder = IndexBuilder(shape.slots, shape.places, resumed)
-    made: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
+    builders: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
     dispatcher = Dispatcher(rules)
     for item in log.walk(scan_from, log.max_offset, crc=False):
         if isinstance(item, Damage):
             continue
         keys = dispatcher.dispatch(item).keys
         for file, entries in builder.add(keys, len(item)):
-            patches = made.setdefault(id(file), (file, []))[1]
+            patches = builders.setdefault(id(file), (file, []))[1]
             patches.append((index_file.entry_position(entries.first, file.slots), entries.entries.tobytes()))
-    found: list[IndexFile] = list(kept)
+    files: list[IndexFile] = list(kept)
     directory = disk[0].path.parent if disk else log.segments[0].path.parent
-    for number, (file, patches) in enumerate(made.values()):
+    for number, (file, patches) in enumerate(builders.values()):
         is_resumed = file is resumed and last is not None
         path = last.path if is_resumed and last is not None else directory / f"pending-{number}"
         if is_resumed:
-            found.pop()
-        found.append(RecoveredIndexFile(path, file, patches, exists=is_resumed))
-    return found
+            files.pop()
+        files.append(RecoveredIndexFile(path, file, patches, exists=is_resumed))
+    return files
 
 
 def recovery_start(log: CommitLog, segment_size: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:

@@ -41,16 +41,16 @@ def file_system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UsageError(f'{url}: needs fsspec; pip install "rocketmq-mqtool[s3]"') from error
     try:
-        found, path = url_to_fs(url)
+        fs, path = url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise UsageError(f"{url}: {error}") from error
-    return found, path.rstrip("/")
+    return fs, path.rstrip("/")
 
 
 def remote_glob(pattern: str) -> list[str]:
     """Returns the URLs that a pattern matches, sorted."""
     fs, path = file_system(pattern)
-    return sorted(str(fs.unstrip_protocol(found)) for found in answer(pattern, lambda: fs.glob(path)))
+    return sorted(str(fs.unstrip_protocol(match)) for match in answer(pattern, lambda: fs.glob(path)))
 
 
 def answer(url: str, ask: Callable[[], T]) -> T:
@@ -85,8 +85,8 @@ class Tree:
 
     def __init__(self, fs: Any, root: str, url: str) -> None:
         fs.invalidate_cache()
-        found: dict[str, Any] = answer(url, lambda: fs.find(root, detail=True))
-        self.files = {path: int(info["size"] or 0) for path, info in found.items() if info.get("type") != "directory"}
+        listing: dict[str, Any] = answer(url, lambda: fs.find(root, detail=True))
+        self.files = {path: int(info["size"] or 0) for path, info in listing.items() if info.get("type") != "directory"}
         self.directories: set[str] = set()
         for path in self.files:
             parent = posixpath.dirname(path)
@@ -97,10 +97,10 @@ class Tree:
     @cached_property
     def children(self) -> dict[str, list[str]]:
         """Names in each directory."""
-        found: dict[str, list[str]] = {}
+        by_directory: dict[str, list[str]] = {}
         for path in (*self.files, *self.directories):
-            found.setdefault(posixpath.dirname(path), []).append(posixpath.basename(path))
-        return {path: sorted(names) for path, names in found.items()}
+            by_directory.setdefault(posixpath.dirname(path), []).append(posixpath.basename(path))
+        return {path: sorted(names) for path, names in by_directory.items()}
 
 
 class RemotePath:
@@ -206,7 +206,9 @@ class RemotePath:
         """
         fs, path = self._place
         if self._tree is None:
-            names = sorted(posixpath.basename(str(one)) for one in answer(self._url, lambda: fs.ls(path, detail=False)))
+            names = sorted(
+                posixpath.basename(str(entry)) for entry in answer(self._url, lambda: fs.ls(path, detail=False))
+            )
         elif path in self._tree.directories:
             names = self._tree.children.get(path, [])
         else:
@@ -278,16 +280,16 @@ class RemoteBytes:
     def _probe(self, places: list[int]) -> list[bytes]:
         """Returns some bytes at each place, requested in parallel."""
         ends = [min(at + _PROBE, self.size) for at in places]
-        found: list[bytes] = answer(self._url, lambda: self._fs.cat_ranges([self._path] * len(places), places, ends))
-        return found
+        data: list[bytes] = answer(self._url, lambda: self._fs.cat_ranges([self._path] * len(places), places, ends))
+        return data
 
 
 def as_path(text: "str | Path") -> Path:
     """Returns a path for a text; a URL becomes a `RemotePath`."""
     if not isinstance(text, str):
         return text
-    found: Any = RemotePath(text) if is_url(text) else Path(text.removeprefix("file://"))
-    return cast("Path", found)
+    path: Any = RemotePath(text) if is_url(text) else Path(text.removeprefix("file://"))
+    return cast("Path", path)
 
 
 def store_root(text: "str | Path") -> Path:
@@ -296,5 +298,5 @@ def store_root(text: "str | Path") -> Path:
     Raises:
         NotAStoreError: there is nothing at the URL.
     """
-    found: Any = as_path(text)
-    return cast("Path", found.listed() if isinstance(found, RemotePath) else found)
+    path: Any = as_path(text)
+    return cast("Path", path.listed() if isinstance(path, RemotePath) else path)

@@ -146,21 +146,21 @@ class Database:
         if family not in self.families:
             return
         try:
-            found = self._database.get_column_family(family).iter()
-            found.seek(start) if start else found.seek_to_first()
-            while found.valid():
-                yield bytes(found.key()), bytes(found.value())
-                found.next()
-            found.status()
+            iterator = self._database.get_column_family(family).iter()
+            iterator.seek(start) if start else iterator.seek_to_first()
+            while iterator.valid():
+                yield bytes(iterator.key()), bytes(iterator.value())
+                iterator.next()
+            iterator.status()
         except Exception as error:  # the library raises nothing more precise
             raise self._damaged(error) from error
 
     def last_before(self, family: str, key: bytes) -> bytes | None:
         """Returns the last key of a column family that is not greater than `key`, None if there is none."""
         try:
-            found = self._database.get_column_family(family).iter()
-            found.seek_for_prev(key)
-            return bytes(found.key()) if found.valid() else None
+            iterator = self._database.get_column_family(family).iter()
+            iterator.seek_for_prev(key)
+            return bytes(iterator.key()) if iterator.valid() else None
         except Exception as error:  # the library raises nothing more precise
             raise self._damaged(error) from error
 

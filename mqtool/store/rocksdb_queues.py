@@ -59,13 +59,13 @@ class QueueDatabase(Database):
 
     def ends(self) -> dict[tuple[str, int], RocksBound]:
         """Returns the stored last unit of each queue by topic and queue id; rows that are not bounds are left out."""
-        found = {}
+        bounds = {}
         for key, value in self.bounds():
             with contextlib.suppress(FormatError):  # verify reports it; the row with the log's end is one too
                 topic, queue_id, which = parse_bound_key(key)
                 if which == MAX:
-                    found[java.decode_utf8(topic), queue_id] = ROCKS_BOUND.parse(value)
-        return found
+                    bounds[java.decode_utf8(topic), queue_id] = ROCKS_BOUND.parse(value)
+        return bounds
 
     def units(
         self, topic: str, queue_id: int, first: int, count: int, *, strict: bool = True
@@ -119,12 +119,12 @@ class QueueDatabase(Database):
 
     def _parsed(self, key: bytes) -> tuple[bytes, int, int]:
         try:
-            found = parse_unit_key(key)
+            parsed = parse_unit_key(key)
         except FormatError as error:
             raise StoreError(f"contains a key that is not a queue's: {error}", self.path) from error
-        if found[2] < 0:
-            raise StoreError(f"holds a key with queue offset {found[2]}", self.path)
-        return found
+        if parsed[2] < 0:
+            raise StoreError(f"holds a key with queue offset {parsed[2]}", self.path)
+        return parsed
 
 
 class RocksQueue(Queue):
@@ -188,13 +188,13 @@ class _RocksFile(ReadFile):
         data = np.zeros(count * size, np.uint8).tobytes()
         if position >= self._end:
             return data
-        made, first = bytearray(data), (self._base + position) // size
+        patched, first = bytearray(data), (self._base + position) // size
         used = min(count, (self._end - position) // size)
         for offset, unit in self._database.units(*self._name, first, used, strict=False):
             at = (offset - first) * size
             plain = ConsumeQueueUnit(unit.physical_offset, unit.size, unit.tags_code)
-            made[at : at + size] = CONSUME_QUEUE_UNIT.build(plain)
-        return bytes(made)
+            patched[at : at + size] = CONSUME_QUEUE_UNIT.build(plain)
+        return bytes(patched)
 
     def data_end(self) -> int:
         """Returns the position after the last unit."""
@@ -227,8 +227,8 @@ class RocksQueues:
             offsets = dict.fromkeys(ends, (0, -1)) | {
                 (t, q): (first, last) for t, q, first, last in self.database.queues()
             }
-            for name, found in sorted(offsets.items()):
-                self.queues[name] = RocksQueue(self.database, name, found, ends.get(name), bounds, cache)
+            for name, queue_offsets in sorted(offsets.items()):
+                self.queues[name] = RocksQueue(self.database, name, queue_offsets, ends.get(name), bounds, cache)
         except (StoreError, UnavailableError) as error:
             self.problem = str(error)
             self.queues.clear()

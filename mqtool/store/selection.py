@@ -45,26 +45,26 @@ class Selection(Struct, frozen=True, dict=True):
     limit: int | None = None
 
     @classmethod
-    def of(cls, **wanted: object) -> "Selection":
+    def of(cls, **conditions: object) -> "Selection":
         """Creates a selection from keyword arguments; also accepts single strings and mappings.
 
         Raises:
             UsageError: an unknown name, an empty range, an invalid regular expression.
         """
         for name in ("topics", "tags", "keys", "unique_keys"):
-            value = wanted.get(name) or ()
-            wanted[name] = (value,) if isinstance(value, str) else tuple(value)  # type: ignore[arg-type]
-        pairs = wanted.get("properties") or ()
-        wanted["properties"] = tuple(pairs.items() if isinstance(pairs, dict) else pairs)  # type: ignore[arg-type]
-        grep = wanted.get("grep")
+            value = conditions.get(name) or ()
+            conditions[name] = (value,) if isinstance(value, str) else tuple(value)  # type: ignore[arg-type]
+        pairs = conditions.get("properties") or ()
+        conditions["properties"] = tuple(pairs.items() if isinstance(pairs, dict) else pairs)  # type: ignore[arg-type]
+        grep = conditions.get("grep")
         if isinstance(grep, str):
-            wanted["grep"] = grep.encode()
+            conditions["grep"] = grep.encode()
         try:
-            made = cls(**wanted)  # type: ignore[arg-type]
+            selection = cls(**conditions)  # type: ignore[arg-type]
         except TypeError as error:
             raise UsageError(f"unknown selection: {error}") from error
-        made._check()
-        return made
+        selection._check()
+        return selection
 
     def _check(self) -> None:
         for low, high, what in ((self.start, self.end, "offsets"), (self.begin_time, self.end_time, "times")):
@@ -111,22 +111,22 @@ class Selection(Struct, frozen=True, dict=True):
             keep &= frames.column("store_timestamp") >= self.begin_time
         if self.end_time is not None:
             keep &= frames.column("store_timestamp") < self.end_time
-        found = frames if keep.all() else frames.select(keep)
-        if self.topics and len(found):
-            codes, topics = found.coded_topics
-            found = found.select(np.array([self.matches_topic(topic) for topic in topics], bool)[codes])
+        kept = frames if keep.all() else frames.select(keep)
+        if self.topics and len(kept):
+            codes, topics = kept.coded_topics
+            kept = kept.select(np.array([self.matches_topic(topic) for topic in topics], bool)[codes])
         needles = self._needles()
-        if not needles or not len(found):
-            return found
-        contains = _contains(found, needles)
+        if not needles or not len(kept):
+            return kept
+        contains = _contains(kept, needles)
         if inner_batches:
-            contains |= (found.column("sys_flag") & SysFlag.INNER_BATCH) != 0
-        return found.select(contains)
+            contains |= (kept.column("sys_flag") & SysFlag.INNER_BATCH) != 0
+        return kept.select(contains)
 
     def _needles(self) -> list[tuple[bytes, ...]]:
         """Returns tuples of byte strings; the stored properties must contain at least one of each tuple."""
-        wanted = [words for words in (self.tags, self.keys, self.unique_keys) if words]
-        needles = [tuple(java.encode_utf8(word) for word in words) for words in wanted]
+        choices = [words for words in (self.tags, self.keys, self.unique_keys) if words]
+        needles = [tuple(java.encode_utf8(word) for word in words) for words in choices]
         needles.extend((java.encode_utf8(f"{name}\x01{value}"),) for name, value in self.properties)
         return needles
 
@@ -137,26 +137,26 @@ class Selection(Struct, frozen=True, dict=True):
         """
         if not self.needs_properties or not is_batch(message):
             return [message] if self.matches(message) else []
-        found = [one for one in parts_of(message) if self.matches(one)]
-        return found or ([message] if self.matches(message) else [])
+        parts = [part for part in parts_of(message) if self.matches(part)]
+        return parts or ([message] if self.matches(message) else [])
 
     def matches(self, message: Message) -> bool:
         """Whether a message passes the tests for which `narrow` is only a pre-filter."""
-        found = message.properties
+        values = message.properties
         if self.tags and message.tags not in self.tags:
             return False
         if self.unique_keys and message.unique_key not in self.unique_keys:
             return False
-        if self.keys and not set(self.keys) & {*message.keys, found.get(properties.UNIQUE_KEY)}:
+        if self.keys and not set(self.keys) & {*message.keys, values.get(properties.UNIQUE_KEY)}:
             return False
-        if any(found.get(name) != value for name, value in self.properties):
+        if any(values.get(name) != value for name, value in self.properties):
             return False
         return self._grep is None or self._grep.search(message.body) is not None
 
 
 def _contains(frames: Frames, needles: list[tuple[bytes, ...]]) -> np.ndarray:
-    found = (
+    contains = (
         all(any(needle in stored for needle in words) for words in needles)
         for stored in frames.properties_of(np.arange(len(frames)))
     )
-    return np.fromiter(found, bool, len(frames))
+    return np.fromiter(contains, bool, len(frames))

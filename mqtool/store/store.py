@@ -147,18 +147,18 @@ class Store:
     @cached_property
     def _disk_queues(self) -> dict[tuple[str, int], Queue]:
         self.rocksdb = RocksQueues(queue_database(self.path, self.config), self._bounds)
-        found, cache = dict(self.rocksdb.queues), UnitCache()
+        queues, cache = dict(self.rocksdb.queues), UnitCache()
         for name, kind in ((file_names.CONSUME_QUEUE, SIMPLE_QUEUES), (file_names.BATCH_CONSUME_QUEUE, BATCH_QUEUES)):
             for topic, queue_id, directory in layout.queue_directories(self.path / name):
-                found[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds, cache)
-        return found
+                queues[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds, cache)
+        return queues
 
     def _bounds(self) -> tuple[int, int]:
         return self.commit_log.min_offset, self.commit_log.max_offset
 
     def newest_records(self) -> list[int]:
         """Returns the physical offset of the newest record that each readable queue names."""
-        found = []
+        newest = []
         try:
             queues = self.disk_queues()
         except UnreadableError:  # a hint less: the end is found without it
@@ -166,8 +166,8 @@ class Store:
         for queue in queues:
             with contextlib.suppress(StoreError):
                 last = queue.last_unit()
-                found += [] if last is None else [int(last[2]["physical_offset"])]
-        return found
+                newest += [] if last is None else [int(last[2]["physical_offset"])]
+        return newest
 
     def _is_named(self, record: Record) -> bool:
         """Whether the unit at the queue offset that a record states points to the record."""
@@ -291,10 +291,10 @@ class Store:
 
     def unlisted_parts(self, *, of_log: bool = False) -> list[str]:
         """Returns a sentence for each directory found so far that cannot be listed: those of the log, or all."""
-        found = {path: why for path, why in self.unlisted.items() if self.unlisted.keys().isdisjoint(path.parents)}
+        outermost = {path: why for path, why in self.unlisted.items() if self.unlisted.keys().isdisjoint(path.parents)}
         return [
             f"{path} cannot be listed: {why}; run this as a user who can read it"
-            for path, why in sorted(found.items())
+            for path, why in sorted(outermost.items())
             if not of_log or self.layout.is_of_log(path)
         ]
 
@@ -313,14 +313,14 @@ class Store:
     @property
     def unread_index_files(self) -> list[str]:
         """Names of index files that cannot be opened, with the reason."""
-        found = []
+        unread = []
         for path in self._index_directory[1]:
             if file_names.is_index_file_name(path.name):
                 try:
                     IndexFile(path)
                 except StoreError as error:
-                    found.append(f"{path.name}: {error.reason}")
-        return found
+                    unread.append(f"{path.name}: {error.reason}")
+        return unread
 
     def disk_index_files(self) -> list[IndexFile]:
         """Returns the index files, oldest first, as they are on disk."""
@@ -346,15 +346,15 @@ class Store:
         """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
         return lags_of(self.metadata, self.queue)
 
-    def messages(self, **wanted: object) -> Iterator[Message | Damage]:
+    def messages(self, **conditions: object) -> Iterator[Message | Damage]:
         """Yields messages in CommitLog order, and damage between them.
 
         Args:
             wanted: see `Selection`; `check_crc=False` accepts records with a wrong body too. With `inner_batches=True`,
                 tags, keys, properties and bodies are those of each message of an inner batch, which is yielded alone.
         """
-        check_crc, inner = bool(wanted.pop("check_crc", True)), bool(wanted.pop("inner_batches", False))
-        selection = Selection.of(**wanted)
+        check_crc, inner = bool(conditions.pop("check_crc", True)), bool(conditions.pop("inner_batches", False))
+        selection = Selection.of(**conditions)
         left = selection.limit
         if left == 0:
             return
@@ -365,8 +365,8 @@ class Store:
             frames = selection.narrow(item, inner_batches=inner)
             for position in frames.positions.tolist():
                 record = from_record(commit_log_format.parse_record(frames.view, position))
-                found = selection.matching(record) if inner else [record] if selection.matches(record) else []
-                for message in found:
+                matching = selection.matching(record) if inner else [record] if selection.matches(record) else []
+                for message in matching:
                     yield message
                     if left is not None:
                         left -= 1
@@ -374,7 +374,7 @@ class Store:
                             return
 
     def batches(
-        self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **wanted: object
+        self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **conditions: object
     ) -> Iterator[Any]:
         """Yields messages as `pa.RecordBatch` of some ten thousand rows.
 
@@ -387,8 +387,8 @@ class Store:
 
         names = scan_columns.DEFAULT_COLUMNS if columns is None else tuple(columns)
         scan_columns.schema(names)
-        check_crc = bool(wanted.pop("check_crc", True))
-        selection = Selection.of(**wanted)
+        check_crc = bool(conditions.pop("check_crc", True))
+        selection = Selection.of(**conditions)
         left = selection.limit
         for item in self._frames(selection, check_crc=check_crc):
             if isinstance(item, Damage):
@@ -408,7 +408,7 @@ class Store:
                 return
 
     def to_arrow(
-        self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **wanted: object
+        self, columns: Iterable[str] | None = None, *, damage: "list[Damage] | None" = None, **conditions: object
     ) -> Any:
         """Returns messages as one `pa.Table`; arguments as for `batches`."""
         import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
@@ -416,7 +416,9 @@ class Store:
         from mqtool.records import columns as scan_columns  # noqa: PLC0415
 
         names = scan_columns.DEFAULT_COLUMNS if columns is None else tuple(columns)
-        return pa.Table.from_batches(self.batches(names, damage=damage, **wanted), schema=scan_columns.schema(names))
+        return pa.Table.from_batches(
+            self.batches(names, damage=damage, **conditions), schema=scan_columns.schema(names)
+        )
 
     def _frames(self, selection: Selection, *, check_crc: bool) -> Iterator[Any]:
         if self._closed:

@@ -42,10 +42,10 @@ def purgeable_topics(stores: Sequence[Store], globs: Sequence[str]) -> tuple[str
     chosen: set[str] = set()
     for glob in globs:
         match = Globs([glob])
-        found = {name for name in known if match.matches(name)}
-        if not found:
+        names = {name for name in known if match.matches(name)}
+        if not names:
             raise UsageError(f"{stores[0].path}: there is no topic {glob!r}; `mqtool info` lists topics")
-        if found == {glob} and holds_service_records(glob):
+        if names == {glob} and holds_service_records(glob):
             raise UsageError(f"{glob} cannot be left out: the broker keeps messages of other topics in it")
-        chosen |= {name for name in found if not holds_service_records(name)}
+        chosen |= {name for name in names if not holds_service_records(name)}
     return tuple(sorted(chosen))

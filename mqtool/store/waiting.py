@@ -75,14 +75,14 @@ def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered
         StoreError: a file cannot be read.
     """
     segments = store.commit_log.segments
-    bases = [one.base for one in segments]
-    found: list[list[Undelivered]] = [[] for _ in bases]
-    for one in waiting_messages(store):
-        files = np.searchsorted(bases, one.physical_offsets, side="right") - 1
+    bases = [item.base for item in segments]
+    by_segment: list[list[Undelivered]] = [[] for _ in bases]
+    for item in waiting_messages(store):
+        files = np.searchsorted(bases, item.physical_offsets, side="right") - 1
         numbers, counts = np.unique(files[files >= 0], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            found[number].append(Undelivered(one.kind, one.topic, one.queue_id, count))
-    return [(segment, tuple(messages)) for segment, messages in zip(segments, found, strict=True)]
+            by_segment[number].append(Undelivered(item.kind, item.topic, item.queue_id, count))
+    return [(segment, tuple(messages)) for segment, messages in zip(segments, by_segment, strict=True)]
 
 
 def waiting_messages(store: Store) -> list[WaitingMessages]:
@@ -92,7 +92,7 @@ def waiting_messages(store: Store) -> list[WaitingMessages]:
         StoreError: a file, or the database of the queues, cannot be read.
     """
     store.require_queues()
-    return [found for found in _all(store) if len(found.queue_offsets)]
+    return [waiting for waiting in _all(store) if len(waiting.queue_offsets)]
 
 
 def _all(store: Store) -> Iterator[WaitingMessages]:
@@ -136,7 +136,9 @@ def _timers(store: Store, queue: Queue) -> WaitingMessages:
     checkpoint = read_checkpoint(store.path)
     in_wheel = _in_wheel(store, checkpoint.last_read_time_ms)
     if in_wheel is None:
-        waits = np.array([_is_due_later(store, one, checkpoint.last_read_time_ms) for one in physical.tolist()], bool)
+        waits = np.array(
+            [_is_due_later(store, offset, checkpoint.last_read_time_ms) for offset in physical.tolist()], bool
+        )
     else:
         waits = (offsets >= checkpoint.last_timer_queue_offset) | np.isin(physical, in_wheel)
     return _waiting(WaitingKind.TIMER, queue, offsets[waits], physical[waits])
@@ -151,7 +153,7 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
     if len(slots) != timer.WHEEL_FILE_SIZE // timer.SLOT_SIZE:
         return None
     unread = timer.unread_slots(slots, read_to, store.config.timer_precision)
-    found: list[int] = []
+    waiting: list[int] = []
     with contextlib.ExitStack() as stack:
         opened_files = [(file, stack.enter_context(ReadFile(file.path))) for file in files]
         for last in slots["last_position"][unread].tolist():
@@ -159,7 +161,7 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
             recalls: list[int] = []
             position, below = last, last + 1
             while 0 <= position < below:  # a chain leads backwards; else it is damaged and says nothing
-                file = next(((file, one) for file, one in opened_files if file.base <= position < file.end), None)
+                file = next(((file, opened) for file, opened in opened_files if file.base <= position < file.end), None)
                 unit_bytes = b"" if file is None else file[1].read(position - file[0].base, timer.LOG_UNIT_SIZE)
                 unit = timer.unit_at(unit_bytes)
                 if unit is None:
@@ -169,14 +171,14 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
                 elif not unit.magic & timer.TimerMagic.DELETE:
                     parked.append(unit.physical_offset)
                 below, position = position, unit.previous_position
-            found += _not_recalled(store, parked, recalls) if recalls else parked
-    return np.array(found, np.int64)
+            waiting += _not_recalled(store, parked, recalls) if recalls else parked
+    return np.array(waiting, np.int64)
 
 
 def _not_recalled(store: Store, parked: list[int], recalls: list[int]) -> list[int]:
     """Returns the messages of a slot that no recall request in it names."""
-    named = {_properties(store, one).get(properties.TIMER_DEL_UNIQUE_KEY, "") for one in recalls}
-    return [one for one in parked if not _is_recalled(_properties(store, one), named)]
+    named = {_properties(store, offset).get(properties.TIMER_DEL_UNIQUE_KEY, "") for offset in recalls}
+    return [offset for offset in parked if not _is_recalled(_properties(store, offset), named)]
 
 
 def _is_recalled(values: dict[str, str], named: set[str]) -> bool:
@@ -214,10 +216,10 @@ def _transactions(store: Store, queue: Queue) -> WaitingMessages:
 
 def _ended(store: Store, queue_id: int, start: int) -> np.ndarray:
     """Returns the queue offsets of the half messages that op messages from a queue offset on end."""
-    found: list[int] = []
+    ended: list[int] = []
     queue = store.queue(topics.OP_TOPIC, queue_id)
     if queue is not None:
         for physical_offset in units_from(queue, max(start, queue.min_offset))[1].tolist():
             with contextlib.suppress(FormatError, StoreError):  # a damaged op ends nothing
-                found += service_records.op_offsets(bytes(store.commit_log.record(physical_offset).body))
-    return np.array(found, np.int64)
+                ended += service_records.op_offsets(bytes(store.commit_log.record(physical_offset).body))
+    return np.array(ended, np.int64)

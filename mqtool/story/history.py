@@ -65,13 +65,13 @@ def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list
         StoreError: a file cannot be read.
     """
     messages, notes, is_scanned = _named(store, address)
-    found: dict[str | int, Message] = {}
+    by_key: dict[str | int, Message] = {}
     for message in messages:
         if message.topic != topics.TRACE_TOPIC or len(messages) == 1:
-            found.setdefault(message.unique_key or message.physical_offset, message)
-    histories = [_history(store, message, is_scanned=is_scanned) for message in list(found.values())[:MAX_HISTORIES]]
-    if len(found) > MAX_HISTORIES:
-        notes.append(f"{len(found) - MAX_HISTORIES} more messages have this key: name one by its id")
+            by_key.setdefault(message.unique_key or message.physical_offset, message)
+    histories = [_history(store, message, is_scanned=is_scanned) for message in list(by_key.values())[:MAX_HISTORIES]]
+    if len(by_key) > MAX_HISTORIES:
+        notes.append(f"{len(by_key) - MAX_HISTORIES} more messages have this key: name one by its id")
     return histories, notes
 
 
@@ -82,12 +82,12 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str], bool]:
     is_scanned = not notes and len(scanned.messages) > len(matches.messages)
     if is_scanned:
         matches = scanned
-    notes += [f"damaged: {one}" for one in matches.damage]
+    notes += [f"damaged: {damage}" for damage in matches.damage]
     if not matches.messages:
         with contextlib.suppress(UsageError):
             if not addresses.is_unique_key(address):
-                if found := addresses.resolve(store, address).messages:
-                    return found, notes, False
+                if messages := addresses.resolve(store, address).messages:
+                    return messages, notes, False
                 notes += [store.unread_queues] if store.unread_queues else []
         if scanned.unread and not notes:
             notes.append(_not_scanned(scanned.unread))
@@ -118,9 +118,9 @@ def _unread(unread: int) -> str:
 def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHistory:
     key, find = message.unique_key, messages_by_scan if is_scanned else messages_by_key
     matches = find(store, key) if key else None
-    records = [one for one in matches.messages if one.unique_key == key] if matches else [message]
+    records = [record for record in matches.messages if record.unique_key == key] if matches else [message]
     records = records or [message]
-    traces = [one for one in matches.messages if one.topic == topics.TRACE_TOPIC] if matches else []
+    traces = [record for record in matches.messages if record.topic == topics.TRACE_TOPIC] if matches else []
     first = records[0]
     topic = first.properties.get(properties.REAL_TOPIC, first.topic)
     if topic.startswith(topics.RETRY_PREFIX):
@@ -140,7 +140,7 @@ def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHist
         *_of_waiting(store, records),
         *_of_groups(store, records),
         *popping.steps(store, records, history.notes),
-        *_of_traces([report for one in traces for report in reports(one, key or "")]),
+        *_of_traces([report for record in traces for report in reports(record, key or "")]),
     ]
     history.steps = _by_time(steps, records)
     return history
@@ -157,7 +157,7 @@ def _by_time(steps: Sequence[Step], records: Sequence[Message]) -> list[Step]:
             latest[step.physical_offset] = max(step.at, latest.get(step.physical_offset, 0))
 
     def place(step: Step) -> tuple[int, int, int]:
-        base = max((one.store_timestamp for one in records if one.physical_offset <= step.order), default=0)
+        base = max((record.store_timestamp for record in records if record.physical_offset <= step.order), default=0)
         if step.kind in (StepKind.WAITS, StepKind.UNKNOWN) and step.physical_offset is not None:
             base = max(base, latest.get(step.physical_offset, 0))
         return max(base, step.at or 0), _RANK.get(step.kind, 1), step.order
@@ -279,12 +279,12 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
         text = f"committed into {topic}"
         group = message.properties.get(properties.PRODUCER_GROUP)
         return step_of(message, StepKind.COMMITTED, text, group=group, is_of_producer=True)
-    targets = [one.topic for one in earlier if one.properties.get(properties.REAL_TOPIC) == topic]
+    targets = [record.topic for record in earlier if record.properties.get(properties.REAL_TOPIC) == topic]
     if properties.TIMER_DEQUEUE_MS in message.properties or topics.TIMER_TOPIC in targets:
         return step_of(message, StepKind.DELIVERED, f"delivered to {topic} by the timer")
     if topics.SCHEDULE_TOPIC in targets or message.properties.get(properties.REAL_TOPIC) == topic:
         return step_of(message, StepKind.DELIVERED, f"delivered to {topic} after its delay")
-    suffix = " again" if any(one.topic == topic for one in earlier) else ""
+    suffix = " again" if any(record.topic == topic for record in earlier) else ""
     return step_of(message, StepKind.SENT, f"sent{suffix} to {topic}", until=None)
 
 
@@ -324,9 +324,9 @@ def _is_recalled(store: Store, message: Message, records: Sequence[Message]) -> 
     if slot is None:
         return False
     named = {
-        one.properties.get(properties.TIMER_DEL_UNIQUE_KEY, "")
-        for one in records
-        if one.topic == topics.TIMER_TOPIC and _slot(store, one) == slot
+        record.properties.get(properties.TIMER_DEL_UNIQUE_KEY, "")
+        for record in records
+        if record.topic == topics.TIMER_TOPIC and _slot(store, record) == slot
     }
     return service_records.is_recalled(message.properties.get(properties.REAL_TOPIC), message.unique_key, named)
 
@@ -367,38 +367,38 @@ def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
 
 
 def _of_traces(reports: Sequence[Report]) -> Iterator[Step]:
-    starts = {one.request: one for one in reports if one.kind == "SubBefore"}
-    ended = {one.request for one in reports if one.kind == "SubAfter"}
-    for one in reports:
-        proof = f"trace record at physical offset {one.physical_offset}"
-        until = None if one.at is None or one.cost_ms is None else one.at + one.cost_ms
-        how = {True: "successfully", False: "without success", None: ""}[one.is_success]
-        if one.kind == "Pub":
-            text = f"producer group {one.group} reports that it sent it {how} in {one.cost_ms} ms"
-        elif one.kind == "SubAfter":
-            start = starts.get(one.request)
-            at, group = (start.at, start.group) if start else (one.at, one.group)
+    starts = {report.request: report for report in reports if report.kind == "SubBefore"}
+    ended = {report.request for report in reports if report.kind == "SubAfter"}
+    for report in reports:
+        proof = f"trace record at physical offset {report.physical_offset}"
+        until = None if report.at is None or report.cost_ms is None else report.at + report.cost_ms
+        how = {True: "successfully", False: "without success", None: ""}[report.is_success]
+        if report.kind == "Pub":
+            text = f"producer group {report.group} reports that it sent it {how} in {report.cost_ms} ms"
+        elif report.kind == "SubAfter":
+            start = starts.get(report.request)
+            at, group = (start.at, start.group) if start else (report.at, report.group)
             tries = start.tries if start else 0
-            until = None if at is None or one.cost_ms is None else at + one.cost_ms
-            text = f"group {group} reports that it processed it {how} in {one.cost_ms} ms"
+            until = None if at is None or report.cost_ms is None else at + report.cost_ms
+            text = f"group {group} reports that it processed it {how} in {report.cost_ms} ms"
             yield Step(StepKind.TRACED, text, proof, at, group=group, tries=tries, until=until)
             continue
-        elif one.kind == "SubBefore":
-            if one.request in ended:
+        elif report.kind == "SubBefore":
+            if report.request in ended:
                 continue
-            text = f"group {one.group} reports that it began to process it"
-        elif one.kind == "EndTransaction":
-            text = f"producer group {one.group} reports the state {one.state}"
+            text = f"group {report.group} reports that it began to process it"
+        elif report.kind == "EndTransaction":
+            text = f"producer group {report.group} reports the state {report.state}"
         else:
-            text = f"producer group {one.group} reports that it recalled it {how}"
-        is_of_producer = one.kind != "SubBefore"
+            text = f"producer group {report.group} reports that it recalled it {how}"
+        is_of_producer = report.kind != "SubBefore"
         yield Step(
             StepKind.TRACED,
             text,
             proof,
-            one.at,
-            group=one.group,
-            tries=one.tries,
+            report.at,
+            group=report.group,
+            tries=report.tries,
             until=until,
             is_of_producer=is_of_producer,
         )

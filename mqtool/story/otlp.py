@@ -33,8 +33,8 @@ def spans(histories: Sequence[MessageHistory]) -> dict[str, Any]:
 
     Steps without a time, such as the consumer offset of a group, become events of their record's span.
     """
-    found = [span for history in histories for span in _of_history(history)]
-    scope = {"scope": {"name": "mqtool.story"}, "spans": found}
+    history_spans = [span for history in histories for span in _of_history(history)]
+    scope = {"scope": {"name": "mqtool.story"}, "spans": history_spans}
     resource = {"attributes": [_text("service.name", "rocketmq")]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
@@ -50,7 +50,7 @@ def _of_history(history: MessageHistory) -> list[dict[str, Any]]:
     begin = min(step.at or 0 for step in timed)
     root_span = _span(trace, root, f"message {history.topic}", begin, end, _INTERNAL)
     root_span["attributes"] = _of_message(history)
-    found = [root_span]
+    step_spans = [root_span]
     for number, step in enumerate(timed):
         operation = _OPERATIONS.get(step.kind)
         title, kind = step.kind.value, _INTERNAL
@@ -61,9 +61,9 @@ def _of_history(history: MessageHistory) -> list[dict[str, Any]]:
         span = _span(trace, _id(f"{name} {number}", 16), title, step.at or 0, step.until or step.at or 0, kind)
         span["parentSpanId"] = root
         span["attributes"] = [*_of_message(history), *_of_step(step, operation)]
-        span["events"] = [_event(one, step) for one in history.steps if one.at is None and _is_about(one, step)]
-        found.append(span)
-    return found
+        span["events"] = [_event(event, step) for event in history.steps if event.at is None and _is_about(event, step)]
+        step_spans.append(span)
+    return step_spans
 
 
 def _is_about(step: Step, other: Step) -> bool:
@@ -92,39 +92,39 @@ def _event(step: Step, record: Step) -> dict[str, Any]:
 
 def _of_message(history: MessageHistory) -> list[dict[str, Any]]:
     first = next((step.kind for step in history.steps if step.kind in _SEND), StepKind.SENT)
-    found = [
+    attributes = [
         _text("messaging.system", "rocketmq"),
         _text("messaging.rocketmq.namespace", _namespace(history.topic or "")),
         _text("messaging.destination.name", history.topic or ""),
         _text("messaging.rocketmq.message.type", _TYPES.get(first, "normal")),
     ]
     if history.unique_key:
-        found.append(_text("messaging.message.id", history.unique_key))
+        attributes.append(_text("messaging.message.id", history.unique_key))
     if history.tag:
-        found.append(_text("messaging.rocketmq.message.tag", history.tag))
+        attributes.append(_text("messaging.rocketmq.message.tag", history.tag))
     if history.keys:
         values = [{"stringValue": key} for key in history.keys]
-        found.append({"key": "messaging.rocketmq.message.keys", "value": {"arrayValue": {"values": values}}})
-    return found
+        attributes.append({"key": "messaging.rocketmq.message.keys", "value": {"arrayValue": {"values": values}}})
+    return attributes
 
 
 def _of_step(step: Step, operation: tuple[str, str, int] | None) -> list[dict[str, Any]]:
-    found = [_text("mqtool.step", step.text), _text("mqtool.proof", step.proof)]
+    attributes = [_text("mqtool.step", step.text), _text("mqtool.proof", step.proof)]
     if operation:
-        found += [_text("messaging.operation.name", operation[0]), _text("messaging.operation.type", operation[1])]
+        attributes += [_text("messaging.operation.name", operation[0]), _text("messaging.operation.type", operation[1])]
         if step.group and operation[2] == _CONSUMER:
-            found.append(_text("messaging.consumer.group.name", step.group))
+            attributes.append(_text("messaging.consumer.group.name", step.group))
     if step.queue_id is not None:
-        found.append(_text("messaging.destination.partition.id", str(step.queue_id)))
+        attributes.append(_text("messaging.destination.partition.id", str(step.queue_id)))
     if step.queue_offset is not None:
-        found.append(_number("mqtool.queue_offset", step.queue_offset))
+        attributes.append(_number("mqtool.queue_offset", step.queue_offset))
     if step.physical_offset is not None:
-        found.append(_number("mqtool.physical_offset", step.physical_offset))
+        attributes.append(_number("mqtool.physical_offset", step.physical_offset))
     if step.due is not None:
         is_delayed = step.kind in (StepKind.DELAYED, StepKind.TIMED)
         name = "messaging.rocketmq.message.delivery_timestamp" if is_delayed else "mqtool.due"
-        found.append(_number(name, step.due))
-    return found
+        attributes.append(_number(name, step.due))
+    return attributes
 
 
 def _namespace(topic: str) -> str:

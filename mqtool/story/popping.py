@@ -52,10 +52,10 @@ def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterato
 def _is_retried(message: Message, point: CheckPoint, records: Sequence[Message]) -> bool:
     """Whether a later record is the retry of the message by the checkpoint's consumer group."""
     return any(
-        one.physical_offset > message.physical_offset
-        and one.topic.startswith(topics.RETRY_PREFIX)
-        and one.properties.get(properties.ORIGIN_GROUP) == point.key.group
-        for one in records
+        record.physical_offset > message.physical_offset
+        and record.topic.startswith(topics.RETRY_PREFIX)
+        and record.properties.get(properties.ORIGIN_GROUP) == point.key.group
+        for record in records
     )
 
 
@@ -120,20 +120,20 @@ def _waits(message: Message, point: CheckPoint, proof: str) -> Step:
 
 def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step:
     """Returns the step for the acknowledgement of a pop, or the step that states that there is none."""
-    found = _ack(store, message, point)
+    ack = _ack(store, message, point)
     group = point.key.group
-    if found is None and point.revive_time < saved_checkpoint(store.path).last_read_time_ms:
+    if ack is None and point.revive_time < saved_checkpoint(store.path).last_read_time_ms:
         reason = f"no acknowledgement of the check point at physical offset {offset} and no retry was found"
         text = f"not provable: what group {group} did with it"
         at = message.physical_offset
         return Step(StepKind.UNKNOWN, text, reason, order=at + 2, group=group, physical_offset=at)
-    if found is None:
+    if ack is None:
         return _waits(message, point, f"no acknowledgement of the check point at physical offset {offset}")
     return Step(
         StepKind.ACKNOWLEDGED,
         f"acknowledged by group {group}",
-        f"acknowledgement at physical offset {found.physical_offset}",
-        found.store_timestamp,
+        f"acknowledgement at physical offset {ack.physical_offset}",
+        ack.store_timestamp,
         message.physical_offset + 2,
         group,
         message.topic,
@@ -149,10 +149,10 @@ def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
     for number, tag in ((message.queue_offset, ACK_TAG), (-1, ACK_TAG), (-1, BATCH_ACK_TAG)):
         for broker_name in (point.broker_name, _NO_NAME):
             name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{point.pop_time}@{broker_name}@{tag}"
-            for found in messages_by_key(store, name).messages:
-                record = revive_record_at(store, found.physical_offset)
+            for candidate in messages_by_key(store, name).messages:
+                record = revive_record_at(store, candidate.physical_offset)
                 if not isinstance(record, Ack) or message.queue_offset not in record.offsets:
                     continue
                 if point.identity in record.identities(names):
-                    return found
+                    return candidate
     return None

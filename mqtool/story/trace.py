@@ -48,11 +48,11 @@ def reports(message: Message, message_id: str) -> Iterator[Report]:
     for line in java.decode_utf8(message.body).split(_REPORT):
         fields = line.split(_FIELD)
         try:
-            found = _report(fields, message.physical_offset)
+            report = _report(fields, message.physical_offset)
         except (IndexError, FormatError):
             continue
-        if found is not None and found.message_id == message_id:
-            yield found
+        if report is not None and report.message_id == message_id:
+            yield report
 
 
 def _report(fields: list[str], offset: int) -> Report | None:

@@ -24,11 +24,13 @@ def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iter
         records: of the message.
         is_complete: all records of the message are known, so that the absence of a committed one means a rollback.
     """
-    halves = [one for one in records if one.topic in topics.HALF_TOPICS]
+    halves = [record for record in records if record.topic in topics.HALF_TOPICS]
     if not halves:
         return
-    is_committed = any(one.prepared_transaction_offset for one in records if one.topic not in topics.HALF_TOPICS)
-    is_given_up = any(one.topic == topics.CHECKED_TOO_OFTEN_TOPIC for one in records)
+    is_committed = any(
+        record.prepared_transaction_offset for record in records if record.topic not in topics.HALF_TOPICS
+    )
+    is_given_up = any(record.topic == topics.CHECKED_TOO_OFTEN_TOPIC for record in records)
     if is_committed or is_given_up:
         return
     why = ""

@@ -47,14 +47,14 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], c
         return
     if len(data) != layout.FILE_SIZE:
         collector.add("checkpoint-size", path, f"expected {layout.FILE_SIZE} bytes, found {len(data)}")
-    found = layout.parse(data)
-    for name, value in structs.asdict(found).items():
+    checkpoint = layout.parse(data)
+    for name, value in structs.asdict(checkpoint).items():
         if value < 0 or (name == "master_flushed_offset" and not layout.is_possible_offset(value, survey.end)):
             collector.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
     if survey.segments and not survey.live and not survey.has_dledger:
-        _ahead(survey, found, newest, collector)
+        _ahead(survey, checkpoint, newest, collector)
     if not survey.live:  # a running broker writes it a while after the files
-        _behind(survey, found, index, collector)
+        _behind(survey, checkpoint, index, collector)
 
 
 def _ahead(survey: Survey, checkpoint: Checkpoint, newest: int, collector: FindingCollector) -> None:

@@ -42,9 +42,9 @@ class Buckets:
         if not len(self._bases):
             return np.full(len(offsets), -1, np.int64)
         if len(offsets):
-            one = int(np.searchsorted(self._bases, offsets.min(), side="right")) - 1
-            if one >= 0 and offsets.max() < self._ends[one]:  # all in one segment
-                return self.first[one] + ((offsets - self._bases[one]) >> BUCKET_BITS)
+            index = int(np.searchsorted(self._bases, offsets.min(), side="right")) - 1
+            if index >= 0 and offsets.max() < self._ends[index]:  # all in one segment
+                return self.first[index] + ((offsets - self._bases[index]) >> BUCKET_BITS)
         segment = np.searchsorted(self._bases, offsets, side="right") - 1
         at = np.maximum(segment, 0)
         inside = (segment >= 0) & (offsets < self._ends[at])

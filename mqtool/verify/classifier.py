@@ -84,13 +84,13 @@ class Classifier:
     def _classify_all(self, damages: list[DamagedRange]) -> None:
         facts = self._facts
         units = facts.compare_units(damages)
-        if failed := next((found for found in facts.segments if found.failure), None):
+        if failed := next((segment for segment in facts.segments if segment.failure), None):
             self._collector.add("log-unreadable", self._survey.segments[failed.number].path, failed.failure)
             self._classify_log_only(damages)
             return
         refine(self._store.commit_log, units.wrong)
         account = LossAccount(damages)
-        bodies = [body for found in facts.segments for body in found.bad_bodies]
+        bodies = [body for segment in facts.segments for body in segment.bad_bodies]
         add_proved_losses(account, units.wrong, facts.queues, bodies)
         wrong = explain_jumps(facts.span.jumps, account, units.wrong)
         ranges = self._log(account, wrong, units)
@@ -107,7 +107,7 @@ class Classifier:
     def _classify_log_only(self, damages: list[DamagedRange]) -> None:
         """Reports findings of the readable segments alone; without the others no comparison is possible."""
         ranges = self._log(LossAccount(damages), WrongRecords({}, []), UnitDifferences())
-        bodies = (body for found in self._facts.segments for body in found.bad_bodies)
+        bodies = (body for segment in self._facts.segments for body in segment.bad_bodies)
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
         ranges.sort(key=lambda part: part.start)
         self._losses = Losses(tuple(ranges))
@@ -148,8 +148,8 @@ class Classifier:
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
         """Returns the verification; for a check that was stopped early, only what is already certain."""
         facts, survey = self._facts, self._survey
-        found = [finding for finding in self._findings() if self._concerns(finding)]
-        checks = tuple(self._checks(found, complete=complete))
+        findings = [finding for finding in self._findings() if self._concerns(finding)]
+        checks = tuple(self._checks(findings, complete=complete))
         statistics = Statistics(
             facts.records,
             sum(segment.bytes for segment in facts.segments),
@@ -166,11 +166,11 @@ class Classifier:
             start = next_start(
                 self._store, facts, state, self._losses.messages, self._broker, is_consistent=is_consistent
             )
-        timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
+        timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)
         return Verification(
-            str(survey.root), state, survey.live, complete, checks, in_order(found), self._losses, statistics, start
+            str(survey.root), state, survey.live, complete, checks, in_order(findings), self._losses, statistics, start
         )
 
     def _checks(self, findings: list[Finding], *, complete: bool) -> list[CheckState]:
@@ -245,14 +245,14 @@ class Classifier:
             layout.batch_consume_queue_size,
             [f.size for q in survey.queues if q.is_batch for f in q.files],
         )
-        for queue, found in zip(survey.queues, self._facts.queues, strict=True):
+        for queue, queue_facts in zip(survey.queues, self._facts.queues, strict=True):
             if survey.includes(queue.topic):
                 size = batch if queue.is_batch else simple
-                is_whole = queue.key not in behind and not found.failure
-                queue_files.check_queue_files(survey, queue, found, size, self._collector, is_whole=is_whole)
-                if found.failure:
+                is_whole = queue.key not in behind and not queue_facts.failure
+                queue_files.check_queue_files(survey, queue, queue_facts, size, self._collector, is_whole=is_whole)
+                if queue_facts.failure:
                     area = Area.BATCH_CONSUME_QUEUE if queue.is_batch else Area.CONSUME_QUEUE
-                    self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {found.failure}"
+                    self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {queue_facts.failure}"
         queue_files.check_trees(survey, self._collector)
 
     def _absent_queues(self, units: UnitDifferences, dispatched: Dispatched) -> None:
@@ -291,9 +291,15 @@ class Classifier:
     def _queue_details(self) -> None:
         survey, facts = self._survey, self._facts
         for area, is_batch in ((Area.CONSUME_QUEUE, False), (Area.BATCH_CONSUME_QUEUE, True)):
-            mine = [found for found in facts.queues if found.is_batch is is_batch and survey.includes(found.topic)]
+            mine = [
+                queue_facts
+                for queue_facts in facts.queues
+                if queue_facts.is_batch is is_batch and survey.includes(queue_facts.topic)
+            ]
             if mine or not is_batch:
-                self._details[area] = f"{sum(found.units for found in mine)} unit(s) in {len(mine)} queue(s)"
+                self._details[area] = (
+                    f"{sum(queue_facts.units for queue_facts in mine)} unit(s) in {len(mine)} queue(s)"
+                )
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir():
             self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there and with their records"
         if survey.has_rocksdb:

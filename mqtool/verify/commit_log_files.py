@@ -60,7 +60,7 @@ def check_files(
         elif segment.path not in is_named:
             words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
             collector.add("log-segment-name", segment.path, words)
-    last_name = max((one.path.name for one in survey.segments if one not in layout.blocked), default="")
+    last_name = max((part.path.name for part in survey.segments if part not in layout.blocked), default="")
     for path in layout.commit_log.strays:
         if path not in moved:
             _stray(survey, path, size, path.name > last_name, collector)
@@ -124,7 +124,7 @@ def _is_number(name: str) -> bool:
 
 def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: Sequence[Run]) -> list[DamagedRange]:
     """Returns the gaps between segments; a gap before a file of zeros only if other files prove that it had records."""
-    found = []
+    gaps = []
     end = survey.segments[survey.last_used].end if survey.segments else 0
     for before, after in pairwise(named):
         if before.end >= after.base:
@@ -133,8 +133,8 @@ def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: 
         whole = size in (None, before.size)
         if after.base < end or pointed_at or (whole and not survey.clean_stop):
             words = f"no file between {before.path.name} and {after.path.name}"
-            found.append(DamagedRange(before.end, after.base, MISSING, words))
-    return found
+            gaps.append(DamagedRange(before.end, after.base, MISSING, words))
+    return gaps
 
 
 def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:

@@ -42,11 +42,11 @@ class CompactionCheck:
         Raises:
             StoreError: a file cannot be read.
         """
-        found = {
+        names = {
             (topic, queue_id) for root in (self._logs, self._queues) for topic, queue_id, _ in queue_directories(root)
         }
-        records = sum(self._queue(*name) for name in sorted(found))
-        return f"{records} record(s) in {len(found)} compacted queue(s)"
+        records = sum(self._queue(*name) for name in sorted(names))
+        return f"{records} record(s) in {len(names)} compacted queue(s)"
 
     def _queue(self, topic: str, queue_id: int) -> int:
         log_path, queue_path = (root / topic / str(queue_id) for root in (self._logs, self._queues))
@@ -115,9 +115,9 @@ class CompactionCheck:
         expected = [_unit_of(message) for message in messages]
         for number in range(max(len(units), len(expected))):
             unit = units[number] if number < len(units) else None
-            wanted = expected[number] if number < len(expected) else None
-            if unit != wanted and not self._survey.live:
-                words = f"unit {number}: expected {_words(wanted)}, found {_words(unit)}"
+            expected_unit = expected[number] if number < len(expected) else None
+            if unit != expected_unit and not self._survey.live:
+                words = f"unit {number}: expected {_words(expected_unit)}, found {_words(unit)}"
                 self._collector.add("compaction-unit", file.path, words, position=number * size, queue=name)
                 return  # those after it are shifted
 

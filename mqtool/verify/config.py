@@ -263,12 +263,12 @@ def _due_before(store: Store, queue_id: int, time: int) -> int:
     queue = store.queue(topics.SCHEDULE_TOPIC, queue_id)
     if queue is None or queue.is_batch:
         return 0
-    found = 0
+    due = 0
     for number, file in enumerate(queue.files):
         first = max(0, queue.min_offset - file.base // queue.unit_size)
         units = queue.units_of(number)[first:]
-        found += int((has_record(units) & (units["tags_code"] > 0) & (units["tags_code"] < time)).sum())
-    return found
+        due += int((has_record(units) & (units["tags_code"] > 0) & (units["tags_code"] < time)).sum())
+    return due
 
 
 def _delivered_again(path: Path, store: Store, level: int, offset: int, collector: FindingCollector) -> None:
@@ -303,7 +303,7 @@ def _is_delivered(store: Store, physical_offset: int) -> bool:
         records += query_message(log, index, identity.topic, identity.unique_key)
     except UnreadableError:  # a finding of the index
         return False
-    return physical_offset in delivered_offsets(sorted(records, key=lambda one: one.physical_offset))
+    return physical_offset in delivered_offsets(sorted(records, key=lambda item: item.physical_offset))
 
 
 def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:

@@ -176,8 +176,8 @@ class _Scan:
             late = kinds.expired.copy()
             late[: inside[0] if facts.min_offset is None else 0] = False
             self._note(facts.late, late, kinds, start, offsets)
-        found = inside[bucket >= 0]
-        self._sum(units, kinds, found, bucket[bucket >= 0], offsets)
+        plain = inside[bucket >= 0]
+        self._sum(units, kinds, plain, bucket[bucket >= 0], offsets)
         facts.units += int(kinds.normal.sum())
         if len(inside):
             ends = kinds.physical[inside] + kinds.size[inside]
@@ -203,8 +203,8 @@ class _Scan:
 
     def _hole(self, first: int, last: int) -> None:
         """Records a hole, unless the broker itself writes it: one zero unit at the start of a file."""
-        made = first == last and any(file.base // self._queue.unit.size == first for file in self._queue.files)
-        if not made:
+        is_file_start = first == last and any(file.base // self._queue.unit.size == first for file in self._queue.files)
+        if not is_file_start:
             self.facts.holes.append(Run(first, last, first, last))
 
     def _note(self, runs: list[Run], mask: np.ndarray, kinds: "Kinds", start: int, offsets: np.ndarray) -> None:

@@ -39,7 +39,7 @@ def check_extensions(
         Why some of it could not be read; "" if all was.
     """
     unread = ""
-    for queue, found in zip(survey.queues, facts, strict=True):
+    for queue, queue_facts in zip(survey.queues, facts, strict=True):
         units = ExtUnits(survey.root, queue.topic, queue.queue_id)
         if not survey.includes(queue.topic):
             continue
@@ -49,7 +49,7 @@ def check_extensions(
                 collector.add("ext-file-size", file.path, words, queue=queue.key)
         for words in units.malformed:
             collector.add("ext-bad-unit", units.path, words, queue=queue.key)
-        for _, code, words in found.ext_problems:
+        for _, code, words in queue_facts.ext_problems:
             collector.add(code, queue.path, words, queue=queue.key)
         unread = unread or units.unread
     return unread
@@ -74,7 +74,7 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
                 times.add(number, f"time {unit.store_timestamp}, the record was stored at {record.store_timestamp}")
             (due,) = bit_maps(queue.topic, [record.properties], [record.store_timestamp])
             if len(due) == len(unit.bit_map) and any(
-                want & ~found for want, found in zip(due, unit.bit_map, strict=True)
+                want & ~present for want, present in zip(due, unit.bit_map, strict=True)
             ):
                 bits.add(number, f"bit map {unit.bit_map.hex()}, the filters that the record passes set {due.hex()}")
         for code, wrong in (("ext-wrong-unit", times), ("ext-missing-bits", bits)):

@@ -23,14 +23,14 @@ class Jump(Struct, frozen=True):
     Attributes:
         topic, queue_id: which queue.
         expected: queue offset after the first of them.
-        found: queue offset of the second.
+        actual: queue offset of the second.
         before, after: physical offsets of the two.
     """
 
     topic: str
     queue_id: int
     expected: int
-    found: int
+    actual: int
     before: int
     after: int
 

@@ -121,14 +121,14 @@ class LedgerCheck:
                 wrong |= units[name] != part[name]
             for row in np.flatnonzero(wrong).tolist():
                 names = ("position", "size", "index", "term")
-                found, expected = (tuple(int(side[name][row]) for name in names) for side in (units, part))
-                words = f"unit {part['index'][row]}: expected {expected}, found {found} (position, size, index, term)"
+                actual, expected = (tuple(int(side[name][row]) for name in names) for side in (units, part))
+                words = f"unit {part['index'][row]}: expected {expected}, found {actual} (position, size, index, term)"
                 is_repaired = int(part["index"][row]) in self._rewritten
                 self._entry("dledger-index-unit", file, part, row, words, Severity.WARNING if is_repaired else None)
 
     def _units_of(self, index: np.ndarray) -> np.ndarray:
         """Returns the index units of some entries; zeros for entries missing from the index files."""
-        found = np.zeros(len(index), dledger.INDEX_UNIT.dtype)
+        aligned = np.zeros(len(index), dledger.INDEX_UNIT.dtype)
         size = dledger.INDEX_UNIT_SIZE
         for base, file in self._units.items():
             inside = np.flatnonzero((index * size >= base) & (index * size + size <= base + file.size))
@@ -140,8 +140,8 @@ class LedgerCheck:
                         low, high = int(index[near[0]]), int(index[near[-1]])
                         units = dledger.INDEX_UNIT.rows(opened.read(low * size - base, (high - low + 1) * size))
                         near = near[index[near] - low < len(units)]  # noqa: PLW2901
-                        found[near] = units[index[near] - low]
-        return found
+                        aligned[near] = units[index[near] - low]
+        return aligned
 
     def _texts(self, directory: Path) -> None:
         path = directory / dledger.CHECKPOINT

@@ -33,11 +33,11 @@ class Facts(Struct, frozen=True, dict=True):
     @cached_property
     def queues(self) -> list[QueueFacts]:
         """Facts about each queue of the survey."""
-        found = [facts for result in self.results for facts in result.queues]
+        queue_facts = [facts for result in self.results for facts in result.queues]
         following = dict(zip(self.span.queues, self.span.following.tolist(), strict=True))
-        for facts in found:
+        for facts in queue_facts:
             _separate_cut_off(facts, following.get((facts.topic, facts.queue_id), 0))
-        return found
+        return queue_facts
 
     @cached_property
     def index(self) -> list[IndexFacts]:
@@ -94,17 +94,17 @@ class Facts(Struct, frozen=True, dict=True):
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
-        detail.found.separate_moved()
+        detail.differences.separate_moved()
         unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
         unknown_tags = {(facts.topic, facts.queue_id) for facts in self.queues if facts.ext_unread}
         wrong = [
             units
-            for units in detail.found.wrong
+            for units in detail.differences.wrong
             if units.queue not in unread and (units.code != "queue-wrong-tags" or units.queue not in unknown_tags)
         ]
         listed = {queue.key for queue in self.survey.queues}
         missing = [
-            run for run in detail.found.missing if run.queue in listed and not self.survey.is_unlisted(run.queue)
+            run for run in detail.differences.missing if run.queue in listed and not self.survey.is_unlisted(run.queue)
         ]
         return UnitDifferences(wrong, [run for run in missing if run.queue not in unread])
 
@@ -121,7 +121,7 @@ class Facts(Struct, frozen=True, dict=True):
                 except StoreError as error:  # since the first pass
                     self._segment(number).failure = str(error)
                     break
-        return IndexDifferences() if self.index_failure else detail.found
+        return IndexDifferences() if self.index_failure else detail.differences
 
     def _differing(self, due: str, kind: str) -> Iterator[tuple[int, int, Records]]:
         """Yields (segment, first record, records) of the buckets in which two sides disagree."""

@@ -275,10 +275,10 @@ class Verification(Struct, frozen=True):
 
 def state_of(findings: Iterable[Finding]) -> State:
     """Returns the state that findings alone imply."""
-    return worst(_STATE_OF[one.severity] for one in findings)
+    return worst(_STATE_OF[finding.severity] for finding in findings)
 
 
 def worst(states: Iterable[State]) -> State:
     """Returns the worst of some states; CLEAN if there is none."""
-    found = set(states)
-    return next((state for state in _RANK if state in found), State.CLEAN)
+    present = set(states)
+    return next((state for state in _RANK if state in present), State.CLEAN)

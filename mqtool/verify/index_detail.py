@@ -61,7 +61,7 @@ class IndexDetail:
         self._ends = np.array([damage.end for damage in damages], np.int64)
         self._open_at = -1
         self._run = (-1, 0)  # the file of the last odd entries, and how many of them in a row
-        self.found = IndexDifferences()
+        self.differences = IndexDifferences()
 
     def compare(self, records: Records, number: int, first_record: int) -> None:
         """Compares the keys of a range's records with the entries that point into it.
@@ -153,7 +153,7 @@ class IndexDetail:
         if self._is_full(file):
             return
         self._run = (file, self._run[1] + 1 if self._run[0] == file else 1)
-        self.found.wrong.append((file, WrongEntry(code, entry, physical, (), evidence)))
+        self.differences.wrong.append((file, WrongEntry(code, entry, physical, (), evidence)))
 
     def _is_full(self, file: int) -> bool:
         """Whether the last stored entries are all from one file, and its limit of stored entries is reached."""
@@ -185,10 +185,10 @@ class IndexDetail:
             rows = keyed[low:high]
             end = int(records.offsets[rows[-1]] + records.sizes[rows[-1]])
             run = MissingKeys(int(records.offsets[rows[0]]), end, len(rows), int(lost[rows].sum()))
-            if low == 0 and is_open and self.found.missing:
-                last = self.found.missing.pop()
+            if low == 0 and is_open and self.differences.missing:
+                last = self.differences.missing.pop()
                 run = MissingKeys(last.start, end, last.records + run.records, last.keys + run.keys)
-            self.found.missing.append(run)
+            self.differences.missing.append(run)
         if len(keyed):
             self._open_at = records.end if lost[keyed[-1]] else -1
         elif is_open:

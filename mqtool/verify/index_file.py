@@ -136,8 +136,8 @@ class _Scan:
         facts = self.facts
         facts.first_entry = int(entries["physical_offset"][0]) if first == 1 else facts.first_entry
         facts.last_entry = int(entries["physical_offset"][-1])
-        taken, *found = self._buckets.add_plain_entries(self._sums, entries, first, self._heads, self._survey.end)
-        bounds = found if taken else []
+        taken, *limits = self._buckets.add_plain_entries(self._sums, entries, first, self._heads, self._survey.end)
+        bounds = limits if taken else []
         if taken < len(entries):
             bounds += self._take_any(first + taken, entries[taken:])
         if bounds:
@@ -167,16 +167,16 @@ class _Scan:
         for row in negative.tolist()[: MOST_NOTED - len(self.facts.wrong)]:
             self._add_wrong("index-foreign-entry", first + row, entries, row, (), f"key hash {hashes[row]} is negative")
         self.facts.wrong_count += len(negative)
-        found = entries["previous"].astype(np.int64)
-        for row, due in self._wrong_links(first, hashes, found):
-            related = tuple({due, int(found[row])} - {0})
-            words = f"entry {first + row} names {found[row]} as the one before it, expected {due}"
+        previous = entries["previous"].astype(np.int64)
+        for row, due in self._wrong_links(first, hashes, previous):
+            related = tuple({due, int(previous[row])} - {0})
+            words = f"entry {first + row} names {previous[row]} as the one before it, expected {due}"
             self._add_wrong("index-chain", first + row, entries, row, related, words)
 
-    def _wrong_links(self, first: int, hashes: np.ndarray, found: np.ndarray) -> list[tuple[int, int]]:
+    def _wrong_links(self, first: int, hashes: np.ndarray, previous: np.ndarray) -> list[tuple[int, int]]:
         """Returns row and expected predecessor of entries that state another one, up to a limit; counts them all."""
         due = self._due(first, hashes)
-        rows = np.flatnonzero(found != due)
+        rows = np.flatnonzero(previous != due)
         wrong = np.stack([rows, due[rows]], axis=1)
         self.facts.wrong_count += len(wrong)
         return [(row, due) for row, due in wrong[: max(0, MOST_NOTED - len(self.facts.wrong))].tolist()]

@@ -89,7 +89,7 @@ class IndexReport:
 
     def _bounds(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> Iterator[str]:
         """Yields differences between a header and the records of the first and the last entry (IndexFile.putKey)."""
-        header, invalid = facts.header, foreign | {one.number for one in facts.wrong}
+        header, invalid = facts.header, foreign | {item.number for item in facts.wrong}
         ends = (
             ("begins", 1, facts.first_entry, header.begin_physical_offset, header.begin_timestamp),
             ("ends", facts.entries, facts.last_entry, header.end_physical_offset, header.end_timestamp),

@@ -93,9 +93,9 @@ def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: Fi
     if shape is None or shape.file_size in sizes or not sizes:
         return
     files = list_index_files(survey.root / file_names.INDEX)[0]
-    found = shape_of(files, BrokerConfig(), may_be_damaged=True)
+    fitting = shape_of(files, BrokerConfig(), may_be_damaged=True)
     words = f"maxHashSlotNum={shape.slots}, maxIndexNum={shape.places}: expected files of {shape.file_size} bytes; "
-    fits = f": maxHashSlotNum={found.slots}, maxIndexNum={found.places} fit" if found else ""
+    fits = f": maxHashSlotNum={fitting.slots}, maxIndexNum={fitting.places} fit" if fitting else ""
     collector.add("lint-size", path, f"{words}none of {len(sizes)} has that size{fits}")
 
 

@@ -79,7 +79,7 @@ def explain_jumps(jumps: Iterable[Jump], account: LossAccount, wrong_units: Sequ
             if jump is skip:
                 continue
             after = parts[number + 1] if number + 1 < len(parts) else None
-            lone = after is not None and after.before == jump.after and after.found == jump.expected + 1
+            lone = after is not None and after.before == jump.after and after.actual == jump.expected + 1
             if lone:
                 skip = after
                 if jump.after not in misnamed:
@@ -91,7 +91,7 @@ def explain_jumps(jumps: Iterable[Jump], account: LossAccount, wrong_units: Sequ
 
 def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, int], int]]) -> bool:
     """Whether units of the queue point to records that state another queue, for every offset skipped."""
-    skipped = range(jump.expected, jump.found)
+    skipped = range(jump.expected, jump.actual)
     return 0 < len(skipped) <= len(claimed) and all((queue, offset) in claimed for offset in skipped)
 
 
@@ -109,10 +109,10 @@ class LogReport:
 
     def write(self, wrong: WrongRecords, wrong_units: Sequence[WrongUnits]) -> list[LostRange]:
         """Reports everything; returns the ranges without a valid record."""
-        lost = [found for number in range(len(self._account.damages)) if (found := self._damage(number))]
+        lost = [lost_range for number in range(len(self._account.damages)) if (lost_range := self._damage(number))]
         self._ends()
         for jump in wrong.offsets.values():
-            words = f"queue offset {jump.found}, its neighbours leave {jump.expected}"
+            words = f"queue offset {jump.actual}, its neighbours leave {jump.expected}"
             self._record("log-wrong-offset", jump.after, words, (jump.topic, jump.queue_id))
         for units in wrong_units:
             claim = f"unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
@@ -215,12 +215,12 @@ class LogReport:
         queue = (jump.topic, jump.queue_id)
         if not self._survey.includes(jump.topic):
             return
-        if jump.found > jump.expected:
-            words = f"queue offset {jump.found} follows {jump.expected - 1}: {jump.found - jump.expected} are skipped"
+        if jump.actual > jump.expected:
+            words = f"queue offset {jump.actual} follows {jump.expected - 1}: {jump.actual - jump.expected} are skipped"
             self._record("log-offset-gap", jump.after, words, queue)
         else:
-            words = f"queue offset {jump.found} follows {jump.expected - 1}"
-            self._record("log-offset-repeat", jump.after, words, queue, None if jump.found else Severity.NOTE)
+            words = f"queue offset {jump.actual} follows {jump.expected - 1}"
+            self._record("log-offset-repeat", jump.after, words, queue, None if jump.actual else Severity.NOTE)
 
 
 def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], collector: FindingCollector) -> None:

@@ -50,10 +50,10 @@ class LossAccount(Struct):
     def by_jump(self, jump: Jump) -> bool:
         """Records losses that are proved by a jump around damage; returns whether there is damage that explains it."""
         first = bisect_left(self._starts, jump.before)
-        if first == len(self.damages) or self.damages[first].end > jump.after or jump.found <= jump.expected:
+        if first == len(self.damages) or self.damages[first].end > jump.after or jump.actual <= jump.expected:
             return False
         queue = (jump.topic, jump.queue_id)
-        fresh = without(jump.expected, jump.found - 1, self._units.get(queue, []))
+        fresh = without(jump.expected, jump.actual - 1, self._units.get(queue, []))
         taken = self.by_damage[first]
         for low, high in fresh:
             self._offsets.setdefault(queue, []).append((low, high))
@@ -67,12 +67,12 @@ class LossAccount(Struct):
 
     def queues(self) -> tuple[QueueLoss, ...]:
         """Returns the losses by topic, queue and proof."""
-        found = [
+        losses = [
             QueueLoss(*queue, merged(parts), proof)
             for proof, queues in (("units", self._units), ("offsets", self._offsets))
             for queue, parts in queues.items()
         ]
-        return tuple(sorted(found, key=lambda loss: (loss.topic, loss.queue_id, loss.proof)))
+        return tuple(sorted(losses, key=lambda loss: (loss.topic, loss.queue_id, loss.proof)))
 
 
 def add_proved_losses(
@@ -101,14 +101,14 @@ def cut_off(queues: Iterable[QueueFacts], account: LossAccount) -> list[LostRang
         for run in facts.ahead
         if account.damage_at(run.start) is None
     )
-    found: list[LostRange] = []
+    ranges: list[LostRange] = []
     for start, end, messages in runs:
-        last = found[-1] if found else None
+        last = ranges[-1] if ranges else None
         if last is not None and start <= last.end:
-            found[-1] = LostRange(last.start, max(last.end, end), CUT_OFF, "", 0, last.messages + messages)
+            ranges[-1] = LostRange(last.start, max(last.end, end), CUT_OFF, "", 0, last.messages + messages)
         else:
-            found.append(LostRange(start, end, CUT_OFF, "", 0, messages))
-    return found
+            ranges.append(LostRange(start, end, CUT_OFF, "", 0, messages))
+    return ranges
 
 
 def group_losses(
@@ -118,7 +118,7 @@ def group_losses(
     by_queue: dict[TopicQueue, list[Interval]] = {}
     for loss in losses:
         by_queue.setdefault((loss.topic, loss.queue_id), []).extend(loss.offsets)
-    found = []
+    entries = []
     for group, topics in sorted(offsets.items()):
         for (topic, queue_id), parts in sorted(by_queue.items()):
             offset = topics.get(topic, {}).get(queue_id)
@@ -126,8 +126,8 @@ def group_losses(
                 continue
             total = sum(last - first + 1 for first, last in merged(parts))
             unread = sum(max(0, last - max(first, offset) + 1) for first, last in merged(parts))
-            found.append(GroupLoss(group, topic, queue_id, offset, total - unread, unread))
-    return tuple(found)
+            entries.append(GroupLoss(group, topic, queue_id, offset, total - unread, unread))
+    return tuple(entries)
 
 
 def losses_of(
@@ -143,13 +143,13 @@ def losses_of(
 
 def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
     """Returns the union of intervals with inclusive ends, ascending."""
-    found: list[Interval] = []
+    union: list[Interval] = []
     for first, last in sorted(parts):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+        if union and first <= union[-1][1] + 1:
+            union[-1] = (union[-1][0], max(union[-1][1], last))
         else:
-            found.append((first, last))
-    return tuple(found)
+            union.append((first, last))
+    return tuple(union)
 
 
 def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:

@@ -87,7 +87,10 @@ def _is_plain(facts: Facts) -> bool:
 def _consistent_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | None:
     """Returns the start of a store in which every record agrees with its units; None if it may lose a message."""
     survey = facts.survey
-    starts = {survey.segments[one.number].base: one.first_record[one.first_record >= 0] for one in facts.segments}
+    starts = {
+        survey.segments[segment.number].base: segment.first_record[segment.first_record >= 0]
+        for segment in facts.segments
+    }
     outcome = start(read_log=False, checked=starts)
     return replace(outcome, lost={}) if outcome.runs and _keeps_all(outcome, facts) else None
 

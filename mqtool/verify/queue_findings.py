@@ -178,15 +178,15 @@ class QueueReport(Struct):
 
 def joined(runs: list[MissingUnit]) -> list[MissingUnit]:
     """Returns runs by queue; adjacent runs are joined."""
-    found: list[MissingUnit] = []
+    result: list[MissingUnit] = []
     for run in sorted(runs, key=lambda run: (run.queue, run.first)):
-        last = found[-1] if found else None
+        last = result[-1] if result else None
         if last is not None and last.queue == run.queue and last.last + 1 == run.first:
             start, end = min(last.start, run.start), max(last.end, run.end)
-            found[-1] = MissingUnit(run.queue, last.first, run.last, start, end)
+            result[-1] = MissingUnit(run.queue, last.first, run.last, start, end)
         else:
-            found.append(run)
-    return found
+            result.append(run)
+    return result
 
 
 def absent_queues(

@@ -224,9 +224,9 @@ def spikes(times: np.ndarray) -> list[int]:
     if len(times) < 3 or not (steps < -SPIKE_MS).any():
         return []
     back, on = steps[:-1], steps[1:]
-    found = ((back < -SPIKE_MS) & (on > SPIKE_MS)) | ((back > SPIKE_MS) & (on < -SPIKE_MS))
-    found &= np.abs(times[2:] - times[:-2]) < np.minimum(np.abs(back), np.abs(on))
-    return [middle for middle in (np.flatnonzero(found) + 1).tolist() if times[middle] > 0]
+    is_spike = ((back < -SPIKE_MS) & (on > SPIKE_MS)) | ((back > SPIKE_MS) & (on < -SPIKE_MS))
+    is_spike &= np.abs(times[2:] - times[:-2]) < np.minimum(np.abs(back), np.abs(on))
+    return [middle for middle in (np.flatnonzero(is_spike) + 1).tolist() if times[middle] > 0]
 
 
 def spike_words(times: np.ndarray, middle: int) -> str:
@@ -244,13 +244,13 @@ def _queue_of(frames: Frames, row: int) -> tuple[str, int] | None:
 
 def _ports(frames: Frames) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ports of born and store host, as unsigned numbers: negative ones count as too large."""
-    found = []
+    ports = []
     for name in ("store_timestamp", "reconsume_times"):  # the fields after the hosts
         ends = np.array([commit_log.field_offset(name, shape) for shape in range(4)], np.int64)
         at = frames.positions + ends[frames.host_shape] - 4
         sliding = np.ndarray((max(0, len(frames.view) - 3),), "V4", frames.view, strides=(1,))
-        found.append(sliding[at].view(">u4").astype(np.int64))
-    return found[0], found[1]
+        ports.append(sliding[at].view(">u4").astype(np.int64))
+    return ports[0], ports[1]
 
 
 def _begins_compressed(head: bytes, flags: int) -> bool:

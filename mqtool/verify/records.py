@@ -48,8 +48,8 @@ class Records(Struct, frozen=True):
         """Returns the number of the record that starts at each physical offset, -1 if there is none."""
         if not len(self.offsets):
             return np.full(len(physical), -1, np.int64)
-        found = np.minimum(np.searchsorted(self.offsets, physical), len(self.offsets) - 1)
-        return np.where(self.offsets[found] == physical, found, -1)
+        numbers = np.minimum(np.searchsorted(self.offsets, physical), len(self.offsets) - 1)
+        return np.where(self.offsets[numbers] == physical, numbers, -1)
 
 
 def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, int]]:
@@ -87,9 +87,9 @@ def read_records(
     keys: list[IndexKeys] = []
     before = 0
     for frames in parts:
-        found = dispatcher.dispatch(frames)
-        units.append(_moved(found.units, before))
-        keys.append(_moved(found.keys, before))
+        dispatched = dispatcher.dispatch(frames)
+        units.append(_moved(dispatched.units, before))
+        keys.append(_moved(dispatched.keys, before))
         before += len(frames)
     return Records(
         *span,

@@ -75,9 +75,9 @@ class RocksCheck:
             first, last = int(of_queue.queue_offset.min()), int(of_queue.queue_offset.max())
             if name in self._ends:
                 last = min(last, self._ends[name].queue_offset)  # nobody reads units after it
-            found = dict(database.units(*name, first, last - first + 1))
+            stored = dict(database.units(*name, first, last - first + 1))
             for offset, *expected in of_queue.tuples("queue_offset", *STORED_FIELDS):
-                self._unit(name, offset, RocksUnit(*expected), found.get(offset))
+                self._unit(name, offset, RocksUnit(*expected), stored.get(offset))
 
     def _unit(self, name: Name, offset: int, expected: RocksUnit, stored: RocksUnit | None) -> None:
         at = (expected.physical_offset, expected.physical_offset + expected.size)

@@ -186,14 +186,14 @@ class _Check:
         times = frames.column("store_timestamp")
         facts.newest = max(facts.newest, int(times.max()))
         self._rules.check(frames, times)
-        found = self._dispatcher.dispatch(frames, keys=self._survey.with_index)
-        if found.oddities or found.has_batches or (frames.column("magic_code") != MAGIC_V1).any():
+        dispatched = self._dispatcher.dispatch(frames, keys=self._survey.with_index)
+        if dispatched.oddities or dispatched.has_batches or (frames.column("magic_code") != MAGIC_V1).any():
             facts.has_plain_records = False
         bucket = (frames.positions + (frames.base - self._segment.base)) >> BUCKET_BITS
         opens = run_starts(bucket)
         new = opens[facts.first_record[bucket[opens]] < 0]
         facts.first_record[bucket[new]] = frames.positions[new] + frames.base
-        units = found.units
+        units = dispatched.units
         codes = self._continuity.codes(units)
         self._learn()
         self._continuity.follow(codes, units)
@@ -202,11 +202,11 @@ class _Check:
             codes, units = codes[counted], units.select(counted)
         self._sum(codes, units, bucket)
         if self._survey.with_index:
-            keys = found.keys
+            keys = dispatched.keys
             seconds = self._survey.index.times(keys.physical_offset, keys.store_timestamp)
             facts.keys.add(bucket[keys.row], mix_entries(keys.key_hash, keys.physical_offset, seconds))
         if self._survey.timeline:
-            facts.timeline.add(found.topic, times, frames.sizes, self._dispatcher.topics.names)
+            facts.timeline.add(dispatched.topic, times, frames.sizes, self._dispatcher.topics.names)
 
     def _sum(self, codes: np.ndarray, units: QueueUnits, bucket: np.ndarray) -> None:
         """Adds units to the sums of their records' buckets."""

@@ -35,7 +35,7 @@ def parts_of(survey: Survey, number: int, jobs: int) -> list[tuple[int, int | No
         jobs: number of processes that read the log.
     """
     segment = survey.segments[number]
-    log_bytes = sum(one.size for one in survey.segments[: survey.last_used + 1])
+    log_bytes = sum(part.size for part in survey.segments[: survey.last_used + 1])
     size = max(PART_BYTES, log_bytes // (MOST_PARTS * jobs))
     is_indivisible = segment.entries or survey.live or survey.timeline
     try:

@@ -62,15 +62,17 @@ class ServiceRecordCheck:
             record = self._store.commit_log.record(physical, size)
         except StoreError:  # damaged or gone, which the checks of log and queues report
             return
-        found = properties.decode(record.properties)
+        values = properties.decode(record.properties)
         problem = service_records.problem_of(
-            java.decode_utf8(record.topic), found, bytes(record.body), record.store_timestamp, self._max_delay
+            java.decode_utf8(record.topic), values, bytes(record.body), record.store_timestamp, self._max_delay
         )
         if problem is None:
             return
         is_pending = offset >= position
         state = "waits for its service" if is_pending else "its service has passed it"
-        segment = next((one for one in self._survey.segments if one.base <= physical < one.end), None)
+        segment = next(
+            (candidate for candidate in self._survey.segments if candidate.base <= physical < candidate.end), None
+        )
         self._collector.add(
             CODE,
             segment.path if segment else self._survey.root,
@@ -90,8 +92,8 @@ class ServiceRecordCheck:
             return self._timer_position()
         is_revive = topic.startswith(topics.REVIVE_TOPIC_PREFIX)
         group = service_records.REVIVE_GROUP if is_revive else service_records.TRANSACTION_GROUP
-        found = metadata.consumer_offsets.get(group, {}).get(topic, {}).get(queue_id)
-        return 0 if found is None else found + is_revive
+        offset = metadata.consumer_offsets.get(group, {}).get(topic, {}).get(queue_id)
+        return 0 if offset is None else offset + is_revive
 
     def _timer_position(self) -> int:
         path = self._survey.root / file_names.CONFIG / file_names.TIMER_CHECKPOINT

@@ -99,5 +99,5 @@ def _read(
         done = state.done if state else {}
         past = sum(task.bytes for task in tasks if task.key in done)
         results = run_all(store_survey, tasks, options.jobs, done, finished, deadline, tick)
-    found = tuple(results[task.key] for task in tasks if task.key in results)
-    return Facts(store_survey, found), len(found) == len(tasks)
+    read = tuple(results[task.key] for task in tasks if task.key in results)
+    return Facts(store_survey, read), len(read) == len(tasks)

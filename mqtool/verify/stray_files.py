@@ -29,8 +29,8 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
         return None, "a directory", None if release < (5, 5) else Severity.NOTE
     length = path.stat().st_size if path.is_file() else 0
     words = f"{length} bytes under a name that is no {offset} of 20 digits"
-    if found := obstruction(path):
-        words = f"expected a regular file, found {found}: what it should contain cannot be read; mount or restore it"
+    if obstacle := obstruction(path):
+        words = f"expected a regular file, found {obstacle}: what it should contain cannot be read; mount or restore it"
     if path.name == file_names.UNFINISHED:
         words = (
             "an interrupted change left it: run the same mqtool apply again, or mqtool undo; move it out of the store "

@@ -202,7 +202,7 @@ def survey(
     store: Store, topics: tuple[str, ...] | None = None, *, throttle: int | None = None, timeline: bool = False
 ) -> Survey:
     """Surveys a store."""
-    queues = tuple(one for one in _queues(store.path) if one.path not in store.unlisted)
+    queues = tuple(queue for queue in _queues(store.path) if queue.path not in store.unlisted)
     live = lock_holder(store.path) is not None
     log, behind, failure = _found_end(store, live=live)
     try:
@@ -277,20 +277,20 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
 
 
 def _queues(root: Path) -> Iterator[QueueFiles]:
-    found = []
+    queue_files = []
     for name, is_batch in ((file_names.CONSUME_QUEUE, False), (file_names.BATCH_CONSUME_QUEUE, True)):
         for topic, queue_id, path in queue_directories(root / name):
             listed = list_mapped_files(path)
-            found.append(QueueFiles(topic, queue_id, is_batch, path, listed.files, listed.strays))
-    yield from sorted(found, key=lambda queue: (queue.topic, queue.queue_id, queue.is_batch))
+            queue_files.append(QueueFiles(topic, queue_id, is_batch, path, listed.files, listed.strays))
+    yield from sorted(queue_files, key=lambda queue: (queue.topic, queue.queue_id, queue.is_batch))
 
 
 def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
     topics = {queue.topic for queue in queues} | {queue.topic for queue in store.disk_queues()}
-    found = store.dispatch_rules
+    rules = store.dispatch_rules
     return replace(
-        found,
+        rules,
         # units are only looked for in light queues where there are some, whatever is configured now
         multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
-        batch_topics=found.batch_topics | {queue.topic for queue in queues if queue.is_batch},
+        batch_topics=rules.batch_topics | {queue.topic for queue in queues if queue.is_batch},
     )

@@ -102,16 +102,16 @@ class Result(Struct):
 
 def tasks_of(survey: Survey) -> list[Task]:
     """Returns all tasks for a store."""
-    found = [Task("segment", n, n + 1, s.size) for n, s in enumerate(survey.segments) if n <= survey.last_used]
+    tasks = [Task("segment", n, n + 1, s.size) for n, s in enumerate(survey.segments) if n <= survey.last_used]
     first = size = 0
     for number, queue in enumerate(survey.queues):
         size += sum(file.size for file in queue.files)
         if size >= _QUEUE_BYTES or number + 1 - first >= _QUEUES or number + 1 == len(survey.queues):
-            found.append(Task("queues", first, number + 1, size))
+            tasks.append(Task("queues", first, number + 1, size))
             first, size = number + 1, 0
     if survey.with_index:
-        found += [Task("index", n, n + 1, size) for n, (_, size) in enumerate(survey.index.files)]
-    return found
+        tasks += [Task("index", n, n + 1, size) for n, (_, size) in enumerate(survey.index.files)]
+    return tasks
 
 
 def run_task(
@@ -177,8 +177,8 @@ def run_all(
     plan = {task: pieces for task in left if len(pieces := _cut(survey, task, jobs)) > 1}
     carry_out([piece for task in left for piece in plan.get(task, [task])])
     for task, pieces in plan.items():
-        found = [results[piece.key].segments[0] for piece in pieces if piece.key in results]
-        merged = merge_parts(survey, found) if len(found) == len(pieces) else None
+        merged_pieces = [results[piece.key].segments[0] for piece in pieces if piece.key in results]
+        merged = merge_parts(survey, merged_pieces) if len(merged_pieces) == len(pieces) else None
         if merged is not None:
             results[task.key] = Result(segments=[merged])
     carry_out([task for task, pieces in plan.items() if all(piece.key in results for piece in pieces)])

@@ -37,8 +37,8 @@ class Timeline(Struct):
             self.records[names[number]] += int(counts[number])
             self.bytes[names[number]] += int(volume[number])
         minutes = np.clip(times // MINUTE_MS, 0, (1 << 40) - 1)
-        slots, found = np.unique((topics.astype(np.int64) << 40) | minutes, return_counts=True)
-        for slot, count in zip(slots.tolist(), found.tolist(), strict=True):
+        slots, numbers = np.unique((topics.astype(np.int64) << 40) | minutes, return_counts=True)
+        for slot, count in zip(slots.tolist(), numbers.tolist(), strict=True):
             key = (names[slot >> 40], slot & ((1 << 40) - 1))
             if key in self.messages or len(self.messages) < MOST_SLOTS:
                 self.messages[key] += count

@@ -39,17 +39,17 @@ def timer_damage(store: Store) -> str:
     """Returns what is wrong with the files of a store's timer, as the predicate of a sentence; "" if nothing is."""
     try:
         with recording_unlisted(None):
-            found = survey(store)
-            queue = next((one for one in store.disk_queues() if one.topic == TOPIC), None)
+            timer_survey = survey(store)
+            queue = next((item for item in store.disk_queues() if item.topic == TOPIC), None)
             newest = max((store_time(store, at) or 0 for at in store.newest_records()), default=0)
             collector = FindingCollector(store.path, None)
             queue_end = None if queue is None else queue.max_offset
-            check = TimerCheck(found, queue_end, newest, store.config, collector)
+            check = TimerCheck(timer_survey, queue_end, newest, store.config, collector)
             if check.applies:
                 check.run()
     except StoreError:
         return UNREAD
-    return DAMAGED if any(one.severity is Severity.ERROR for one in collector.findings()) else ""
+    return DAMAGED if any(item.severity is Severity.ERROR for item in collector.findings()) else ""
 
 
 class TimerCheck:
@@ -107,7 +107,7 @@ class TimerCheck:
     def _read(self, file: MappedFile) -> np.ndarray:
         """Checks the units of one file; returns their positions, deliver times and records."""
         data = read_log_file(file.path)
-        found = []
+        units = []
         at = 0
         while (unit := timer.unit_at(data, at)) is not None:
             position = file.base + at
@@ -116,12 +116,12 @@ class TimerCheck:
                 words = f"position {position} names {previous} as the one before it"
                 self._collector.add("timer-bad-chain", file.path, words, position=at)
             self._record(file, at, unit)
-            found.append((position, unit.deliver_time, unit.physical_offset))
+            units.append((position, unit.deliver_time, unit.physical_offset))
             at += timer.LOG_UNIT_SIZE
         if at + timer.LOG_UNIT_SIZE <= len(data) and not timer.is_unused(data, at) and not self._survey.live:
             unit = timer.LOG_UNIT.parse(data, at)
             self._collector.add("timer-bad-unit", file.path, f"size {unit.size}, magic {unit.magic:#x}", position=at)
-        return np.array(found, _NO_UNITS.dtype)
+        return np.array(units, _NO_UNITS.dtype)
 
     def _is_before(self, previous: int, position: int) -> bool:
         """Whether a position can be that of an earlier unit; positions in expired files are accepted."""
@@ -153,18 +153,18 @@ class TimerCheck:
             return opened.read(physical - segment.base, size)
 
     def _checkpoint(self) -> timer.TimerCheckpoint:
-        path, found = checkpoint_path(self._survey.root), read_checkpoint(self._survey.root)
+        path, checkpoint = checkpoint_path(self._survey.root), read_checkpoint(self._survey.root)
         self._is_file(path)
         end = max((file.end for file in self._files), default=0)
-        if found.last_timer_log_flush_position > end:
-            words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
+        if checkpoint.last_timer_log_flush_position > end:
+            words = f"lastTimerLogFlushPos {checkpoint.last_timer_log_flush_position}, the timer log ends at {end}"
             self._ahead(path, words)
-        end_of_queue = found.last_timer_queue_offset if self._queue_end is None else self._queue_end
-        if found.last_timer_queue_offset > end_of_queue and not self._survey.live:
+        end_of_queue = checkpoint.last_timer_queue_offset if self._queue_end is None else self._queue_end
+        if checkpoint.last_timer_queue_offset > end_of_queue and not self._survey.live:
             self._ahead(
-                path, f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at {end_of_queue}"
+                path, f"lastTimerQueueOffset {checkpoint.last_timer_queue_offset}, queue {TOPIC} ends at {end_of_queue}"
             )
-        return found
+        return checkpoint
 
     def _is_file(self, path: Path) -> bool:
         """Whether a path is a regular file; reports it if it is another one.
@@ -172,11 +172,11 @@ class TimerCheck:
         Raises:
             UnreadableError: the system does not tell.
         """
-        found = is_file(path)
-        if not found and path.exists():
+        is_regular = is_file(path)
+        if not is_regular and path.exists():
             words = f"expected a file, found a {kind_of(path.stat().st_mode)}"
             self._collector.add("timer-not-file", path, words)
-        return found
+        return is_regular
 
     def _ahead(self, path: Path, words: str) -> None:
         self._collector.add("timer-checkpoint-ahead", path, words)

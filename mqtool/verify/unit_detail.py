@@ -147,7 +147,7 @@ class UnitDetail:
         self._facts = [item for item in zip(survey.queues, facts, strict=True) if survey.includes(item[0].topic)]
         self._numbers = {queue.key: number for number, (queue, _) in enumerate(self._facts)}
         self._keys = np.array([queue_key(*queue.key) for queue, _ in self._facts], np.uint64)
-        self.found = UnitDifferences()
+        self.differences = UnitDifferences()
 
     def compare(self, records: Records) -> None:
         """Compares the records of a range with the units that point into it."""
@@ -209,7 +209,7 @@ class UnitDetail:
 
     def _read(self, number: int, records: Records) -> list[tuple[np.ndarray, ...]]:
         queue, facts = self._facts[number]
-        found = []
+        columns = []
         for file_number, first, count, low, high in facts.chunks:
             if high < records.start or low >= records.end:
                 continue
@@ -221,8 +221,8 @@ class UnitDetail:
                 facts.failure, facts.failed_file = error.reason, str(error.path)
                 return []
             units = queue.unit.rows(data)
-            found.append(self._columns(number, queue, units, file.base // queue.unit.size + first, records))
-        return found
+            columns.append(self._columns(number, queue, units, file.base // queue.unit.size + first, records))
+        return columns
 
     def _columns(
         self, number: int, queue: QueueFiles, units: np.ndarray, start: int, records: Records
@@ -329,10 +329,10 @@ class UnitDetail:
             damage,
             expected,
         )
-        if self.found.wrong and self.found.wrong[-1].continues(unit):
-            self.found.wrong[-1].extend(unit)
+        if self.differences.wrong and self.differences.wrong[-1].continues(unit):
+            self.differences.wrong[-1].extend(unit)
         else:
-            self.found.wrong.append(unit)
+            self.differences.wrong.append(unit)
 
     def _damage_at(self, physical: int) -> int:
         at = int(np.searchsorted(self._damage_starts, physical, side="right")) - 1
@@ -350,7 +350,7 @@ class UnitDetail:
         for low, high in zip(starts.tolist(), np.append(starts[1:], len(order)).tolist(), strict=True):
             physical = absent.physical[low:high]
             ends = physical + absent.size[low:high]
-            self.found.missing.append(
+            self.differences.missing.append(
                 MissingUnit(
                     self._facts[int(absent.queue[low])][0].key,
                     int(absent.offset[low]),
@@ -370,12 +370,12 @@ def _points_at_nothing(records: Records, physical: int) -> tuple[str, str]:
 
 def _differs(differing: _Side, index: int, expected: _Side, own: int, *, absent: bool) -> tuple[str, str]:
     """Compares a unit with the one that its record should have in the same queue."""
-    found, due = int(differing.offset[index]), int(expected.offset[own])
-    if found != due:
+    actual, due = int(differing.offset[index]), int(expected.offset[own])
+    if actual != due:
         code = "queue-shifted-unit" if absent else "queue-duplicate-unit"
-        if not absent and found < due and differing.tags[index] == 0 and differing.size[index] == expected.size[own]:
+        if not absent and actual < due and differing.tags[index] == 0 and differing.size[index] == expected.size[own]:
             code = "queue-filled-hole"  # what SimpleQueueWriter writes where messages are lost
-        return code, f"queue offset {found} points at the record with queue offset {due}"
+        return code, f"queue offset {actual} points at the record with queue offset {due}"
     if differing.size[index] != expected.size[own]:
         return "queue-wrong-size", f"size {differing.size[index]}, the record has {expected.size[own]}"
     if differing.tags[index] != expected.tags[own]:

@@ -110,7 +110,9 @@ def apply(
         )
     applied = apply_plan(Plan.from_json(data, plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify)
     verification = applied.verification
-    serious = [one for one in verification.findings if one.severity is not Severity.NOTE] if verification else []
+    serious = (
+        [finding for finding in verification.findings if finding.severity is not Severity.NOTE] if verification else []
+    )
     document = {
         "store": str(applied.store),
         "dry_run": dry_run,
@@ -121,7 +123,7 @@ def apply(
         "status": None if verification is None else verification.state.value,
         "errors": applied.errors,
         "warnings": None if verification is None else verification.count(Severity.WARNING),
-        "codes": sorted({one.code for one in serious}),
+        "codes": sorted({finding.code for finding in serious}),
         "steps": step_rows(applied.steps),
         "next_steps": [command("apply", "-" if is_dash(plan) else plan, "--yes")] if dry_run else _next_steps(applied),
     }

@@ -86,24 +86,24 @@ def backup(
 
     total = sum(size_of(Path(directory) / name) for directory, _, names in os.walk(store) for name in names)
     with show_progress(progress, "backup", 0, total) as bar:
-        made = snapshots.backup(store, destination, config, share_of(bar, total), redact=redact)
+        result = snapshots.backup(store, destination, config, share_of(bar, total), redact=redact)
     if check:
-        snapshots.restore(destination, None, made.snapshot.name)
-    snapshot = made.snapshot
+        snapshots.restore(destination, None, result.snapshot.name)
+    snapshot = result.snapshot
     document = {
         "store": str(store),
         "backup": str(destination),
         "snapshot": snapshot.name,
         "live": snapshot.live,
         "log_end": snapshot.log_end,
-        "resumed": made.resumed,
+        "resumed": result.resumed,
         "checked": check,
         "files": len(snapshot.files),
-        "bytes": made.read,
-        "pieces": made.pieces,
-        "new_pieces": made.new_pieces,
-        "stored": made.stored,
-        "manifest": str(made.manifest),
+        "bytes": result.read,
+        "pieces": result.pieces,
+        "new_pieces": result.new_pieces,
+        "stored": result.stored,
+        "manifest": str(result.manifest),
         "notes": list(snapshot.notes),
         "next_step": command("restore", destination, "./restored", "--snapshot", snapshot.name, *with_config(config)),
     }

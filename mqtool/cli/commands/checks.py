@@ -50,10 +50,10 @@ def checks(
     from mqtool.verify.catalogue import CATALOGUE
 
     prefixes = code or [""]
-    unknown = [one for one in prefixes if not any(known.startswith(one) for known in CATALOGUE)]
+    unknown = [prefix for prefix in prefixes if not any(known.startswith(prefix) for known in CATALOGUE)]
     if unknown:
         raise UsageError(f"no code starts with {unknown[0]!r}; `mqtool checks` lists all codes")
-    chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(one) for one in prefixes)]
+    chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(prefix) for prefix in prefixes)]
     output = Output(ctx.obj, CHECKS, output_format, upright=code is not None and len(chosen) <= 3)
     output.rows(
         {

@@ -170,8 +170,8 @@ class _Options(Struct, frozen=True):
         from mqtool.engine.retention.rules import policy_from_config
         from mqtool.store import broker_config
 
-        found = policy_from_config(broker_config.load(self.config))
-        return found if self.reserved_hours is None else replace(found, reserved_hours=self.reserved_hours)
+        policy = policy_from_config(broker_config.load(self.config))
+        return policy if self.reserved_hours is None else replace(policy, reserved_hours=self.reserved_hours)
 
     def time(self) -> int:
         """Returns the reference time; raises UsageError if options contradict each other."""
@@ -205,20 +205,20 @@ def clean(
     if not dry_run:
         _check_writable(store, config)
     with mqtool.open(store, config) as opened_store:
-        found = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
-    deleted = [one for one in found.files if one.is_deleted]
+        prediction = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
+    deleted = [file for file in prediction.files if file.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
     if dry_run or not deleted:
-        return output.document(_document(options, found, at, (), ""))
-    if not is_confirmed(_question(options, deleted, found), yes=yes):
-        code = output.document(_document(options, found, at, (), ""), ExitCode.REFUSED)
+        return output.document(_document(options, prediction, at, (), ""))
+    if not is_confirmed(_question(options, deleted, prediction), yes=yes):
+        code = output.document(_document(options, prediction, at, (), ""), ExitCode.REFUSED)
         note(f"nothing was deleted: add --yes to delete {len(deleted)} segment(s)")
         return code
     if not keep:
-        return output.document(_document(options, found, at, _delete(options, policy), ""))
+        return output.document(_document(options, prediction, at, _delete(options, policy), ""))
     done = _set_aside(options, deleted[-1])
     removed = [store / step.path for step in done.steps]
-    return output.document(_document(options, found, at, removed, str(done.quarantine)))
+    return output.document(_document(options, prediction, at, removed, str(done.quarantine)))
 
 
 def _check_writable(root: Path, config: Path | None) -> None:
@@ -238,7 +238,7 @@ def _check_writable(root: Path, config: Path | None) -> None:
 
 def _question(options: _Options, deleted: list[FileForecast], forecast: Forecast) -> str:
     unread, waiting = sum(map(_count, deleted)), sum(map(_waiting, deleted))
-    size = sum(one.size for one in deleted)
+    size = sum(file.size for file in deleted)
     how = "They are kept for `mqtool undo`." if options.keep else "This cannot be undone."
     return (
         f"Delete {len(deleted)} of {len(forecast.files)} segments ({size} bytes, {unread} unread and {waiting} "
@@ -276,7 +276,7 @@ def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], q
         return command("finalize", options.store, "--yes")
     if (
         removed
-        or not any(one.is_deleted for one in forecast.files)
+        or not any(file.is_deleted for file in forecast.files)
         or options.as_of is not None
         or options.used is not None
     ):
@@ -293,7 +293,7 @@ def _document(
     def name(path: Path) -> str:
         return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
 
-    deleted = [one for one in forecast.files if one.is_deleted]
+    deleted = [file for file in forecast.files if file.is_deleted]
     return {
         "path": str(options.store),
         "dry_run": options.dry_run,
@@ -303,16 +303,16 @@ def _document(
         "deleted_files": len(deleted),
         "deleted_unread": sum(map(_count, deleted)),
         "deleted_waiting": sum(map(_waiting, deleted)),
-        "files": [_file(name(one.path), one) for one in forecast.files],
-        "unread": [_unread(name(one.path), unread) for one in deleted for unread in one.unread],
+        "files": [_file(name(file.path), file) for file in forecast.files],
+        "unread": [_unread(name(file.path), unread) for file in deleted for unread in file.unread],
         "kept_unread": [
-            _unread(name(one.path), unread) for one in forecast.files if not one.is_deleted for unread in one.unread
+            _unread(name(file.path), unread) for file in forecast.files if not file.is_deleted for unread in file.unread
         ],
         "waiting": [
-            {"file": name(one.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
+            {"file": name(file.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
             | {"messages": unread.messages}
-            for one in deleted
-            for unread in one.waiting
+            for file in deleted
+            for unread in file.waiting
         ],
         "followers": list(forecast.followers),
         "removed": sorted(map(name, removed)),
@@ -337,11 +337,11 @@ def _file(name: str, file: FileForecast) -> dict[str, Any]:
 
 
 def _count(file: FileForecast) -> int:
-    return sum(one.last - one.first + 1 for one in file.unread)
+    return sum(interval.last - interval.first + 1 for interval in file.unread)
 
 
 def _waiting(file: FileForecast) -> int:
-    return sum(one.messages for one in file.waiting)
+    return sum(waiting.messages for waiting in file.waiting)
 
 
 def _unread(name: str, unread: Any) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def convert(
         is_ledger = what is Conversion.DLEDGER
         notes = store.layout.place_of_copied_log(target) if is_ledger else []
         result = _from_dledger(store, target, progress) if is_ledger else _queues(what, store, target)
-    with open_store(target) as made:
-        state = verify(made).state
+    with open_store(target) as converted:
+        state = verify(converted).state
     note_damaged_ranges(result["damage"])
     for words in notes:
         note(words)

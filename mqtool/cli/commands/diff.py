@@ -168,7 +168,7 @@ def diff(
     with open_store(a, config_a) as left, open_store(b, config_b) as right:
         size = min(sum(segment.size for segment in store.commit_log.segments) for store in (left, right))
         with show_progress(progress, "diff", 0, size) as bar:
-            difference = compare(left, right, tuple(one.value for one in part or ()) or PARTS, share_of(bar, size))
+            difference = compare(left, right, tuple(item.value for item in part or ()) or PARTS, share_of(bar, size))
     document = {
         "verdict": _verdict(difference),
         "a": str(a),
@@ -176,9 +176,9 @@ def diff(
         "equal": difference.equal,
         "log": None if difference.log is None else _log(difference.log),
         "queues_compared": difference.queues_compared,
-        "queues": [_queue(one) for one in difference.queues],
+        "queues": [_queue(item) for item in difference.queues],
         "offsets_compared": difference.offsets_compared,
-        "offsets": [{**asdict(one), "ahead": _ahead(one.offset_a, one.offset_b)} for one in difference.offsets],
+        "offsets": [{**asdict(item), "ahead": _ahead(item.offset_a, item.offset_b)} for item in difference.offsets],
         "not_compared": list(difference.not_compared),
     }
     return Output(ctx.obj, DIFF, output_format).document(document, ExitCode.OK if difference.equal else ExitCode.NO)
@@ -205,10 +205,10 @@ def _of_log(log: LogDifference) -> str:
     if log.region_count:
         words.append(f"{counted(log.different_bytes, 'byte')} differ")
     for side in ("a", "b"):
-        mine = [one for one in log.alone if one.side == side]
+        mine = [part for part in log.alone if part.side == side]
         if mine:
-            messages = counted(sum(one.messages for one in mine), "message")
-            words.append(f"{side} has {messages}, {counted(sum(one.end - one.start for one in mine), 'byte')} alone")
+            messages = counted(sum(part.messages for part in mine), "message")
+            words.append(f"{side} has {messages}, {counted(sum(part.end - part.start for part in mine), 'byte')} alone")
     return ", ".join(words)
 
 
@@ -227,14 +227,14 @@ def _log(log: LogDifference) -> dict[str, Any]:
         "messages_a": log.messages_a,
         "messages_b": log.messages_b,
         "region_count": log.region_count,
-        "regions": [_region(one) for one in log.regions],
-        "alone": [asdict(one) for one in log.alone],
+        "regions": [_region(part) for part in log.regions],
+        "alone": [asdict(part) for part in log.alone],
         "tails": tails,
     }
 
 
 def _region(region: Region) -> dict[str, Any]:
-    details = [f"{side}: {one.detail}" for side, one in (("a", region.a), ("b", region.b)) if one.detail]
+    details = [f"{side}: {content.detail}" for side, content in (("a", region.a), ("b", region.b)) if content.detail]
     return {
         "start": region.start,
         "end": region.end,

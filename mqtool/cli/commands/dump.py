@@ -197,8 +197,8 @@ def _messages(
             first, last = _extent(store, selection)
             with show_progress(view.progress, "dump", first, last) as bar:
                 if body_mode is None:
-                    found = follow(path, config, **selection) if view.follow else store.messages(**selection)
-                    stream.write(found, rows, output, bar, view.damage)
+                    messages = follow(path, config, **selection) if view.follow else store.messages(**selection)
+                    stream.write(messages, rows, output, bar, view.damage)
                 else:
                     left = None if stream.limit is None else stream.limit - stream.count
                     lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=left, **selection)
@@ -244,7 +244,7 @@ def _files(
     report = DamageReport()
     if view.hex:
         each = (_readable(file_fields(file, keys, _noting(report)), report, chosen) for file in chosen)
-        rows = field_rows.rows(found for fields in each for found in fields)
+        rows = field_rows.rows(annotated for fields in each for annotated in fields)
     else:
         rows = _selected(chosen, keys, filters, report)
     output = Output(invocation, field_rows.FIELD if view.hex else SCHEMAS[files[0].kind], view.format)

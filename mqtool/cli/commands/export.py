@@ -276,20 +276,20 @@ def _follow(
     from mqtool.export.follow import follow
 
     ends = threading.Event()
-    previous = {one: signal.signal(one, lambda *_: ends.set()) for one in (signal.SIGINT, signal.SIGTERM)}
-    found = ExitCode.OK
+    previous = {number: signal.signal(number, lambda *_: ends.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    code = ExitCode.OK
     try:
         last = None
         for last in follow(request, runner, lambda: not ends.wait(every)):
             rows = last.manifest.totals["rows"]["messages"]
             note(f"commit {last.manifest.state.sequence}: {rows} messages; Ctrl-C ends")
             damaged = last.manifest.totals["rows"]["damage"]
-            found = ExitCode.NO if damaged else found
+            code = ExitCode.NO if damaged else code
         assert last is not None
-        return max(found, _print(invocation, request, last, output_format))
+        return max(code, _print(invocation, request, last, output_format))
     finally:
-        for one, handler in previous.items():
-            signal.signal(one, handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class _Files(Struct, frozen=True):
@@ -421,14 +421,18 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
     """Prints the result of an export; the exit code shows whether all of the log could be read."""
     from mqtool.export.schema import Table
 
-    found = _document(request, result)
-    if found["damage"]:
-        note(f"{found['damage']} damaged range(s), {found['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}")
-    if found["rejected_values"]:
-        note(f"{found['rejected_values']} value(s) not written as asked for: {request.target}/{Table.REJECTED_VALUES}")
+    document = _document(request, result)
+    if document["damage"]:
+        note(
+            f"{document['damage']} damaged range(s), {document['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}"
+        )
+    if document["rejected_values"]:
+        note(
+            f"{document['rejected_values']} value(s) not written as asked for: {request.target}/{Table.REJECTED_VALUES}"
+        )
     completed_damage = _note_completed(result)
-    code = ExitCode.NO if found["damage"] or completed_damage else ExitCode.OK
-    return Output(invocation, EXPORT, output_format).document(found, code)
+    code = ExitCode.NO if document["damage"] or completed_damage else ExitCode.OK
+    return Output(invocation, EXPORT, output_format).document(document, code)
 
 
 def _note_completed(result: ExportResult) -> int:
@@ -438,12 +442,12 @@ def _note_completed(result: ExportResult) -> int:
     if result.completed is None or not result.committed:
         return 0
     rows = result.completed.totals["rows"]
-    found = int(rows[Table.DAMAGE])
+    damaged = int(rows[Table.DAMAGE])
     note(
-        f"an interrupted run was completed: {rows[Table.MESSAGES]} messages, {found} damaged range(s); they are not in "
-        f"these figures"
+        f"an interrupted run was completed: {rows[Table.MESSAGES]} messages, {damaged} damaged range(s); "
+        f"they are not in these figures"
     )
-    return found
+    return damaged
 
 
 def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:

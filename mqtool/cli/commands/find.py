@@ -115,10 +115,10 @@ def find(
         log = opened.commit_log
         rows = view.rows()
         output = Output(ctx.obj, rows.schema, view.format)
-        found = find_messages(opened, method, **filters.keywords(log.min_offset, log.max_offset))
-        note(f"searching by {', and '.join(found.methods)}")
+        search = find_messages(opened, method, **filters.keywords(log.min_offset, log.max_offset))
+        note(f"searching by {', and '.join(search.methods)}")
         with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:
-            stream.write(found.items, rows, output, bar, view.damage)
+            stream.write(search.items, rows, output, bar, view.damage)
         if not stream.count:
             note("no message matches")
             report.missing()

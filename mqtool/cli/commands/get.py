@@ -83,19 +83,19 @@ def get(
 
 def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output, report: DamageReport) -> None:
     for address in addresses:
-        found = _resolve(store, address, report)
-        if found is None:
+        resolved = _resolve(store, address, report)
+        if resolved is None:
             continue
-        if not found.messages:
+        if not resolved.messages:
             where = " in what can be read" if store.unlisted else ""
-            note(f"{address}: nothing found{where}: {found.method}")
-        elif not found.is_unambiguous:
-            note(f"{address}: {found.method}")
-        for damage in found.damage:
+            note(f"{address}: nothing found{where}: {resolved.method}")
+        elif not resolved.is_unambiguous:
+            note(f"{address}: {resolved.method}")
+        for damage in resolved.damage:
             report.damage(damage)
-        if not found.messages:
+        if not resolved.messages:
             report.missing()
-        for message in found.messages:
+        for message in resolved.messages:
             if message.body_problem and not rows.bodies.raw:
                 report.report(f"damage: body of the message at {address}: {message.body_problem}")
             output.row(rows.row(message))

@@ -123,7 +123,7 @@ def show(
             note(words)
         rows = list(positions_of(opened, group, topic, broadcast or ()))
         if compare is None:
-            output.rows(_row(one) for one in rows)
+            output.rows(_row(row) for row in rows)
         else:
             with open_store(compare) as other:
                 for words in (more := other.skip_unreadable_queues()):
@@ -139,18 +139,26 @@ def show(
 
 
 def _row(position: Position) -> dict[str, Any]:
-    found = asdict(position)
-    found["kind"] = position.kind.value
-    found["read"] = found.pop("is_read")
-    return found | dict.fromkeys(_COMPARED)
+    row = asdict(position)
+    row["kind"] = position.kind.value
+    row["read"] = row.pop("is_read")
+    return row | dict.fromkeys(_COMPARED)
 
 
 def _compared(rows: list[Position], others: list[Position]) -> Iterator[dict[str, Any]]:
     """Yields the rows of a store next to those of another for the same group and queue, then the other's rest."""
-    positions = {(one.kind, one.group, one.topic, one.queue_id): one for one in others if one.is_read}
-    for one in rows:
-        other = positions.pop((one.kind, one.group, one.topic, one.queue_id), None) if one.is_read else None
-        yield _row(one) | _other(other, one.offset)
+    positions = {
+        (position.kind, position.group, position.topic, position.queue_id): position
+        for position in others
+        if position.is_read
+    }
+    for position in rows:
+        other = (
+            positions.pop((position.kind, position.group, position.topic, position.queue_id), None)
+            if position.is_read
+            else None
+        )
+        yield _row(position) | _other(other, position.offset)
     for other in positions.values():
         unknown = dict.fromkeys(("offset", "min_offset", "max_offset", "lag", "next_time", "in_flight"))
         yield _row(other) | unknown | {"read": False} | _other(other, None)

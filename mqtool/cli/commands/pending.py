@@ -120,7 +120,7 @@ def pending(
         if show:
             is_known = any(row.messages is not None for row in counts)
             messages = pending_messages(opened) if is_known else ()
-            output.rows(_message(one) for one in messages if is_selected(one))
+            output.rows(_message(item) for item in messages if is_selected(item))
         else:
             output.rows(map(_count, counts))
     problems += [row.reason for row in counts if row.reason] if show else []

@@ -262,13 +262,13 @@ def plan(
         if verb != _OFFSETS:  # a position may be of a topic that is deleted
             require_selected([store], topic, queue)
         task = _task(verb, store, options)
-    made, left, is_complete = _planned(path, task, config, work_dir)
+    new_plan, left, is_complete = _planned(path, task, config, work_dir)
     code = ExitCode.OK if is_complete and not options.damage and _is_enough(left) else ExitCode.NO
-    document = _document(made, options, left) | task.columns
+    document = _document(new_plan, options, left) | task.columns
     if is_dash(out):
-        _write_to_stdout(made, document)
+        _write_to_stdout(new_plan, document)
         return code
-    _write(out, made.to_json())
+    _write(out, new_plan.to_json())
     with open_store(path, config) as store:
         messages = offset_plan.listing_of(task.effects, StoredQueues(store)) if list_messages else None
         return Output(ctx.obj, PLAN, output_format).document(document, code, messages)
@@ -329,10 +329,10 @@ def _planned(
         if proposal is not None and proposal.remaining:
             after.append(remaining_after(proposal, task.findings, root, keys))
 
-    made = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look)
+    new_plan = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look)
     if after:  # what damage kept from being made is in it, if it is an error
-        return made, after[0], True
-    return made, proposal, made.complete
+        return new_plan, after[0], True
+    return new_plan, proposal, new_plan.complete
 
 
 def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCode:
@@ -345,8 +345,8 @@ def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCod
         )
     if is_dash(options.out) or options.out.exists():
         raise UsageError(f"{options.out}: expected a file name for the plan")
-    with plan_for_broker(address, options.offsets, options.findings, options.filters) as (made, document, messages):
-        _write(options.out, made.to_json())
+    with plan_for_broker(address, options.offsets, options.findings, options.filters) as (new_plan, document, messages):
+        _write(options.out, new_plan.to_json())
         document |= {"plan": str(options.out), "next_step": command("apply", options.out, "--yes")}
         return output.document(document, listing=messages)
 
@@ -377,15 +377,17 @@ def _write_to_stdout(plan: Plan, document: dict[str, Any]) -> None:
     sys.stdout.buffer.flush()
     for line in document["notes"]:
         note(line)
-    for one in document["left"]:
-        note(f"left: {one['code']}: {one['file']}: {one['remedy']}")
+    for finding in document["left"]:
+        note(f"left: {finding['code']}: {finding['file']}: {finding['remedy']}")
     note(f"files that change: {document['files']}; next: {document['next_step']}")
 
 
 def _is_enough(proposal: RepairProposal | None) -> bool:
     """Whether a plan repairs every error, or is the first of two that do."""
     return (
-        proposal is None or proposal.needs_another_run or not any(one.severity.is_serious for one in proposal.remaining)
+        proposal is None
+        or proposal.needs_another_run
+        or not any(finding.severity.is_serious for finding in proposal.remaining)
     )
 
 
@@ -557,7 +559,7 @@ def _document(plan: Plan, options: _Options, proposal: RepairProposal | None) ->
     return {
         "store": plan.store,
         "plan": str(options.out),
-        "changes": [change_to_json(one) for one in plan.changes],
+        "changes": [change_to_json(item) for item in plan.changes],
         "complete": plan.complete and not left and not options.damage,
         "files": len(plan.steps),
         "space": plan.space,
@@ -566,7 +568,7 @@ def _document(plan: Plan, options: _Options, proposal: RepairProposal | None) ->
         "positions": [],
         "messages": [],
         "notes": notes,
-        "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
+        "left": [{"code": item.code, "file": item.file, "remedy": CATALOGUE[item.code].remedy} for item in left],
         "gates": list(GATES),
         "next_step": command("apply", "-" if is_dash(options.out) else options.out, "--yes"),
     }

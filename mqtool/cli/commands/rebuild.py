@@ -240,10 +240,10 @@ class _Options(Struct, frozen=True):
 
         start = end = None
         if self.offset is not None:
-            found = ranges.parse_range(self.offset)
-            if any(found.times()):
+            chosen = ranges.parse_range(self.offset)
+            if any(chosen.times()):
                 raise UsageError(f"{self.offset!r}: expected physical offsets, not times, e.g. 0:4096")
-            start, end = found.offsets(store.commit_log.min_offset, store.commit_log.max_offset)
+            start, end = chosen.offsets(store.commit_log.min_offset, store.commit_log.max_offset)
         queues, index = (
             self.what in (RebuildTarget.CONSUMEQUEUE, RebuildTarget.ALL),
             self.what in (RebuildTarget.INDEX, RebuildTarget.ALL),
@@ -303,8 +303,10 @@ def rebuild(
             elif what is not RebuildTarget.METADATA:
                 report.result = _derived(source, options, settings, report, on_progress)
             if what in (RebuildTarget.METADATA, RebuildTarget.ALL):
-                found = report.surveyor
-                report.survey = found.finish() if found.is_complete else survey_log(source, settings.rules, on_progress)
+                surveyor = report.surveyor
+                report.survey = (
+                    surveyor.finish() if surveyor.is_complete else survey_log(source, settings.rules, on_progress)
+                )
                 report.composed = compose(source, report.survey)
                 write(report.composed, out)
     return report.print(ctx.obj, output_format, time.monotonic() - began)
@@ -375,7 +377,7 @@ class _Report:
             "queues": result.queues,
             "units": self.timer.units if self.timer else result.units,
             "keys": result.keys,
-            "damaged_bytes": result.damaged_bytes or sum(one.end - one.start for one in damage.items),
+            "damaged_bytes": result.damaged_bytes or sum(item.end - item.start for item in damage.items),
             "damage_count": damage.count,
             "notes_count": result.notes.count,
             "seconds": round(seconds, 3),
@@ -383,11 +385,11 @@ class _Report:
             "index_files": result.index_files,
             "settings": _settings(self._settings),
             "damage": damaged_ranges(damage.items),
-            "notes": [_note_row(queue, one) for queue, one in result.notes.items],
-            "oddities": [asdict(one) for one in result.oddities.items],
-            "unwritable": [asdict(one) for one in result.unwritable.items],
+            "notes": [_note_row(queue, item) for queue, item in result.notes.items],
+            "oddities": [asdict(item) for item in result.oddities.items],
+            "unwritable": [asdict(item) for item in result.unwritable.items],
             "files": sorted([*self.composed.files, *(self.timer.files if self.timer else ())]),
-            "guesses": [asdict(one) for one in (*self.composed.guesses, *_timer_guesses(self.timer))],
+            "guesses": [asdict(item) for item in (*self.composed.guesses, *_timer_guesses(self.timer))],
             "unconfigured_topics": self.composed.unconfigured,
             "problems": [
                 *(self.bit_maps.problems if self.bit_maps else ()),

@@ -193,7 +193,7 @@ def _lost(expected: Outcome) -> list[dict[str, Any]]:
 
 
 def _question(path: Path, lost: list[dict[str, Any]]) -> str:
-    count = sum(one["last"] - one["first"] + 1 for one in lost)
+    count = sum(messages["last"] - messages["first"] + 1 for messages in lost)
     return f"Recover {path}? Consumers lose {count} message(s), and it cannot be undone."
 
 
@@ -218,8 +218,8 @@ def _recover_at_once(options: _Options, store_options: StoreOptions) -> _Outcome
     from mqtool.engine.store import open_store
 
     with open_store(options.store, store_options, background=False) as store:
-        found = store.recovered
-    return _Outcome(found.deleted, found.quarantined)
+        recovered = store.recovered
+    return _Outcome(recovered.deleted, recovered.quarantined)
 
 
 def _document(options: _Options, expected: Outcome, lost: list[dict[str, Any]], done: _Outcome) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _document(options: _Options, expected: Outcome, lost: list[dict[str, Any]], 
         "mode": options.mode.value,
         "clean_stop": expected.clean_stop,
         "scan_from": plan.scan_from,
-        "end": max((one.base + one.end for one in plan.segments), default=0),
+        "end": max((segment.base + segment.end for segment in plan.segments), default=0),
         "records": expected.effort.scanned_records,
         "dispatched": expected.effort.dispatched_records,
         "lost": lost,

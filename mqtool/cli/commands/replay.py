@@ -266,7 +266,7 @@ def _counts(result: Report) -> dict[str, Any]:
         "not_selected": skipped.not_selected,
         "not_committed": skipped.not_committed,
         "damage": len(skipped.damage),
-        "damaged_bytes": sum(one.end - one.start for one in skipped.damage),
+        "damaged_bytes": sum(part.end - part.start for part in skipped.damage),
         "refused_earlier": result.earlier.refused if result.earlier else 0,
         "damage_earlier": result.earlier.damage if result.earlier else 0,
         "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],

@@ -239,27 +239,27 @@ def match(
     from mqtool.verify import CATALOGUE
 
     if what in CATALOGUE:
-        found = by_code(what)
-        steps = [command("runbook", "show", one.runbook.id) for one in found]
+        matches = by_code(what)
+        steps = [command("runbook", "show", hit.runbook.id) for hit in matches]
     elif is_there(what):
         root = Path(what)
         with open_store(root, config) as store:
-            found = by_store(Case(store, Request(config=config)))
-        steps = [command("runbook", "run", one.runbook.id, opened(root, config)) for one in found]
-        if len(found) > 1:
+            matches = by_store(Case(store, Request(config=config)))
+        steps = [command("runbook", "run", hit.runbook.id, opened(root, config)) for hit in matches]
+        if len(matches) > 1:
             note("run them in this order, and run match again after each: one may make the next unnecessary")
     else:
-        found = by_name(what) or by_line(what)
-        steps = [command("runbook", "show", one.runbook.id) for one in found]
-    if not found:
+        matches = by_name(what) or by_line(what)
+        steps = [command("runbook", "show", hit.runbook.id) for hit in matches]
+    if not matches:
         remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else ""
         note(f"no runbook fits{remedy}")
     output = Output(ctx.obj, RUNBOOK_MATCH, output_format)
     output.rows(
-        {"id": one.runbook.id, "name": one.runbook.name, "why": one.why, "next_step": step}
-        for one, step in zip(found, steps, strict=True)
+        {"id": hit.runbook.id, "name": hit.runbook.name, "why": hit.why, "next_step": step}
+        for hit, step in zip(matches, steps, strict=True)
     )
-    return output.finish(ExitCode.OK if found else ExitCode.NO)
+    return output.finish(ExitCode.OK if matches else ExitCode.NO)
 
 
 @prints(RUNBOOK)
@@ -301,18 +301,18 @@ def run(
     if topic:
         with open_store(store, config) as opened_store:
             require_selected([opened_store], topic)
-    found = run_book(
+    result = run_book(
         runbook,
         store,
         Request(apply, yes, config, broker and broker.value, tuple(copies or ()), to, tuple(topic or ()), at, before),
     )
     if protocol is not None:
         try:
-            create_file(protocol, found.markdown().encode())
+            create_file(protocol, result.markdown().encode())
         except OSError as error:
-            done = "; the runbook was applied all the same" if found.applied else ""
+            done = "; the runbook was applied all the same" if result.applied else ""
             raise StoreError(f"cannot be written: {error.strerror}{done}", protocol) from error
-    return Output(ctx.obj, RUNBOOK, output_format).document(found.as_dict(), code_of(found))
+    return Output(ctx.obj, RUNBOOK, output_format).document(result.as_dict(), code_of(result))
 
 
 def code_of(protocol: Protocol) -> ExitCode:

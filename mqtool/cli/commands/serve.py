@@ -219,7 +219,7 @@ def serve(
         advertise=advertise,
         read_only=read_only,
         config=configuration(config, settings or []),
-        topics={name: kind or "NORMAL" for name, _, kind in (one.partition("=") for one in topics or [])},
+        topics={name: kind or "NORMAL" for name, _, kind in (topic.partition("=") for topic in topics or [])},
         flush=server.parse_flush(flush),
         admin_port=admin_port,
         acl=acl,

@@ -105,10 +105,10 @@ def sql(
             from mqtool.cli.sql_prompt import statements
 
             return _prompt(ctx.obj, session, statements(session.names), output_format, explain=explain)
-        found = ExitCode.OK
-        for one in session.statements(sys.stdin.read()):
-            found = max(found, _answer(ctx.obj, session, one, output_format, explain=explain))
-        return found
+        code = ExitCode.OK
+        for query in session.statements(sys.stdin.read()):
+            code = max(code, _answer(ctx.obj, session, query, output_format, explain=explain))
+        return code
 
 
 def _split(arguments: list[str]) -> tuple[list[str], str | None]:
@@ -152,7 +152,7 @@ def _answer(
             output.rows({name: _plain(value) for name, value in row.items()} for row in _rows(batch, names))
     if explain:
         output.rows(_scan(report) for report in session.reports)
-    damaged = {(report.broker, one) for report in session.reports for one in report.damage}
+    damaged = {(report.broker, damage) for report in session.reports for damage in report.damage}
     if damaged:
         note(f"{len(damaged)} damaged range(s) of the log were skipped; the table damage lists them")
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
@@ -160,11 +160,11 @@ def _answer(
 
 def _distinct(names: list[str]) -> list[str]:
     """Returns names of columns with a number added to repeated ones: `a`, `a_1`."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         numbered = (name, *(f"{name}_{number}" for number in range(1, len(names))))
-        found.append(next(one for one in numbered if one not in found))
-    return found
+        distinct.append(next(candidate for candidate in numbered if candidate not in distinct))
+    return distinct
 
 
 def _rows(batch: Any, names: list[str]) -> list[dict[str, Any]]:
@@ -173,11 +173,11 @@ def _rows(batch: Any, names: list[str]) -> list[dict[str, Any]]:
 
     columns = [_with_nanoseconds(column) for column in batch.columns]
     try:
-        found: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns, names=names).to_pylist()
+        rows: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns, names=names).to_pylist()
     except (OverflowError, ValueError) as error:
         what = "a time is not in the years 1 to 9999, or one in a list has nanoseconds"
         raise UsageError(f"{what}; cast it to text: ::VARCHAR") from error
-    return found
+    return rows
 
 
 def _with_nanoseconds(column: Any) -> Any:

@@ -117,7 +117,7 @@ def story(
         histories, notes = histories_of(opened, address)
         has_all_queues = not opened.unread_queues
     limits += notes
-    for limit in dict.fromkeys([*limits, *(one for history in histories for one in history.notes)]):
+    for limit in dict.fromkeys([*limits, *(line for history in histories for line in history.notes)]):
         note(limit)
     if not histories and has_all_queues:
         oldest = commands.command("info", commands.opened(store, config))

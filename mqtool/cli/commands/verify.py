@@ -336,7 +336,9 @@ def exit_code(verification: Verification, fail_on: FailOn) -> ExitCode:
         return ExitCode.OK
     if verification.serious:
         return ExitCode.NO
-    doubtful = verification.count(Severity.WARNING) or any(one.state is State.UNKNOWN for one in verification.checks)
+    doubtful = verification.count(Severity.WARNING) or any(
+        check.state is State.UNKNOWN for check in verification.checks
+    )
     return ExitCode.WARNINGS if fail_on is FailOn.WARNING and doubtful else ExitCode.OK
 
 
@@ -417,8 +419,8 @@ def _rows(verification: Verification) -> dict[str, list[dict[str, Any]]]:
     return {
         "finding": [finding_row(finding) for finding in verification.findings],
         "check": [
-            {"check": one.area.value, "state": one.state.value, "findings": one.findings, "detail": one.detail}
-            for one in verification.checks
+            {"check": check.area.value, "state": check.state.value, "findings": check.findings, "detail": check.detail}
+            for check in verification.checks
         ],
         "lost_range": [asdict(part) for part in losses.ranges],
         "lost_messages": [

@@ -113,9 +113,9 @@ class Allocator:
                 file.reserve(min(file.size, max(end, file.reserved + min(self._step, FIRST_STEP))))
         if self._thread is None or file.reserved == file.size:
             return file.reserved
-        wanted = self._step - self._step // LEAST_MISSING
-        if file.reserved - end > wanted:
-            return file.reserved - wanted
+        threshold = self._step - self._step // LEAST_MISSING
+        if file.reserved - end > threshold:
+            return file.reserved - threshold
         self._step = min(self._ahead, 2 * self._step)
         with self._wake:
             self._due, self._mapped = file, mapped
@@ -176,8 +176,8 @@ class Allocator:
         except OSError as error:
             _LOG.warning("next file cannot be preallocated path=%s error=%s", path, error)
             return
-        made = MappedFile(file, base)
+        mapped_file = MappedFile(file, base)
         with self._making:
             if self._next is not None or queue.next_base(0) != base:
                 return
-            self._next = made
+            self._next = mapped_file

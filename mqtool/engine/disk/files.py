@@ -83,23 +83,23 @@ class File:
             return make()
 
     def _make_descriptor(self) -> _Descriptor:
-        found = self._descriptor
-        if found is None:
-            found = self._descriptor = _Descriptor(self._open())
-        return found
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = self._descriptor = _Descriptor(self._open())
+        return descriptor
 
     def _make_mapping(self) -> mmap.mmap:
-        found = self._mapping
-        if found is None:
-            found = self._mapping = mmap.mmap(self._make_descriptor().number, self.size)
-        return found
+        mapping = self._mapping
+        if mapping is None:
+            mapping = self._mapping = mmap.mmap(self._make_descriptor().number, self.size)
+        return mapping
 
     def _make_pin(self) -> tuple[memoryview, int]:
-        found = self._pin
-        if found is None:
+        pin = self._pin
+        if pin is None:
             view = memoryview(self._make_mapping())
-            found = self._pin = view, ctypes.addressof(ctypes.c_char.from_buffer(view))
-        return found
+            pin = self._pin = view, ctypes.addressof(ctypes.c_char.from_buffer(view))
+        return pin
 
     @property
     def mapping(self) -> mmap.mmap:
@@ -107,8 +107,8 @@ class File:
 
         Writing to a page without a block on a full disk kills the process (SIGBUS): call `reserve` first.
         """
-        found = self._mapping
-        return self._made(self._make_mapping) if found is None else found
+        mapping = self._mapping
+        return self._made(self._make_mapping) if mapping is None else mapping
 
     @property
     def pin(self) -> tuple[memoryview, int]:
@@ -311,11 +311,11 @@ class Files:
         Used bytes over used plus usable bytes, rounded up (UtilAll.getDiskPartitionSpaceUsedPercent).
         """
         try:
-            found = os.statvfs(path)
+            disk = os.statvfs(path)
         except OSError:
             return -1.0
-        used = found.f_blocks - found.f_bfree
-        total = used + found.f_bavail
+        used = disk.f_blocks - disk.f_bfree
+        total = used + disk.f_bavail
         return -(-used * 100 // total) / 100 if total else -1.0
 
 

@@ -67,8 +67,8 @@ class MappedFileQueue:
         Raises:
             LayoutError: a file has another size than the options state.
         """
-        found = list_mapped_files(*self.directories, *self.read_only).files
-        for listed in found:
+        entries = list_mapped_files(*self.directories, *self.read_only).files
+        for listed in entries:
             if listed.size != self.file_size:
                 raise LayoutError(
                     f"expected a file of {self.file_size} bytes, found {listed.size}; "
@@ -76,7 +76,7 @@ class MappedFileQueue:
                     listed.path,
                 )
         self.files = tuple(
-            MappedFile(self._files.open(item.path, item.size), item.base, wrote=item.size) for item in found
+            MappedFile(self._files.open(item.path, item.size), item.base, wrote=item.size) for item in entries
         )
         self.set_end(self.max_offset)
 

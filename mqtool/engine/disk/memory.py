@@ -30,10 +30,10 @@ def will_need(mapping: mmap.mmap, start: int, end: int) -> bool:
 
 def buffer(size: int) -> mmap.mmap:
     """Returns zeroed private memory, in huge pages if the kernel grants them, which saves page faults."""
-    made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
-        made.madvise(mmap.MADV_HUGEPAGE)
-    return made
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
 
 
 def lock(mapping: mmap.mmap, start: int, end: int) -> bool:

@@ -141,11 +141,11 @@ class Dispatcher:
                     done += taken
                     position = self.reput_from_offset - base
                     continue
-            found, _, ended = scan_some(view, position, max(1, alone))
-            if not found and ended is Stop.BLANK:
+            positions, _, ended = scan_some(view, position, max(1, alone))
+            if not positions and ended is Stop.BLANK:
                 self.reput_from_offset = base + len(view)
                 break
-            for at in found or [position]:
+            for at in positions or [position]:
                 if at >= stop:
                     break
                 try:
@@ -157,7 +157,7 @@ class Dispatcher:
                 done += 1
                 position = at + request.size
                 self.reput_from_offset = base + position
-            alone = max(0, alone - len(found))
+            alone = max(0, alone - len(positions))
         return done
 
     def _skip(self, end: int) -> None:
@@ -188,19 +188,19 @@ class Dispatcher:
             frames = frames_at(view, 0, base)[1]
         if len(frames) < FEWEST_IN_COLUMNS or not frames.valid.all():
             return 0, min(len(frames), FEWEST_IN_COLUMNS)
-        found = self._columns.dispatch(frames, keys=self._index is not None)
-        if found.oddities:
+        dispatched = self._columns.dispatch(frames, keys=self._index is not None)
+        if dispatched.oddities:
             return 0, FEWEST_IN_COLUMNS
-        self._write(found, len(frames))
+        self._write(dispatched, len(frames))
         self.reput_from_offset = base + int(frames.positions[-1] + frames.sizes[-1])
         return len(frames), 0
 
-    def _write(self, found: Dispatched, records: int) -> None:
+    def _write(self, dispatched: Dispatched, records: int) -> None:
         """Writes the units and index entries of a window's records."""
-        newest = write_units(self._queues, self._columns.topics.names, found.units)
+        newest = write_units(self._queues, self._columns.topics.names, dispatched.units)
         if self._index is not None:
             try:
-                self._index.put_many(found.keys, records)
+                self._index.put_many(dispatched.keys, records)
             except OSError as error:
                 self._note_index_error(error)
                 raise

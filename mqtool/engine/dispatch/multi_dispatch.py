@@ -28,10 +28,10 @@ _HASH_MAP_CAPACITY = {V4_9: 16, V5_5: 128}
 def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
     """Returns the dispatch rules of a store."""
     levels = parse_delay_levels(options.delay_levels)
-    found = rules_for(
+    rules = rules_for(
         options.release, multi_dispatch=options.multi_dispatch, delay_levels=levels, batch_topics=batch_topics
     )
-    return found if options.index_tags is None else replace(found, index_tags=options.index_tags)
+    return rules if options.index_tags is None else replace(rules, index_tags=options.index_tags)
 
 
 def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:
@@ -55,16 +55,16 @@ def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: by
 
     The names are those of light queues (`refusal`).
     """
-    found = properties.decode(encoded)
+    decoded = properties.decode(encoded)
     numbers = (str(offsets.lmq.get(name, 0)) for name in names)
-    found[properties.INNER_MULTI_QUEUE_OFFSET] = SEPARATOR.join(numbers)
-    wait = found.pop(properties.WAIT, None)
+    decoded[properties.INNER_MULTI_QUEUE_OFFSET] = SEPARATOR.join(numbers)
+    wait = decoded.pop(properties.WAIT, None)
     if wait is not None and options.release >= (
         5,
         5,
     ):  # The broker removes and re-adds it: last in a map in order of insertion.
-        found[properties.WAIT] = wait
-    return encode(options, found)
+        decoded[properties.WAIT] = wait
+    return encode(options, decoded)
 
 
 def advance(offsets: QueueOffsets, names: list[str]) -> None:

@@ -74,8 +74,8 @@ class IndexWriter:
         place = self._entries_at + number * index_file.ENTRY_SIZE
         _ENTRY.pack_into(self._map, place, key_hash, physical_offset, diff, newest)
         _SLOT.pack_into(self._map, at, number)
-        one = store_timestamp, physical_offset
-        self._set_header(header.after(one, one, 1, newest == 0))
+        bounds = store_timestamp, physical_offset
+        self._set_header(header.after(bounds, bounds, 1, newest == 0))
         return True
 
     def put_many(self, keys: IndexKeys) -> None:
@@ -109,16 +109,16 @@ class IndexWriter:
 
     def write_header(self) -> None:
         """Writes the header into the mapping."""
-        found = self.header
+        header = self.header
         HEADER.struct.pack_into(
             self._map,
             0,
-            found.begin_timestamp,
-            found.end_timestamp,
-            found.begin_physical_offset,
-            found.end_physical_offset,
-            found.hash_slot_count,
-            found.index_count,
+            header.begin_timestamp,
+            header.end_timestamp,
+            header.begin_physical_offset,
+            header.end_physical_offset,
+            header.hash_slot_count,
+            header.index_count,
         )
 
     # -- lookup --------------------------------------------------------------------------------------------------

@@ -103,10 +103,10 @@ class Index:
             return last
         begin = index_file.header_after(None if last is None else last.header)
         self._files.make_directory(self._directory)
-        made = self._open(self._new_path(), begin)
+        writer = self._open(self._new_path(), begin)
         if last is not None:
             self._flush_full(last)
-        return made
+        return writer
 
     def _new_path(self) -> Path:
         """Returns a name above all others; the broker would overwrite a file created in the same millisecond."""

@@ -41,11 +41,11 @@ def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules
         if not len(frames):
             continue
         done += len(frames)
-        found = columns.dispatch(frames)
-        if found.oddities:
+        dispatched = columns.dispatch(frames)
+        if dispatched.oddities:
             _one_by_one(frames, index, rules)
             continue
-        index.put_many(found.keys, len(frames))
+        index.put_many(dispatched.keys, len(frames))
     return done
 
 

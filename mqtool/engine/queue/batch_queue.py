@@ -82,9 +82,9 @@ class BatchQueue:
         """
         files = ((units, units) for units in map(_Units, reversed(self.files.files)))
         with suppress(ClosedFileError):
-            found = find_batch_unit(files, self.max_offset, queue_offset)
-            if found is not None:
-                units, first = found
+            hit = find_batch_unit(files, self.max_offset, queue_offset)
+            if hit is not None:
+                units, first = hit
                 yield from map(units.unit, range(first, len(units)))
 
     def correct_min_offset(self, min_physical_offset: int) -> None:

@@ -59,15 +59,15 @@ class Queues:
 
     def find_or_create(self, topic: str, queue_id: int) -> AnyQueue | None:
         """Returns a queue; a new one has no file until its first unit. None if its topic cannot be a directory name."""
-        found = self.by_key.get((topic, queue_id))
-        if found is None:
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None:
             if not self._is_writable(topic):
                 return None
-            found = self._make(topic, queue_id, is_batch=topic in self._batch_topics)
-            if found.ext is not None:
-                found.ext.clear()
-            self.by_key[topic, queue_id] = found
-        return found
+            queue = self._make(topic, queue_id, is_batch=topic in self._batch_topics)
+            if queue.ext is not None:
+                queue.ext.clear()
+            self.by_key[topic, queue_id] = queue
+        return queue
 
     def _is_writable(self, topic: str) -> bool:
         if file_names.is_directory_name(topic):

@@ -45,7 +45,7 @@ def fast_get_of(queues: Queues, log: CommitLog, limited: _Limited) -> FastGet:
     compiled = kernels()
     if compiled is None:
         return no_fast_get
-    found: FastGet | None = compiled.plain_get(
+    fast_get: FastGet | None = compiled.plain_get(
         *_files_sink(log),
         queues.by_key,
         ConsumeQueue,
@@ -59,7 +59,7 @@ def fast_get_of(queues: Queues, log: CommitLog, limited: _Limited) -> FastGet:
         SHORTEST_PULL,
         LONGEST_PULL,
     )
-    return found or no_fast_get
+    return fast_get or no_fast_get
 
 
 def fast_query_of(index: Index | None, log: CommitLog) -> FastQuery:
@@ -67,8 +67,8 @@ def fast_query_of(index: Index | None, log: CommitLog) -> FastQuery:
     compiled = kernels()
     if compiled is None or index is None:
         return no_fast_query
-    found: FastQuery | None = compiled.plain_query(*_files_sink(log), index, QueryResult, *_INDEX_NAMES)
-    return found or no_fast_query
+    fast_query: FastQuery | None = compiled.plain_query(*_files_sink(log), index, QueryResult, *_INDEX_NAMES)
+    return fast_query or no_fast_query
 
 
 def _files_sink(log: CommitLog) -> tuple[Any, ...]:

@@ -68,9 +68,9 @@ class Reader:
     ) -> GetResult:
         """Returns messages of a queue; arguments and result as for `MessageStore.get_message`."""
         if message_filter is None:
-            found = self._fast_get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
-            if found is not None:
-                return found
+            result = self._fast_get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
+            if result is not None:
+                return result
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return get_message(None, self, queue_offset, max_msg_nums)

@@ -40,10 +40,10 @@ class RecordViews(Sequence[memoryview]):
 
     def _views(self) -> list[memoryview]:
         if self._made is None:
-            found = _units_struct(self._count).unpack(self._units)
+            numbers = _units_struct(self._count).unpack(self._units)
             view = self._pin[0]
-            starts = list(map(sub, found[0::3], [self._base] * self._count))
-            self._made = [view[at:end] for at, end in zip(starts, map(add, starts, found[1::3]), strict=True)]
+            starts = list(map(sub, numbers[0::3], [self._base] * self._count))
+            self._made = [view[at:end] for at, end in zip(starts, map(add, starts, numbers[1::3]), strict=True)]
         return self._made
 
     def __len__(self) -> int:
@@ -72,8 +72,8 @@ class RecordViews(Sequence[memoryview]):
         compiled = kernels()
         if compiled is None or compiled.join_records is None:
             return b"".join(self._views())
-        found: bytes = compiled.join_records(self._units, self._count, self._pin[1] - self._base, self._size)
-        return found
+        joined: bytes = compiled.join_records(self._units, self._count, self._pin[1] - self._base, self._size)
+        return joined
 
     def copy_to(self, target: bytearray, at: int) -> int:
         """Copies the records into a bytearray with room for them; returns the position after them."""

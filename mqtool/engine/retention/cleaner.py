@@ -138,14 +138,14 @@ class Cleaner:
         return rules.disk_state(self.policy, log, self._files.used_ratio(self._root))
 
     def _candidates(self) -> list[Candidate]:
-        found = []
+        candidates = []
         for file in self._log.queue.files:
             try:
-                found.append(Candidate(file.file.path, self._files.modified(file.file.path)))
+                candidates.append(Candidate(file.file.path, self._files.modified(file.file.path)))
             except FileNotFoundError:
                 if file.available:
                     raise
-        return found
+        return candidates
 
     def _finish_removal(self) -> list[Path]:
         """Deletes the first file if an earlier run could not because it was being read (reDeleteHangedFile)."""

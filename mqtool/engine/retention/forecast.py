@@ -102,16 +102,16 @@ def forecast(
     disks = rules.disk_state(policy, logs, queues)
     trigger = rules.trigger_of(policy, now, disks, manual=manual)
     segments = store.commit_log.segments
-    candidates = [Candidate(one.path, files.modified(one.path)) for one in segments]
+    candidates = [Candidate(file.path, files.modified(file.path)) for file in segments]
     verdicts = rules.verdicts_of(policy, candidates, now, trigger)
-    unread = _unread(store, [one.base for one in segments])
+    unread = _unread(store, [file.base for file in segments])
     waiting = [messages for _, messages in waiting_by_segment(store)]
     times = _times(policy, candidates, now, trigger)
-    found = tuple(
+    listed = tuple(
         FileForecast(
-            one.path,
-            one.base,
-            one.size,
+            file.path,
+            file.base,
+            file.size,
             candidate.modified,
             verdict.is_deleted,
             verdict.reason,
@@ -119,12 +119,12 @@ def forecast(
             of_groups,
             of_broker,
         )
-        for one, candidate, verdict, time, of_groups, of_broker in zip(
+        for file, candidate, verdict, time, of_groups, of_broker in zip(
             segments, candidates, verdicts, times, unread, waiting, strict=True
         )
     )
-    deleted = sum(one.is_deleted for one in found)
-    return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, deleted))
+    deleted = sum(file.is_deleted for file in listed)
+    return Forecast(trigger, max((*logs.values(), queues)), listed, _followers(store, segments, deleted))
 
 
 _LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
@@ -165,7 +165,7 @@ def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
         for (first, last), file in zip(_spans(places, bases), unread, strict=True):
             if first <= last:
                 file.append(Unread(lag.group, lag.topic, lag.queue_id, first, last))
-    return [tuple(one) for one in unread]
+    return [tuple(intervals) for intervals in unread]
 
 
 def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:
@@ -180,19 +180,19 @@ def derived_files_before(store: Store, lowest: int) -> list[Path]:
 
     Source: ConsumeQueue.deleteExpiredFile and correctMinOffset, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
     """
-    found = []
+    paths = []
     for queue in store.disk_queues():
         for number, file in enumerate(queue.files[:-1]):
             last_unit = queue.unit_at(number, file.size // queue.unit_size - 1).tobytes()
             if not is_file_expired(last_unit, lowest):
                 break
-            found.append(file.path)
-        found += _ext_files_before(store, queue, lowest)
+            paths.append(file.path)
+        paths += _ext_files_before(store, queue, lowest)
     for index in store.disk_index_files()[:-1]:
         if index.header.end_physical_offset >= lowest:
             break
-        found.append(index.path)
-    return found
+        paths.append(index.path)
+    return paths
 
 
 def _ext_files_before(store: Store, queue: Queue, lowest: int) -> list[Path]:
@@ -207,5 +207,5 @@ def _ext_files_before(store: Store, queue: Queue, lowest: int) -> list[Path]:
 
 def _followers(store: Store, segments: tuple[MappedFile, ...], count: int) -> tuple[str, ...]:
     """Returns files of queues and index that are deleted along with the first segments."""
-    found = derived_files_before(store, segments[count].base) if count else []
-    return tuple(path.relative_to(store.path).as_posix() for path in found)
+    paths = derived_files_before(store, segments[count].base) if count else []
+    return tuple(path.relative_to(store.path).as_posix() for path in paths)

@@ -73,24 +73,24 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     Raises:
         UsageError: a value is invalid.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, name in _KEYS.items():
         value = config.integer(key)
         if value is not None:
-            found[name] = value
+            values[name] = value
     for key, name in _PER_CENT.items():
         value = config.integer(key)
         if value is not None:
-            found[name] = value / 100
+            values[name] = value / 100
     forcibly = config.flag("cleanFileForciblyEnable")
     if forcibly is not None:
-        found["forcibly"] = forcibly
+        values["forcibly"] = forcibly
     source = config.source or "configuration"
     hours = config.text("deleteWhen")
     if hours is not None:
-        found["delete_hours"] = _hours_of(hours, source)
+        values["delete_hours"] = _hours_of(hours, source)
     _refuse_replicas(config.integer("replicasPerDiskPartition") or 1, source)
-    return RetentionPolicy(**found)
+    return RetentionPolicy(**values)
 
 
 def _hours_of(text: str, source: str) -> tuple[int, ...]:

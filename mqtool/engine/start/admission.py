@@ -95,10 +95,10 @@ def check_deleted(executor: "RecoveryExecutor") -> None:
         UnreadableError: there is such a name.
     """
     for path in executor.deleted:
-        if found := obstruction(path):
+        if obstacle := obstruction(path):
             raise UnreadableError(
-                f"is {found}, and recovery would delete it; mount the disk that it leads to, or move it elsewhere if "
-                "its content is lost",
+                f"is {obstacle}, and recovery would delete it; mount the disk that it leads to, or move it elsewhere "
+                "if its content is lost",
                 path,
             )
 

@@ -75,16 +75,16 @@ def options_for(
     if is_new(root):
         return options_of_new_store(root, keys, compat or Compat.V5_5, **chosen)
     with open_store(root, _directories(keys)) as store:
-        found = store.layout
+        layout = store.layout
         release = compat or (Compat(str(store.version.release)))
     if has_epochs(root, keys):
         raise in_controller_mode(root)
-    _refuse_log_of_other_store(root, found.commit_log_dirs, keys)
-    detected = _sizes_of(found, keys) | _index_sizes_of(root, keys)
+    _refuse_log_of_other_store(root, layout.commit_log_dirs, keys)
+    detected = _sizes_of(layout, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
         detected["consume_queue_ext"] = True
-    detected["commit_log_dirs"], detected["read_only_dirs"] = log_directories(found, keys)
-    if found.commit_log_dirs in ((), (root / file_names.COMMIT_LOG,)):
+    detected["commit_log_dirs"], detected["read_only_dirs"] = log_directories(layout, keys)
+    if layout.commit_log_dirs in ((), (root / file_names.COMMIT_LOG,)):
         detected["commit_log_dirs"] = ()
     return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
 

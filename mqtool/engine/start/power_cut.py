@@ -109,16 +109,16 @@ def _close_at_torn_record(log: tuple[MappedFile, ...], flushed: int, files: File
 def _torn(frames: Frames) -> np.ndarray:
     """Which records have properties that end in a zero byte, at their end or at the end of a sector."""
     data, ends = frames.data, frames.positions + frames.sizes
-    found = (frames.properties_length > 0) & (data[ends - 1] == 0)
+    torn = (frames.properties_length > 0) & (data[ends - 1] == 0)
     tail = frames.body_start + frames.body_length + frames.base
     at = -(-(tail + 1) // _SECTOR) * _SECTOR - 1 - frames.base
     rows = np.flatnonzero(at < frames.properties_start + frames.properties_length - 1)
     while len(rows):
         inside = (at[rows] < frames.properties_start[rows] - 2) | (at[rows] >= frames.properties_start[rows])
-        found[rows] |= inside & (data[at[rows]] == 0)
+        torn[rows] |= inside & (data[at[rows]] == 0)
         at[rows] += _SECTOR
         rows = rows[at[rows] < ends[rows] - 1]
-    return found
+    return torn
 
 
 def _overwrite(files: Files, listed: MappedFile, position: int, count: int) -> None:

@@ -69,7 +69,7 @@ class Quarantine:
 
     def keep_units(self, plan: QueuePlan) -> None:
         """Keeps the bytes after the end of each file of a queue, and those that recovery overwrites with units."""
-        starts = {one.path: one.end for one in plan.files if not one.is_new}
+        starts = {file.path: file.end for file in plan.files if not file.is_new}
         for path, position, _ in plan.appended:
             starts[path] = min(starts.get(path, position), position)
         for path, start in starts.items():
@@ -152,8 +152,8 @@ def list_cut_messages(
     keys = {"storePathCommitLog": directories, "mappedFileSizeCommitLog": settings.segment_size}
     try:
         with open_store(os.fspath(root), keys) as store:
-            found = [one for one in store.messages(start=cut_from) if isinstance(one, Message)]
-            rows = [_row(one) for one in found if one.physical_offset >= cut_from]
+            messages = [message for message in store.messages(start=cut_from) if isinstance(message, Message)]
+            rows = [_row(message) for message in messages if message.physical_offset >= cut_from]
     except (LayoutError, NotAStoreError):  # there is no log yet
         return 0
     if rows:

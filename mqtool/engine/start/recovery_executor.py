@@ -172,7 +172,7 @@ class RecoveryExecutor:
         if last_shutdown is LastShutdown.POWER_CUT:
             lost_from = 0  # headers and names prove nothing: all that the files left do not hold is indexed again
         deleted = self._delete(files, quarantine if is_ours or is_careful else None, keep_all=is_careful)
-        log.files = tuple(_restored(files, one, log.file_size) for one in plan.segments)
+        log.files = tuple(_restored(files, segment, log.file_size) for segment in plan.segments)
         log.set_end(log.max_offset)
         self._restore_queues(files, queues, quarantine if is_careful else None)
         if (is_ours or is_careful) and log.last is not None:
@@ -203,21 +203,21 @@ class RecoveryExecutor:
 
     def _cut_from(self) -> int:
         """Returns the physical offset at which the log is truncated."""
-        return max((one.base + one.end for one in self._plan.segments), default=0)
+        return max((segment.base + segment.end for segment in self._plan.segments), default=0)
 
     def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
-        for (topic, queue_id), one in self._plan.queues.items():
-            if one.files:
-                queue = queues.add_recovered(topic, queue_id, is_batch=one.kind == BATCH_QUEUES)
+        for (topic, queue_id), queue_plan in self._plan.queues.items():
+            if queue_plan.files:
+                queue = queues.add_recovered(topic, queue_id, is_batch=queue_plan.kind == BATCH_QUEUES)
                 if queue is None:
                     continue
                 bounds = self.start.state.queues[topic, queue_id]
                 if quarantine is not None:
-                    quarantine.keep_units(one)
-                _restore_queue(files, queue, one)
+                    quarantine.keep_units(queue_plan)
+                _restore_queue(files, queue, queue_plan)
                 if quarantine is not None:
                     wipe_units(queue.files.files)
-                queue.set_bounds(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
+                queue.set_bounds(bounds.min_offset, bounds.max_offset, queue_plan.max_physical_offset)
         queues.flush()
 
     def _name(self, path: Path) -> str:
@@ -299,12 +299,12 @@ def _restored(files: Files, plan: FilePlan, size: int) -> MappedFile:
 def _restore_queue(files: Files, queue: AnyQueue, plan: QueuePlan) -> None:
     """Opens a queue's files and writes the units that recovery adds to them; they are not flushed yet."""
     size = queue.files.file_size
-    for one in plan.files:
-        if one.is_new:
-            files.make_directory(one.path.parent)
-            files.create(one.path, size).close()
-            files.sync_directory(one.path.parent)
-    restored = {one.path: _restored(files, one, size) for one in plan.files}
+    for file_plan in plan.files:
+        if file_plan.is_new:
+            files.make_directory(file_plan.path.parent)
+            files.create(file_plan.path, size).close()
+            files.sync_directory(file_plan.path.parent)
+    restored = {file_plan.path: _restored(files, file_plan, size) for file_plan in plan.files}
     for path, position, units in plan.appended:
         restored[path].file.write(position, units)
         restored[path].flushed = min(restored[path].flushed, position)

@@ -57,7 +57,7 @@ def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes]
         FormatError: the bytes are not a batch.
     """
     if isinstance(batch, bytes | bytearray | memoryview):
-        batch = [BatchMessage(one.body, one.properties, one.flag) for one in message_batch.split(batch)]
+        batch = [BatchMessage(message.body, message.properties, message.flag) for message in message_batch.split(batch)]
     messages = list(batch)
     return tuple(zip(*messages, strict=True)) if messages else ((), (), ())  # type: ignore[return-value]
 
@@ -89,11 +89,11 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     except FormatError:
         return _ILLEGAL
     if shared and log.options.release < (5, 5):
-        properties = [_joined(one, shared) for one in properties]
-    if any(_INNER_MARK in one and _has_inner_count(one) for one in properties):
+        properties = [_joined(text, shared) for text in properties]
+    if any(_INNER_MARK in text and _has_inner_count(text) for text in properties):
         return _ILLEGAL
     if log.options.append_record_crc:
-        properties = [record.room_for_crc(one, single=False) for one in properties]
+        properties = [record.room_for_crc(text, single=False) for text in properties]
     sizes = [record.size(state, origin.shape, body, encoded) for body, encoded in zip(bodies, properties, strict=True)]
     refused = _refusal(log, state, bodies, properties, sum(sizes))
     if refused is not None:

@@ -233,7 +233,7 @@ class CompiledRecords:
             columns.prepared_transaction_offset,
             columns.born_timestamp,
         )
-        is_one = all(one is None or isinstance(one, int) for one in given)
+        is_one = all(column is None or isinstance(column, int) for column in given)
         heads = plain.heads(1 if is_one else len(columns)).view(np.uint8)
         topics = b"".join(state.topic_field for state in states)
         topic_sizes = [len(state.topic_field) for state in states]
@@ -277,24 +277,32 @@ class CompiledRecords:
         target, at = _target(log, file, total)
         next_offsets = np.array([state.next_offset for state in plain.states], np.int64)
         base = file.file_from_offset + file.wrote - at
-        made = tuple(np.empty((_COLUMNS, count), np.int64))
+        columns = tuple(np.empty((_COLUMNS, count), np.int64))
         place = (at, base, now, plain.columns.born_timestamp is None)
         self._compiled.encode(
-            target, place, (first, count), self._bodies, self._properties, self._heads, self._queues, next_offsets, made
+            target,
+            place,
+            (first, count),
+            self._bodies,
+            self._properties,
+            self._heads,
+            self._queues,
+            next_offsets,
+            columns,
         )
         if file.pool_buffer is None:
             log.write_through(file, target.data[:total])
         if log.written is not None:
-            log.written.note(self._written(slice(first, first + count), base, now, made))
+            log.written.note(self._written(slice(first, first + count), base, now, columns))
         file.wrote += total
         file.store_timestamp = now
         for state, offset in zip(plain.states, next_offsets.tolist(), strict=True):
             state.next_offset = offset
-        return made[1], made[2]
+        return columns[1], columns[2]
 
-    def _written(self, rows: slice, base: int, now: int, made: tuple[np.ndarray, ...]) -> WrittenColumns:
+    def _written(self, rows: slice, base: int, now: int, columns: tuple[np.ndarray, ...]) -> WrittenColumns:
         plain = self._plain
-        positions, _, queue_offset, topic_start, topic_length, properties_start = made
+        positions, _, queue_offset, topic_start, topic_length, properties_start = columns
         return WrittenColumns(
             base=base,
             sys_flag=self._sys_flag[rows],
@@ -430,5 +438,5 @@ def _states(log: CommitLog, columns: MessageColumns) -> tuple[list[QueueState], 
         state_of = (np.cumsum(counts > 0) - 1)[key]
     else:
         distinct, state_of = np.unique(key, return_inverse=True)
-    states = [log.offsets.state(columns.topics[one // span], lowest + one % span) for one in distinct.tolist()]
+    states = [log.offsets.state(columns.topics[code // span], lowest + code % span) for code in distinct.tolist()]
     return states, state_of.astype(np.int32)

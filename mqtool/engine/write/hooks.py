@@ -59,18 +59,18 @@ def delay_message(options: StoreOptions) -> Hook:
     def rewrite(message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         if properties.DELAY_LEVEL.encode() not in message.properties or not commit_log.is_queued(message.sys_flag):
             return message
-        found = properties.decode(message.properties)
+        decoded = properties.decode(message.properties)
         try:
-            level = min(java.parse_int(found.get(properties.DELAY_LEVEL, "0")), levels)
+            level = min(java.parse_int(decoded.get(properties.DELAY_LEVEL, "0")), levels)
         except FormatError:
             return PutStatus.MESSAGE_ILLEGAL
         if level <= 0:
             return message
-        found[properties.DELAY_LEVEL] = str(level)
-        found[properties.REAL_TOPIC] = message.topic
-        found[properties.REAL_QUEUE_ID] = str(message.queue_id)
+        decoded[properties.DELAY_LEVEL] = str(level)
+        decoded[properties.REAL_TOPIC] = message.topic
+        decoded[properties.REAL_QUEUE_ID] = str(message.queue_id)
         return message._replace(
-            topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=multi_dispatch.encode(options, found)
+            topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=multi_dispatch.encode(options, decoded)
         )
 
     return rewrite

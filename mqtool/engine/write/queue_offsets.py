@@ -94,11 +94,11 @@ class QueueOffsets:
 
         Once the append lock is released, a deletion of the topic may forget it: look it up again to append.
         """
-        found = self.states.get((topic, queue_id))
-        if found is None:
+        state = self.states.get((topic, queue_id))
+        if state is None:
             new = QueueState(topic, queue_id, release=self._release, is_batch=topic in self.batch_topics)
-            found = self.states.setdefault((topic, queue_id), new)
-        return found
+            state = self.states.setdefault((topic, queue_id), new)
+        return state
 
     def set_next(self, topic: str, queue_id: int, next_offset: int) -> None:
         """Sets the next offset that recovery found."""

@@ -137,14 +137,14 @@ def _kind(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> _Kin
 
 def _messages_in(state: QueueState, encoded: bytes, *, inner: bool) -> int:
     """Returns how many messages a message contains; raises FormatError if its flags and properties conflict."""
-    found = properties.decode(encoded) if inner or _INNER_MARK in encoded else {}
-    if properties.INNER_NUM in found and not inner:
+    decoded = properties.decode(encoded) if inner or _INNER_MARK in encoded else {}
+    if properties.INNER_NUM in decoded and not inner:
         raise FormatError(f"{properties.INNER_NUM} without the inner batch flag", layout="message")
     if not inner:
         return 1
     if not state.is_batch:
         raise FormatError("an inner batch for a topic whose queues are not BatchCQ", layout="message")
-    return multi_dispatch.inner_count(found)
+    return multi_dispatch.inner_count(decoded)
 
 
 def _checked(
@@ -157,9 +157,9 @@ def _checked(
     """
     encoded = message.properties
     if kind.inner:
-        found = properties.decode(encoded)
-        found[properties.INNER_BASE] = str(state.next_offset if kind.is_queued else 0)
-        encoded = multi_dispatch.encode(log.options, found)
+        decoded = properties.decode(encoded)
+        decoded[properties.INNER_BASE] = str(state.next_offset if kind.is_queued else 0)
+        encoded = multi_dispatch.encode(log.options, decoded)
     if kind.light_queues:
         encoded = multi_dispatch.with_light_offsets(log.options, log.offsets, encoded, kind.light_queues)
     if log.options.append_record_crc:

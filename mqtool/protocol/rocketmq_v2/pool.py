@@ -18,13 +18,13 @@ def messages_of(serialized: bytes) -> dict[str, Any]:
     """Registers a file descriptor; returns its messages, enumerations and enumeration values, by name."""
     _POOL.AddSerializedFile(serialized)
     file = _POOL.FindFileByName(_name_of(serialized))
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         name: message_factory.GetMessageClass(descriptor) for name, descriptor in file.message_types_by_name.items()
     }
     for name, enum in file.enum_types_by_name.items():
-        found[name] = enum_type_wrapper.EnumTypeWrapper(enum)
-        found |= {value.name: value.number for value in enum.values}
-    return found
+        members[name] = enum_type_wrapper.EnumTypeWrapper(enum)
+        members |= {value.name: value.number for value in enum.values}
+    return members
 
 
 def _name_of(serialized: bytes) -> str:

@@ -1,8 +1,8 @@
 """Incremental, verified backups of a store, taken while its broker may be running, and their restore.
 
 ```
-made = backup(root, destination)          # repeat it: unchanged pieces are not stored again
-found = restore(destination, new_root)    # the newest snapshot, or one by name; refused if anything is damaged
+backup(root, destination)             # repeat it: unchanged pieces are not stored again
+restore(destination, new_root)        # the newest snapshot, or one by name; refused if anything is damaged
 ```
 
 A destination contains pieces of files, named by the SHA-256 of their bytes, and one manifest for each snapshot;

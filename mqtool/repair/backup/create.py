@@ -85,14 +85,14 @@ def backup(
                 for directory in (marker.parent, destination, destination.parent):
                     sync_directory(directory)
             writer = _SnapshotWriter(store, destination, on_progress, redact=redact)
-            made = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
-            manifest = made.write(destination)
+            snapshot = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
+            manifest = snapshot.write(destination)
             for left in (marker, *interrupted):
                 left.unlink(missing_ok=True)
         finally:
             os.close(descriptor)
-    count, pieces = sum(len(file.pieces) for file in made.files), writer.pieces
-    return BackupResult(made, manifest, bool(interrupted), writer.read, count, pieces.written, pieces.stored)
+    count, pieces = sum(len(file.pieces) for file in snapshot.files), writer.pieces
+    return BackupResult(snapshot, manifest, bool(interrupted), writer.read, count, pieces.written, pieces.stored)
 
 
 def _check(store: Store) -> None:
@@ -170,7 +170,7 @@ class _SnapshotWriter:
         self._total = 0
         self._redact = redact
         root = real_path(store.path)
-        self._logs = [real_path(one).relative_to(root).as_posix() for one in store.layout.log_dirs]
+        self._logs = [real_path(directory).relative_to(root).as_posix() for directory in store.layout.log_dirs]
         self._notes: list[str] = ["users are left out (--redact)"] if redact else []
         self._notes += [
             f"{path} ({key}) is outside of {store.path} and is not in the backup: copy it yourself"
@@ -216,9 +216,9 @@ class _SnapshotWriter:
         for _ in range(_ATTEMPTS):
             try:
                 before = state_of(self._root, directory)
-                found = [self._copy(name, None) for name in before.names]
+                copied = [self._copy(name, None) for name in before.names]
                 if state_of(self._root, directory) == before:
-                    return found
+                    return copied
             except FileNotFoundError:  # compaction removes files
                 continue
             except OSError as error:
@@ -247,7 +247,7 @@ class _SnapshotWriter:
 
     def _copy(self, name: str, limit: int | None) -> FileEntry:
         """Stores one file. Bytes at or after `limit` are stored as zeros."""
-        digest, found = hashlib.sha256(), []
+        digest, pieces = hashlib.sha256(), []
         descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             status = os.fstat(descriptor)
@@ -257,13 +257,13 @@ class _SnapshotWriter:
                 digest.update(data)
                 if data.count(0) != length:
                     used = data.rstrip(b"\0")
-                    found.append(Piece(position, len(used), self.pieces.add(used)))
+                    pieces.append(Piece(position, len(used), self.pieces.add(used)))
                 self.read += length
                 self._on_progress(min(self.read, self._total), self._total)
         finally:
             os.close(descriptor)
         mode = status.st_mode & 0o777
-        return FileEntry(name, status.st_size, mode, status.st_mtime_ns, digest.hexdigest(), tuple(found))
+        return FileEntry(name, status.st_size, mode, status.st_mtime_ns, digest.hexdigest(), tuple(pieces))
 
 
 def _read(descriptor: int, position: int, length: int, limit: int | None) -> bytes:

@@ -134,8 +134,8 @@ def state_of(root: Path, directory: str) -> DatabaseState:
         OSError: a file cannot be read, or was removed meanwhile.
     """
     with os.scandir(root / directory) as entries:
-        found = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    own = sorted(name for name in found if not name.startswith(_OWN_LOG) or name == "LOCK")
+        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    own = sorted(name for name in names if not name.startswith(_OWN_LOG) or name == "LOCK")
     own.sort(key=lambda name: (name.endswith(_WAL), name))
     manifests = [root / directory / name for name in own if name.startswith(_MANIFEST)]
     return DatabaseState(

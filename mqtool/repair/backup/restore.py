@@ -68,8 +68,8 @@ def restore(
         _write(snapshot, pieces, work / "store", on_progress)
         known = load_config(config)
         known = replace(known, values={"storePathRootDir": snapshot.store, **known.values})
-        with open_store(work / "store", known.for_copy(work / "store")) as made:
-            state = verify(made).state.value
+        with open_store(work / "store", known.for_copy(work / "store")) as restored:
+            state = verify(restored).state.value
     return RestoreResult(snapshot, target, total, state)
 
 
@@ -91,11 +91,11 @@ def _write(snapshot: Snapshot, pieces: Pieces, root: Path, on_progress: OnProgre
     for file in snapshot.files:
         path = root / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as made:
+        with path.open("xb") as target:
             for piece in file.pieces:
-                made.seek(piece.position)
-                made.write(pieces.read(piece.sha256, piece.length))
-            made.truncate(file.size)
+                target.seek(piece.position)
+                target.write(pieces.read(piece.sha256, piece.length))
+            target.truncate(file.size)
         with path.open("rb") as written:
             _compare(hashlib.file_digest(written, "sha256").hexdigest(), file)
         path.chmod(file.mode)
@@ -104,9 +104,9 @@ def _write(snapshot: Snapshot, pieces: Pieces, root: Path, on_progress: OnProgre
         on_progress(done, total)
 
 
-def _compare(found: str, file: FileEntry) -> None:
-    if found != file.sha256:
-        raise RefusedError("backup-damaged", f"expected SHA-256 {file.sha256}, found {found}", file.path)
+def _compare(actual: str, file: FileEntry) -> None:
+    if actual != file.sha256:
+        raise RefusedError("backup-damaged", f"expected SHA-256 {file.sha256}, found {actual}", file.path)
 
 
 def _add_zeros(data: "hashlib._Hash", count: int) -> None:

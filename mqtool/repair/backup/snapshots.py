@@ -147,17 +147,17 @@ def _read(path: Path) -> Snapshot:
         stated = document.pop("digest")
         if document.pop("schema") != SCHEMA or document.pop("schema_version") != SCHEMA_VERSION:
             raise RefusedError("backup-version", f"expected schema {SCHEMA}, version {SCHEMA_VERSION}", path)
-        found = _snapshot_of(document, path)
+        snapshot = _snapshot_of(document, path)
     except (OSError, StoreError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RefusedError("backup-damaged", f"the manifest cannot be read: {error}", path) from error
-    if stated != found.digest:
+    if stated != snapshot.digest:
         raise RefusedError("backup-damaged", "the manifest is not as it was written: its digest differs", path)
-    return found
+    return snapshot
 
 
 def _snapshot_of(document: dict[str, Any], path: Path) -> Snapshot:
-    files = tuple(_file_of(one, path) for one in document.pop("files"))
-    names = tuple(check_name(one, path) for one in document.pop("directories"))
+    files = tuple(_file_of(item, path) for item in document.pop("files"))
+    names = tuple(check_name(item, path) for item in document.pop("directories"))
     if len({file.path for file in files}) != len(files):
         raise ValueError("two files of one name")
     return Snapshot(files=files, directories=names, notes=tuple(document.pop("notes")), **document)

@@ -29,5 +29,5 @@ ORDER = (
 
 def runbooks_for(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
     """Returns the runbooks named first by findings, in the order in which to run them."""
-    codes = {one.code for one in findings}
+    codes = {finding.code for finding in findings}
     return tuple(RUNBOOKS[name] for name in ORDER if any(CATALOGUE[code].runbooks[:1] == (name,) for code in codes))

@@ -57,11 +57,11 @@ def _movable(case: Case) -> Detection:
 def _copy(case: Case, _found: Detection) -> NewDirectory:
     def make(target: Path) -> Made:
         kept = target.with_name(target.name + _BACKUP_SUFFIX)
-        made = backup(case.root, kept, case.request.config)
-        found = restore(kept, target, made.snapshot.name, config=case.store.config)
+        saved = backup(case.root, kept, case.request.config)
+        restored = restore(kept, target, saved.snapshot.name, config=case.store.config)
         facts = (
-            f"backup: {kept}, snapshot {made.snapshot.name}, {len(made.snapshot.files)} files",
-            f"every file has the SHA-256 that it had; verify: {found.verify}",
+            f"backup: {kept}, snapshot {saved.snapshot.name}, {len(saved.snapshot.files)} files",
+            f"every file has the SHA-256 that it had; verify: {restored.verify}",
             *_compared(case, target),
         )
         return Made(facts)
@@ -72,25 +72,25 @@ def _copy(case: Case, _found: Detection) -> NewDirectory:
 def _compared(case: Case, new: Path) -> Iterable[str]:
     config = case.store.config
     with open_store(case.root, config) as a, open_store(new, config.for_copy(new)) as b:
-        found = compare(a, b)
-    same = found.log is not None and found.log.equal and not found.queues and not found.offsets
+        difference = compare(a, b)
+    same = difference.log is not None and difference.log.equal and not difference.queues and not difference.offsets
     if not same:
         raise StoreError(
             "the copy differs from the store; a broker may have written meanwhile; run mqtool diff to see how", new
         )
-    compared = "what can be compared" if found.not_compared else "log, queues and consumer offsets"
+    compared = "what can be compared" if difference.not_compared else "log, queues and consumer offsets"
     yield f"mqtool diff: no difference in {compared}"
-    yield from (f"not compared except for the SHA-256: {words}" for words in found.not_compared)
+    yield from (f"not compared except for the SHA-256: {words}" for words in difference.not_compared)
 
 
 def _difference(case: Case) -> LogDifference:
     other = required_copies(case)[0]
     with open_store(other, case.store.config.for_copy(other)) as copy:
-        found = compare(case.store, copy, ("log",)).log
-    assert found is not None
-    if found.common is None:
+        difference = compare(case.store, copy, ("log",)).log
+    assert difference is not None
+    if difference.common is None:
         raise UsageError(f"{other}: shares no range of the log with {case.root}: nothing to compare")
-    return found
+    return difference
 
 
 def _diverged(case: Case) -> Detection:
@@ -115,14 +115,14 @@ def _damage(log: LogDifference, at: int) -> str | None:
     Returns:
         In words; None if neither log is damaged there.
     """
-    region = next((one for one in log.regions if one.start == at), None)
+    region = next((part for part in log.regions if part.start == at), None)
     if region is not None:
         if region.a.damaged_bytes:
             return f"this store is damaged there: {region.a.detail}; RB-05 is for that"
         if region.b.damaged_bytes:
             return f"the other store is damaged there, and this one is not: {region.b.detail}; repair the other one"
         return None
-    gap = next((one for one in log.alone if one.start == at and one.kind == "gap"), None)
+    gap = next((part for part in log.alone if part.start == at and part.kind == "gap"), None)
     if gap is not None and gap.side == "a":
         return f"the other store has no file for physical offsets {at} to {gap.end}; repair the other one"
     if gap is not None:
@@ -137,7 +137,7 @@ def _damage(log: LogDifference, at: int) -> str | None:
 
 
 def _alone(log: LogDifference) -> int:
-    return sum(one.messages for one in log.alone if one.side == "a" and one.kind == "end")
+    return sum(part.messages for part in log.alone if part.side == "a" and part.kind == "end")
 
 
 def _cut_to_common(case: Case, _found: Detection) -> InPlaceChange:
@@ -147,21 +147,21 @@ def _cut_to_common(case: Case, _found: Detection) -> InPlaceChange:
 
 
 def _is_ledger(case: Case) -> Detection:
-    found = tuple(f"DLedger log: {path.name}" for path in case.store.layout.dledger_dirs)
-    return Detection(bool(found), found)
+    evidence = tuple(f"DLedger log: {path.name}" for path in case.store.layout.dledger_dirs)
+    return Detection(bool(evidence), evidence)
 
 
 def _leave_ledger(case: Case, _found: Detection) -> NewDirectory:
     def make(target: Path) -> Made:
         with open_store(case.root, case.request.config) as store:
-            made = convert(store, target)
+            result = convert(store, target)
         facts = (
-            f"records: {made.records}, physical offsets {made.start} to {made.end}",
-            f"queues: {made.rebuilt.queues}, units: {made.rebuilt.units}, keys: {made.rebuilt.keys}",
-            f"ranges of the old log without a valid record: {made.damage.count}",
-            *(f"not taken over: {name}" for name in made.left_behind),
+            f"records: {result.records}, physical offsets {result.start} to {result.end}",
+            f"queues: {result.rebuilt.queues}, units: {result.rebuilt.units}, keys: {result.rebuilt.keys}",
+            f"ranges of the old log without a valid record: {result.damage.count}",
+            *(f"not taken over: {name}" for name in result.left_behind),
         )
-        return Made(facts, made.is_complete)
+        return Made(facts, result.is_complete)
 
     return NewDirectory(f"an ordinary store with the messages of {case.root}", make)
 
@@ -204,7 +204,7 @@ def _replay_again(case: Case) -> Callable[[Path], Made]:
         config = Path(given) if isinstance(given, (str, Path)) else None
         selection = Selection.of(topics=[escape(topic) for topic in case.request.topics])
         ids = target.with_name(target.name + _IDS_SUFFIX)
-        made = replay(
+        result = replay(
             ReplayRequest(
                 Source(case.root, selection, keep_times=True, config=config),
                 target,
@@ -214,13 +214,13 @@ def _replay_again(case: Case) -> Callable[[Path], Made]:
             )
         )
         facts = (
-            *(f"{topic}: {count} message(s)" for topic, count in sorted(made.topics.items())),
+            *(f"{topic}: {count} message(s)" for topic, count in sorted(result.topics.items())),
             f"old and new ids: {ids}",
-            f"not taken: {made.refused}",
-            *(f"at physical offset {at}: {words}" for at, words in made.reasons),
-            f"damaged ranges of the log: {len(made.skipped.damage)}",
+            f"not taken: {result.refused}",
+            *(f"at physical offset {at}: {words}" for at, words in result.reasons),
+            f"damaged ranges of the log: {len(result.skipped.damage)}",
         )
-        return Made(facts, made.is_complete)
+        return Made(facts, result.is_complete)
 
     return make
 

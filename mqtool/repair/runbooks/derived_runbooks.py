@@ -24,10 +24,12 @@ def _set_empty_aside(_case: Case, detection: Detection) -> InPlaceChange:
 
 def _vanished(case: Case) -> Detection:
     topics = case.request.topics
-    named = tuple(one for one in case.findings(codes_of("RB-10")) if not topics or one.topic in topics)
+    named = tuple(finding for finding in case.findings(codes_of("RB-10")) if not topics or finding.topic in topics)
     logged = _topics_of_log(case) if named else set()
-    found = tuple(one for one in named if one.topic in logged)
-    return Detection(bool(found), tuple(f"{one.code}: {one.topic}: {one.evidence}" for one in found), found)
+    findings = tuple(finding for finding in named if finding.topic in logged)
+    return Detection(
+        bool(findings), tuple(f"{finding.code}: {finding.topic}: {finding.evidence}" for finding in findings), findings
+    )
 
 
 def _topics_of_log(case: Case) -> set[str]:
@@ -35,7 +37,9 @@ def _topics_of_log(case: Case) -> set[str]:
 
 
 def _undelete(_case: Case, detection: Detection) -> InPlaceChange:
-    return InPlaceChange((Undelete(tuple(sorted({one.topic for one in detection.findings if one.topic is not None}))),))
+    return InPlaceChange(
+        (Undelete(tuple(sorted({finding.topic for finding in detection.findings if finding.topic is not None}))),)
+    )
 
 
 DERIVED_RUNBOOKS = (

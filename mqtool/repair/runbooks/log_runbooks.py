@@ -37,28 +37,28 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
     copies = "".join(f" and {path}" for path in case.request.copies)
 
     def make(target: Path) -> Made:
-        made = salvage(case.root, target, options)
+        result = salvage(case.root, target, options)
         facts = [
-            f"records: {made.records}, by copy {made.records_by_copy}",
-            f"bytes of the log without a record: {made.lost_bytes}",
-            *(f"gone {row.topic}/{row.queue_id}: {row.lost_offsets}" for row in made.queues if row.lost),
+            f"records: {result.records}, by copy {result.records_by_copy}",
+            f"bytes of the log without a record: {result.lost_bytes}",
+            *(f"gone {row.topic}/{row.queue_id}: {row.lost_offsets}" for row in result.queues if row.lost),
             *(
                 f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
-                for group in made.groups
+                for group in result.groups
             ),
-            f"verify: {made.verify}",
+            f"verify: {result.verify}",
         ]
-        if made.has_unread_tables:
+        if result.has_unread_tables:
             facts.append("topics, groups and positions could not be read and are not in the new store")
         # messages that are lost do not count: the old store has lost them too
-        return Made(tuple(facts), complete=not made.has_unread_tables)
+        return Made(tuple(facts), complete=not result.has_unread_tables)
 
     return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 
 
 def _clear_way(case: Case, detection: Detection) -> Proposal:
     """Proposes to set aside files without a record and to rebuild queue files of a wrong length."""
-    lint = [one.evidence for one in detection.findings if one.code in _LINT]
+    lint = [finding.evidence for finding in detection.findings if finding.code in _LINT]
     if lint:
         return Advice(
             (
@@ -69,9 +69,11 @@ def _clear_way(case: Case, detection: Detection) -> Proposal:
         )
     proposal = changes_of(case.store, detection.findings)
     away = {
-        one.file
-        for one in proposal.remaining
-        if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)
+        finding.file
+        for finding in proposal.remaining
+        if finding.code == "log-segment-size"
+        and _is_below(case, finding.file)
+        and not _has_record(case.root / finding.file)
     }
     known = [change for change in proposal.changes if isinstance(change, SetAside)]
     away.update(name for change in known for name in change.files)
@@ -79,7 +81,9 @@ def _clear_way(case: Case, detection: Detection) -> Proposal:
     if away:
         changes.append(SetAside(tuple(sorted(away))))
     return InPlaceChange(
-        tuple(changes), tuple(one for one in proposal.remaining if one.file not in away), proposal.needs_another_run
+        tuple(changes),
+        tuple(finding for finding in proposal.remaining if finding.file not in away),
+        proposal.needs_another_run,
     )
 
 

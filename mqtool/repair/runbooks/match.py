@@ -59,14 +59,14 @@ def by_code(code: str) -> tuple[Match, ...]:
 def by_line(line: str) -> tuple[Match, ...]:
     """Returns the runbooks whose symptoms quote a line of a broker's log, or part of it, the longest match first."""
     text = " ".join(line.split()).casefold()
-    found: dict[str, tuple[int, Match]] = {}
+    matches: dict[str, tuple[int, Match]] = {}
     for name in ORDER:
         for words in _quoted(RUNBOOKS[name]):
             pieces = [piece.strip().casefold() for piece in words.split("…") if piece.strip()]
             length = _matched(pieces, text)
-            if length > found.get(name, (0,))[0]:
-                found[name] = length, Match(RUNBOOKS[name], words)
-    return tuple(match for _, match in sorted(found.values(), key=lambda item: -item[0]))
+            if length > matches.get(name, (0,))[0]:
+                matches[name] = length, Match(RUNBOOKS[name], words)
+    return tuple(match for _, match in sorted(matches.values(), key=lambda item: -item[0]))
 
 
 def _matched(pieces: list[str], text: str) -> int:
@@ -87,12 +87,12 @@ def _quoted(runbook: Runbook) -> list[str]:
 
 def by_store(case: Case) -> tuple[Match, ...]:
     """Returns the runbooks whose problem a store has, in the order in which to run them."""
-    found = []
+    matches = []
     for name in ORDER:
         runbook = RUNBOOKS[name]
         findings = case.findings(runbook.codes)
         detection = runbook.detect(case) if findings or name not in _JOBS else None
         if detection is not None and detection.present:
-            codes = sorted({one.code for one in findings})
-            found.append(Match(runbook, ", ".join(codes) or detection.evidence[0]))
-    return tuple(found)
+            codes = sorted({finding.code for finding in findings})
+            matches.append(Match(runbook, ", ".join(codes) or detection.evidence[0]))
+    return tuple(matches)

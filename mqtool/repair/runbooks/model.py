@@ -75,7 +75,7 @@ class Case(Struct, dict=True):
 
     def findings(self, codes: Collection[str]) -> tuple[Finding, ...]:
         """Returns the findings with one of some codes."""
-        return tuple(one for one in self.verification.findings if one.code in codes)
+        return tuple(finding for finding in self.verification.findings if finding.code in codes)
 
 
 def start_of(root: Path, broker: str, config: ConfigSource) -> "Outcome | str":
@@ -201,8 +201,8 @@ def by_findings(runbook: str) -> Callable[[Case], Detection]:
     """Returns a detection by the findings that name a runbook."""
 
     def detect(case: Case) -> Detection:
-        found = case.findings(codes_of(runbook))
-        return Detection(bool(found), words_of(found), found)
+        findings = case.findings(codes_of(runbook))
+        return Detection(bool(findings), words_of(findings), findings)
 
     return detect
 
@@ -212,7 +212,7 @@ _TOLD = 20
 
 def words_of(findings: Iterable[Finding]) -> tuple[str, ...]:
     """Returns a line for each of the first findings, and a count of the rest."""
-    lines = [f"{one.code}: {one.file}{_place(one)}: {one.evidence}" for one in findings]
+    lines = [f"{finding.code}: {finding.file}{_place(finding)}: {finding.evidence}" for finding in findings]
     more = len(lines) - _TOLD
     return (*lines[:_TOLD], f"and {more} more findings") if more > 0 else tuple(lines)
 

@@ -53,16 +53,16 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
     with open_store(root, asked.config) as store:
         case = Case(store, asked)
         protocol = Protocol(runbook.id, runbook.name, root, case.broker)
-        found = runbook.detect(case)
-        protocol.present = found.present
-        if not found.present:
-            protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", found.evidence)
+        detection = runbook.detect(case)
+        protocol.present = detection.present
+        if not detection.present:
+            protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", detection.evidence)
             protocol.next_steps = (match(root, asked),)
             return protocol
-        protocol.add("detect", DONE, f"the symptom is there: {len(found.findings)} finding(s)", found.evidence)
+        protocol.add("detect", DONE, f"the symptom is there: {len(detection.findings)} finding(s)", detection.evidence)
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
-        proposal = runbook.propose(case, found)
+        proposal = runbook.propose(case, detection)
         if asked.apply and isinstance(proposal, InPlaceChange):
             _ = case.verification  # while the store is as it was
         wrong = (
@@ -76,7 +76,7 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
     elif isinstance(proposal, NewDirectory):
         _make(protocol, runbook, proposal, asked, preview)
     else:
-        _change(protocol, runbook, proposal, case, found)
+        _change(protocol, runbook, proposal, case, detection)
     return protocol
 
 
@@ -118,14 +118,14 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     if not request.apply:
         protocol.add("apply", SKIPPED, "dry run: --apply carries it out")
         return
-    found = proposal.make(request.to)
+    result = proposal.make(request.to)
     protocol.applied, protocol.new_directory = True, request.to
-    words = f"{request.to} was created" if found.complete else f"{request.to} was created, and is not complete"
-    protocol.add("apply", DONE, words, found.facts)
+    words = f"{request.to} was created" if result.complete else f"{request.to} was created, and is not complete"
+    protocol.add("apply", DONE, words, result.facts)
     config = load(request.config).for_copy(request.to)
     after = start_of(request.to, protocol.broker, config)
-    with open_store(request.to, config) as made:
-        state = verify(made).state
+    with open_store(request.to, config) as opened:
+        state = verify(opened).state
     words = after if isinstance(after, str) else after.verdict
     evidence = [f"RocketMQ {protocol.broker} on the new directory: {words}"]
     if proposal.repairs:
@@ -135,7 +135,7 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
         evidence.append(outlook if isinstance(outlook, str) else outlook.forecast.words)
     else:
         repaired = after.runs if not isinstance(after, str) else state is not State.CORRUPT
-    protocol.repaired = repaired and found.complete
+    protocol.repaired = repaired and result.complete
     status = DONE if protocol.repaired else FAILED
     protocol.add("verify", status, f"verify: {state.value}", tuple(evidence))
     protocol.next_steps = after_directory(request.to, protocol.broker)
@@ -171,7 +171,9 @@ def _planned(
     """Returns the plan of a change; notes why if there is none, and returns None."""
     mine = set(detection.findings)
     left = tuple(
-        f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.remaining if one in mine
+        f"left: {finding.code} {finding.file}: {CATALOGUE[finding.code].remedy}"
+        for finding in proposal.remaining
+        if finding in mine
     )
     try:
         plan = _plan(protocol, proposal, case.request)
@@ -185,7 +187,7 @@ def _planned(
         return None
     if plan is None:
         protocol.add("plan", REFUSED, "no change of these files repairs this", left)
-        if any(runbook.id not in CATALOGUE[one.code].runbooks for one in case.verification.findings):
+        if any(runbook.id not in CATALOGUE[finding.code].runbooks for finding in case.verification.findings):
             protocol.next_steps = (match(protocol.store, case.request),)
         return None
     protocol.plan = json.loads(plan.to_json())

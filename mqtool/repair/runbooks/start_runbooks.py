@@ -38,7 +38,7 @@ _LITTLE_SPACE = 0.15
 
 
 def _errors(case: Case) -> list[Finding]:
-    return [one for one in case.verification.findings if one.severity.is_serious]
+    return [finding for finding in case.verification.findings if finding.severity.is_serious]
 
 
 def _unclean(case: Case) -> Detection:
@@ -58,7 +58,7 @@ def _unclean(case: Case) -> Detection:
 
 
 def _close_in_order(case: Case, _found: Detection) -> Proposal:
-    damage = [one for one in _errors(case) if one.code.startswith("log-")]
+    damage = [finding for finding in _errors(case) if finding.code.startswith("log-")]
     if damage:
         return Advice(
             (
@@ -79,7 +79,7 @@ def _close_in_order(case: Case, _found: Detection) -> Proposal:
 
 def _first_book(findings: list[Finding]) -> str:
     """Returns the first runbook named by findings; RB-05, which compares with copies, if there is none."""
-    named = (name for one in findings for name in CATALOGUE[one.code].runbooks[:1])
+    named = (name for finding in findings for name in CATALOGUE[finding.code].runbooks[:1])
     return next(named, "RB-05")
 
 
@@ -130,7 +130,7 @@ def _renew_timer(case: Case, detection: Detection) -> InPlaceChange:
     """Proposes to rebuild the timer's files, and its queue if damaged; cuts a damaged end of the log first."""
     if case.findings(_TAILS):
         return InPlaceChange((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
-    queue = tuple(one for one in case.verification.findings if one.topic == _TIMER_TOPIC)
+    queue = tuple(finding for finding in case.verification.findings if finding.topic == _TIMER_TOPIC)
     proposal = changes_of(case.store, (*detection.findings, *queue))
     return InPlaceChange(proposal.changes, proposal.remaining)
 
@@ -159,8 +159,8 @@ def file_system_of(path: Path, mounts: Path) -> str:
     except OSError:
         return ""
     where = real_path(path)
-    found = [(len(Path(line[1]).parts), line[2]) for line in lines if len(line) > 2 and where.is_relative_to(line[1])]
-    return max(found)[1] if found else ""
+    mounted = [(len(Path(line[1]).parts), line[2]) for line in lines if len(line) > 2 and where.is_relative_to(line[1])]
+    return max(mounted)[1] if mounted else ""
 
 
 def _separate(case: Case, _found: Detection) -> Advice:
@@ -189,8 +189,8 @@ def _formats(case: Case) -> Detection:
     is_mismatched = in_rocksdb is not wants_rocksdb or own != case.broker
     if not is_mismatched and not damage:
         return Detection(False, tuple(facts))
-    found = case.findings((*codes_of("RB-19"), *codes_of("RB-03")))
-    return Detection(True, (*facts, *words_of(found)), found)
+    findings = case.findings((*codes_of("RB-19"), *codes_of("RB-03")))
+    return Detection(True, (*facts, *words_of(findings)), findings)
 
 
 def _switch(case: Case, _found: Detection) -> Proposal:
@@ -204,13 +204,13 @@ def _switch(case: Case, _found: Detection) -> Proposal:
 
     def make(target: Path) -> Made:
         with open_store(case.root, case.request.config) as store:
-            found = into_files(store, target) if in_rocksdb else into_rocksdb(store, target)
+            result = into_files(store, target) if in_rocksdb else into_rocksdb(store, target)
         facts = (
-            f"queues: {found.queues}, units: {found.units}",
-            f"damaged ranges of the log: {found.damage.count}",
-            *(f"the old queues differ from the log: {words}" for words in found.differences.items),
+            f"queues: {result.queues}, units: {result.units}",
+            f"damaged ranges of the log: {result.damage.count}",
+            *(f"the old queues differ from the log: {words}" for words in result.differences.items),
         )
-        return Made(facts, found.is_complete)
+        return Made(facts, result.is_complete)
 
     return NewDirectory(f"a copy of {case.root} with its queues in {kind}", make)
 

@@ -148,10 +148,10 @@ class Merge:
     def _correct(self, number: int, frames: Frames) -> Frames:
         if not len(frames):
             return frames
-        made, changed = correct_fields(frames, self._times[number])
+        corrected, changed = correct_fields(frames, self._times[number])
         self._changed.update(changed)
-        self._times[number] = int(made.column("store_timestamp")[-1])
-        return made
+        self._times[number] = int(corrected.column("store_timestamp")[-1])
+        return corrected
 
     def _only_here(self, number: int, records: Iterator[Frames]) -> Iterator[Frames]:
         """Leaves out records that are intact in another copy."""

@@ -106,13 +106,13 @@ def salvage(
         _check(stores, target, chosen)
         if chosen.without_topics:
             chosen = replace(chosen, without_topics=purgeable_topics(stores, chosen.without_topics))
-        made: _Salvage | None = None
+        job: _Salvage | None = None
         try:
             with staged_directory(target) as work:
-                made = _Salvage(stores, target, chosen, work)
-                return made.run(on_progress)
+                job = _Salvage(stores, target, chosen, work)
+                return job.run(on_progress)
         except BaseException:
-            if made is not None and made.has_map and chosen.map_file is not None:
+            if job is not None and job.has_map and chosen.map_file is not None:
                 chosen.map_file.unlink(missing_ok=True)
             raise
 
@@ -168,7 +168,9 @@ def _segment_size(stores: list[Store]) -> int:
 def _waiting_timers(store: Store) -> int:
     """Returns the number of waiting timer messages, 0 if damage hides it."""
     try:
-        return sum(len(one.queue_offsets) for one in waiting_messages(store) if one.kind is WaitingKind.TIMER)
+        return sum(
+            len(waiting.queue_offsets) for waiting in waiting_messages(store) if waiting.kind is WaitingKind.TIMER
+        )
     except (FormatError, StoreError):
         return 0
 
@@ -190,7 +192,7 @@ class _Salvage:
 
     def __init__(self, stores: list[Store], target: Path, options: SalvageOptions, work: Path) -> None:
         self._stores = stores
-        self._displaced = [one for store in stores for one in _displaced(store)]
+        self._displaced = [segment for store in stores for segment in _displaced(store)]
         self._options = options
         self._work = work
         self._new = work / "store"
@@ -224,7 +226,7 @@ class _Salvage:
         Raises:
             NothingFoundError: no copy has a provable record.
         """
-        found, merge = self._result, Merge(self._stores, self._displaced)
+        result, merge = self._result, Merge(self._stores, self._displaced)
         by_source = [0] * (len(self._stores) + len(self._displaced))
         log = self._write_runs(merge, by_source, on_progress)
         if log.end is None:
@@ -235,16 +237,16 @@ class _Salvage:
             words = "every provable record is of a topic that is to be left out; nothing was written"
             raise NothingFoundError(words, self._result.store)
         merge.check_history({number for number, count in enumerate(by_source) if count})
-        found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
-        found.conflicts = merge.conflicts
-        found.records_by_copy = by_source[: len(self._stores)]
+        result.records, result.holes, result.unplaced = log.records, log.holes, log.unplaced
+        result.conflicts = merge.conflicts
+        result.records_by_copy = by_source[: len(self._stores)]
         self._close_displaced(by_source[len(self._stores) :])
         self._note_decisions(merge)
         return log
 
     def _write_runs(self, merge: Merge, by_source: list[int], on_progress: OnProgress) -> "KeptLog | MovedLog":
         """Writes all runs of records; counts those of each source in `by_source`."""
-        found = self._result
+        result = self._result
         with OutputFiles(self._new) as files:
             log: KeptLog | MovedLog
             size = _segment_size(self._stores)
@@ -257,13 +259,13 @@ class _Salvage:
             for run in merge.runs():
                 if isinstance(log, MovedLog) and self._options.without_topics:
                     purged = left_out.narrow(run.frames)
-                    found.purged_records += len(purged)
-                    found.purged_bytes += int(purged.sizes.sum())
+                    result.purged_records += len(purged)
+                    result.purged_bytes += int(purged.sizes.sum())
                     log.add(run, purged.positions)
                 else:
                     log.add(run)
                 by_source[run.source] += len(run.frames)
-                found.bytes += run.end - run.start
+                result.bytes += run.end - run.start
                 on_progress(min(max(run.end - begin, 0), total), total)
         return log
 
@@ -289,16 +291,16 @@ class _Salvage:
 
     def _note_decisions(self, merge: Merge) -> None:
         """Notes records that differ between copies, and those whose fields were corrected."""
-        found = self._result
+        result = self._result
         if merge.conflicts:
             some = ", ".join(map(str, merge.conflict_offsets[:10]))
-            found.notes.append(
+            result.notes.append(
                 f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
-                f"those of {found.store} were taken: physical offsets {some}"
+                f"those of {result.store} were taken: physical offsets {some}"
             )
         if merge.corrected:
             some = ", ".join(map(str, merge.corrected[:10]))
-            found.notes.append(
+            result.notes.append(
                 f"{len(merge.corrected)} record(s) had wrong values in fields without a checksum; they were "
                 f"corrected from the queues and neighbours: physical offsets {some}"
             )
@@ -310,8 +312,8 @@ class _Salvage:
         if isinstance(log, MovedLog):
             first = log.old_start
         else:
-            with open_store(self._new) as made:
-                first = made.commit_log.min_offset
+            with open_store(self._new) as opened:
+                first = opened.commit_log.min_offset
         return sorted([(0, first), *ranges, (log.end, _EVER)] if first else [*ranges, (log.end, _EVER)])
 
     def _is_unread(self, missing: list[tuple[int, int]]) -> bool:
@@ -327,9 +329,9 @@ class _Salvage:
     def _derive(self) -> None:
         """Builds queues and index from the new log."""
         derived = self._work / "derived"
-        with open_store(self._new, self._config) as made:
+        with open_store(self._new, self._config) as opened:
             bit_maps = bit_maps_of(self._stores[0]) if self._settings.has_extension else None
-            result = rebuild(made, derived, self._settings, bit_maps=bit_maps)
+            result = rebuild(opened, derived, self._settings, bit_maps=bit_maps)
         for kind in KINDS:
             if (derived / kind).exists():
                 (derived / kind).rename(self._new / kind)
@@ -342,8 +344,8 @@ class _Salvage:
         if not self._options.compact:
             write_expired_queues(self._stores, new, settings, self._config)
             return
-        with open_store(new, self._config) as made:
-            begins = made.commit_log.min_offset
+        with open_store(new, self._config) as opened:
+            begins = opened.commit_log.min_offset
         if begins:
             write_expired_queues(
                 self._stores,
@@ -364,9 +366,9 @@ class _Salvage:
             self._result.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
         self._copy_access_rules()
         self._copy_checkpoint()
-        with open_store(self._new, self._config) as made:
-            survey = survey_log(made, self._settings.rules)
-            composed = compose(made, survey)
+        with open_store(self._new, self._config) as opened:
+            survey = survey_log(opened, self._settings.rules)
+            composed = compose(opened, survey)
         moved = _POSITIONS & {guess.file for guess in composed.guesses}
         for name, data in self._of_release(composed.files, survey.last_record).items():
             table = name.removeprefix(f"{file_names.CONFIG}/")
@@ -379,10 +381,10 @@ class _Salvage:
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""
-        made = checkpoint.parse(files[file_names.CHECKPOINT])
+        parsed = checkpoint.parse(files[file_names.CHECKPOINT])
         if self._settings_source.version.line == "5.5":
-            made = replace(made, confirm_physical_offset=last, logics_physical_offset=last)
-        return {**files, file_names.CHECKPOINT: checkpoint.build(made)}
+            parsed = replace(parsed, confirm_physical_offset=last, logics_physical_offset=last)
+        return {**files, file_names.CHECKPOINT: checkpoint.build(parsed)}
 
     def _copy_access_rules(self) -> None:
         """Copies the databases of users and of their permissions, which refer to no message."""
@@ -426,7 +428,7 @@ class _Salvage:
             "deletes them if they are not used"
         )
         pending = pending_messages(self._stores[0])
-        waiting = [one for one in pending if one.topic in names and one.stored_topic not in names]
+        waiting = [message for message in pending if message.topic in names and message.stored_topic not in names]
         if waiting:
             notes.append(
                 f"{len(waiting)} message(s) for these topics wait in system topics and will be delivered: "
@@ -487,20 +489,25 @@ _POSITIONS = {file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file
 
 def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
     """Returns name and content of every readable table, from the first copy that has it."""
-    found: dict[str, bytes] = {}
+    tables: dict[str, bytes] = {}
     for store in stores:
         for name, data in store.metadata.files_of_databases():
-            found.setdefault(name, data)
+            tables.setdefault(name, data)
         for name, path in store.metadata.sources.items():
-            found.setdefault(name, read_file(path))
+            tables.setdefault(name, read_file(path))
         for entry in list_directory(store.path / file_names.CONFIG):
-            if not entry.name.endswith(".json") or entry.name in found or entry.name in _KNOWN or not is_regular(entry):
+            if (
+                not entry.name.endswith(".json")
+                or entry.name in tables
+                or entry.name in _KNOWN
+                or not is_regular(entry)
+            ):
                 continue
             with contextlib.suppress(FormatError, StoreError):
                 data = read_file(Path(entry.path))
                 config_json.parse(data)
-                found[entry.name] = data
-    return sorted(found.items())
+                tables[entry.name] = data
+    return sorted(tables.items())
 
 
 def _without_positions(name: str, data: bytes, names: tuple[str, ...]) -> bytes:
@@ -510,15 +517,15 @@ def _without_positions(name: str, data: bytes, names: tuple[str, ...]) -> bytes:
     """
     if not names or name not in (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS):
         return data
-    found = config_files.parse_consumer_offsets(data)
+    parsed = config_files.parse_consumer_offsets(data)
 
     def kept(table: Mapping[str, T]) -> dict[str, T]:
         return {key: value for key, value in table.items() if config_files.split_topic_group(key)[0] not in names}
 
-    lmq, pulled = found.lmq_offset_table, found.pull_offset_table
+    lmq, pulled = parsed.lmq_offset_table, parsed.pull_offset_table
     changed = replace(
-        found,
-        offset_table=kept(found.offset_table),
+        parsed,
+        offset_table=kept(parsed.offset_table),
         lmq_offset_table=None if lmq is None else kept(lmq),
         pull_offset_table=None if pulled is None else kept(pulled),
     )

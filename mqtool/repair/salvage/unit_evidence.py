@@ -134,9 +134,9 @@ class UnitEvidence:
             topics = {self._queue(number).topic for number in range(first, last) if self._is_of(number, record)}
             if len(topics) != 1:
                 continue
-            made = commit_log.build_record(replace(record, topic=topics.pop().encode()))
+            renamed = commit_log.build_record(replace(record, topic=topics.pop().encode()))
             data = bytearray(frames.view) if data is None else data
-            data[at : at + size] = properties.renew_crc32(made)
+            data[at : at + size] = properties.renew_crc32(renamed)
             self.corrected.append(int(physical[row]))
         return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
@@ -198,9 +198,9 @@ class UnitEvidence:
     def _nearest(self, queue: int, places: range) -> int | None:
         """Returns the first queue offset at which unit and record agree; None at the queue's end."""
         for at in places:
-            found = self._agrees(queue, at)
-            if found is not False:
-                return at if found else None
+            agrees = self._agrees(queue, at)
+            if agrees is not False:
+                return at if agrees else None
         return None
 
     def _is_taken(self, topic: bytes, queue_id: int, offset: int) -> bool:
@@ -264,9 +264,9 @@ class UnitEvidence:
             return None
         magic = commit_log.magic_code(raw)
         for chosen in (magic,) if magic in RECORD_MAGICS else RECORD_MAGICS:
-            made = self._with_fields(raw, number, physical, chosen)
-            if made is not None:
-                return made
+            corrected = self._with_fields(raw, number, physical, chosen)
+            if corrected is not None:
+                return corrected
         return None
 
     def _with_fields(self, raw: bytes, number: int, physical: int, magic: int) -> bytes | None:
@@ -286,5 +286,5 @@ class UnitEvidence:
         stated = record.topic, record.queue_id, record.queue_offset
         if stated != place or not record.body or record.body_crc != commit_log.body_crc(record.body):
             return None
-        made = commit_log.build_record(replace(record, total_size=len(raw)))
-        return made if made == properties.renew_crc32(made) else None
+        corrected = commit_log.build_record(replace(record, total_size=len(raw)))
+        return corrected if corrected == properties.renew_crc32(corrected) else None

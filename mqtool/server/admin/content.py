@@ -88,7 +88,7 @@ def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
         ("Disk", f"{words.size(disk.free)} free of {words.size(disk.total)}"),
         ("Up for", _duration((now - snapshot.began_ms) // _SECOND_MS)),
         ("Producers", words.number(snapshot.producers)),
-        ("Consumers", words.number(sum(len(one.members) for one in snapshot.online.values()))),
+        ("Consumers", words.number(sum(len(online.members) for online in snapshot.online.values()))),
         ("Pull requests held (long polling)", words.number(snapshot.held)),
     ]
 
@@ -107,14 +107,14 @@ def verdict(snapshot: Snapshot) -> tuple[str, str]:
 
 def lags(snapshot: Snapshot, messages: Messages) -> list[Lag]:
     """Returns the lag of each consumer group in each topic in which it has committed an offset, largest first."""
-    found = []
+    entries = []
     for (topic, group), committed in snapshot.committed.items():
         if topic in snapshot.topics:
             lag = sum(max(0, messages.queue_bounds(topic, queue)[1] - at) for queue, at in committed.items())
             online = snapshot.online.get(group)
             members = len(online.members) if online else 0
-            found.append(Lag(group, topic, lag, members, snapshot.gets.get((topic, group), 0.0)))
-    return sorted(found, key=lambda one: (-one.lag, one.group, one.topic))
+            entries.append(Lag(group, topic, lag, members, snapshot.gets.get((topic, group), 0.0)))
+    return sorted(entries, key=lambda item: (-item.lag, item.group, item.topic))
 
 
 def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own: bool) -> list[TopicRow]:
@@ -152,13 +152,13 @@ def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
     config = snapshot.topics.get(name)
     if config is None:
         return None
-    queues = [QueueRow(queue, *messages.queue_bounds(name, queue)) for one, queue in messages.queues() if one == name]
+    queues = [QueueRow(queue, *messages.queue_bounds(name, queue)) for item, queue in messages.queues() if item == name]
     queue_ids = {row.queue_id for row in queues}
     expected = range(max(config.read_queue_nums, config.write_queue_nums))
     queues += [QueueRow(queue, 0, 0) for queue in expected if queue not in queue_ids]
-    behind = [one for one in lags(snapshot, messages) if one.topic == name]
+    behind = [item for item in lags(snapshot, messages) if item.topic == name]
     count = sum(row.max_offset - row.min_offset for row in queues)
-    row = _topic_row(config, count, snapshot.puts.get(name, 0.0), [one.lag for one in behind])
+    row = _topic_row(config, count, snapshot.puts.get(name, 0.0), [item.lag for item in behind])
     kind = str((config.attributes or {}).get("message.type", "any"))
     return Topic(name, row, kind, sorted(queues), behind)
 
@@ -173,7 +173,7 @@ def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
             for queue, at in sorted(committed.items()):
                 high = messages.queue_bounds(topic_name, queue)[1]
                 offsets.append(OffsetRow(topic_name, queue, high, at, max(0, high - at)))
-    behind = [one for one in lags(snapshot, messages) if one.group == name]
+    behind = [lag for lag in lags(snapshot, messages) if lag.group == name]
     return Group(name, behind, offsets, snapshot.online.get(name))
 
 

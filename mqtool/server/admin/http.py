@@ -129,7 +129,7 @@ def is_own_host(host: str | None, names: Iterable[str]) -> bool:
     """
     name = (host or "").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-    if name.rstrip(".") in {"localhost", *(one.lower() for one in names)} - {""}:
+    if name.rstrip(".") in {"localhost", *(own.lower() for own in names)} - {""}:
         return True
     try:
         ipaddress.ip_address(name)

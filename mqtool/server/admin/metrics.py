@@ -85,7 +85,12 @@ def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Label
     yield "mqtool_skipped_messages_total", "counter", "Messages that a service could not use", skipped
     totals = broker.stats.items()
     for item, (name, doc) in _COUNTERS.items():
-        yield name, "counter", doc, [(_labels(item, key), total) for (one, key), total in totals.items() if one == item]
+        yield (
+            name,
+            "counter",
+            doc,
+            [(_labels(item, key), total) for (counter, key), total in totals.items() if counter == item],
+        )
 
 
 def _lags(broker: Broker) -> Iterator[tuple[_Labels, float]]:

@@ -86,7 +86,7 @@ def groups(request: PageRequest) -> Reply:
     """Renders the list of all consumer groups, largest lag first, groups without offsets last."""
     fields, snapshot = request.fields, request.snapshot
     behind = content.lags(snapshot, request.messages)
-    idle = snapshot.groups - {one.group for one in behind}
+    idle = snapshot.groups - {lag.group for lag in behind}
     rows: list[content.Lag] = list(behind)
     for name in sorted(idle):
         online = snapshot.online.get(name)
@@ -99,19 +99,19 @@ def groups(request: PageRequest) -> Reply:
 def topic(request: PageRequest) -> Reply:
     """Renders the page about one topic."""
     name = request.fields.get("name", "")
-    found = content.topic(name, request.snapshot, request.messages)
-    if found is None:
+    view = content.topic(name, request.snapshot, request.messages)
+    if view is None:
         return problem(404, "No such topic", f"There is no topic {name}.", request)
-    return _page(200, "topic.html", request, topic=found, part=_part(found.queues, request.fields))
+    return _page(200, "topic.html", request, topic=view, part=_part(view.queues, request.fields))
 
 
 def group(request: PageRequest) -> Reply:
     """Renders the page about one consumer group."""
     name = request.fields.get("name", "")
-    found = content.group(name, request.snapshot, request.messages)
-    if found is None:
+    view = content.group(name, request.snapshot, request.messages)
+    if view is None:
         return problem(404, "No such group", f"There is no group {name}.", request)
-    return _page(200, "group.html", request, group=found, part=_part(found.offsets, request.fields))
+    return _page(200, "group.html", request, group=view, part=_part(view.offsets, request.fields))
 
 
 def messages(request: PageRequest) -> Reply:
@@ -125,7 +125,7 @@ def messages(request: PageRequest) -> Reply:
         status = 400 if result.problem else 200 if result.hits else 404
         if len(result.hits) == 1:
             details = message.details_of(result.hits[0], request.snapshot)
-        hits = [message.hit(one) for one in result.hits]
+        hits = [message.hit(record) for record in result.hits]
     return _page(status, "messages.html", request, result=result, details=details, hits=hits, most=MOST_HITS)
 
 
@@ -158,7 +158,7 @@ def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
 
 
 def _page(status: int, template: str, request: PageRequest | None, **values: object) -> Reply:
-    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     text = (
         _environment()
         .get_template(template)
@@ -166,7 +166,7 @@ def _page(status: int, template: str, request: PageRequest | None, **values: obj
             broker=request.snapshot if request else None,
             fields=request.fields if request else {},
             shows_messages=request is not None and request.shows_messages,
-            made=made,
+            made=created,
             version=__version__,
             **values,
         )
@@ -176,9 +176,9 @@ def _page(status: int, template: str, request: PageRequest | None, **values: obj
 
 @cache
 def _environment() -> "Environment":
-    found = templates("mqtool.server.admin")
-    found.filters.update(rate=_rate, lines=_lines)
-    return found
+    environment = templates("mqtool.server.admin")
+    environment.filters.update(rate=_rate, lines=_lines)
+    return environment
 
 
 def _lines(text: str) -> object:

@@ -89,7 +89,7 @@ class AdminHttp:
         if method not in ("GET", "HEAD"):
             status, kind, shown = 405, _TEXT, "only GET\n"
         elif page is None:
-            status, kind, shown = 404, _TEXT, "".join(f"{one}\n" for one in self._pages)
+            status, kind, shown = 404, _TEXT, "".join(f"{name}\n" for name in self._pages)
         else:
             status, kind, shown = page()
         data = shown.encode("utf-8", "replace")

@@ -87,7 +87,7 @@ def take(broker: Broker) -> Snapshot:
         group.name: _online(group.consume_type, group.message_model, list(group.members.values()))
         for group in broker.clients.consumers.values()
     }
-    made = {cluster, name, f"{cluster}_{names.REPLY_TOPIC_SUFFIX}"}
+    own_topics = {cluster, name, f"{cluster}_{names.REPLY_TOPIC_SUFFIX}"}
     known = {group for _, group in committed} | online.keys()
     known |= {group for group in broker.groups.table if not names.is_system_group(group)}
     stats, keys = broker.stats, broker.stats.items()
@@ -108,7 +108,7 @@ def take(broker: Broker) -> Snapshot:
         online,
         sum(map(len, broker.clients.producers.values())),
         broker.long_polling.count,
-        {topic for topic in broker.topics.table if is_system_topic(topic) or topic in made},
+        {topic for topic in broker.topics.table if is_system_topic(topic) or topic in own_topics},
         broker.early_deletions.is_recent,
         broker.early_deletions.messages,
         dict(broker.early_deletions.unread),
@@ -118,5 +118,5 @@ def take(broker: Broker) -> Snapshot:
 
 
 def _online(consume_type: str, message_model: str, clients: list[Client]) -> Online:
-    members = [Member(one.client_id, one.peer.address, one.language) for one in clients]
+    members = [Member(client.client_id, client.peer.address, client.language) for client in clients]
     return Online(consume_type, message_model, sorted(members))

@@ -64,10 +64,10 @@ class AuthAdmin:
 
         def answer(tables: AuthTables, command: Command) -> Command:
             try:
-                found = work(tables, command)
+                result = work(tables, command)
             except AuthError as error:
                 raise RefusalError(ResponseCode.NO_PERMISSION, str(error)) from error
-            return command.reply(ResponseCode.SUCCESS, _DONE, body=b"" if found is None else body(found))
+            return command.reply(ResponseCode.SUCCESS, _DONE, body=b"" if result is None else body(result))
 
         def handle(command: Command, _peer: Peer) -> Awaitable[Command] | Command:
             tables = self._tables
@@ -132,7 +132,7 @@ class AuthAdmin:
         if name is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, _FAILED)
         try:
-            policies = [_policy(one) for one in document["policies"] if one.get("entries")]
+            policies = [_policy(policy) for policy in document["policies"] if policy.get("entries")]
         except (AttributeError, TypeError) as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, _FAILED) from error
         if not policies:
@@ -155,14 +155,14 @@ class AuthAdmin:
 
     def _list_acls(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
         subject, resource = (command.fields.get(name, "") for name in ("subjectFilter", "resourceFilter"))
-        found = []
-        for acl in sorted(tables.acls.copy().values(), key=lambda one: one.subject.encode()):
+        rows = []
+        for acl in sorted(tables.acls.copy().values(), key=lambda item: item.subject.encode()):
             if subject.strip() and subject not in acl.subject:
                 continue
             shown = _acl_shown(acl, resource if resource.strip() else "")
             if shown["policies"]:
-                found.append(shown)
-        return found or None
+                rows.append(shown)
+        return rows or None
 
 
 def _user_in(command: Command) -> User:
@@ -208,7 +208,7 @@ def _policy(document: dict[str, Any]) -> Policy:
     Raises:
         AuthError: one of its entries is invalid.
     """
-    entries = tuple(_entry(one) for one in document["entries"])
+    entries = tuple(_entry(entry) for entry in document["entries"])
     return Policy(PolicyType.of(document.get("policyType")) or PolicyType.CUSTOM, entries)
 
 
@@ -232,11 +232,11 @@ def _user_shown(user: User) -> dict[str, Any]:
     return shown | {"username": user.username}
 
 
-def _acl_shown(acl: Acl, wanted: str = "") -> dict[str, Any]:
+def _acl_shown(acl: Acl, subject: str = "") -> dict[str, Any]:
     """Converts permissions to the form of an answer, with the entries whose resource contains `wanted`."""
     policies = []
     for policy in acl.policies:
-        entries = [_entry_shown(one) for one in policy.entries if wanted in one.resource.key]
+        entries = [_entry_shown(entry) for entry in policy.entries if subject in entry.resource.key]
         if entries:
             policies.append({"entries": entries, "policyType": policy.type.word})
     return {"policies": policies, "subject": acl.subject}

@@ -119,9 +119,13 @@ class Auth:
         entry = None
         for kind in PolicyType:
             policy = acl.policy(kind) if acl is not None else None
-            found = [one for one in policy.entries if _matches(one, need, host)] if policy is not None else []
-            if found:
-                entry = min(found, key=_priority)
+            matching = (
+                [candidate for candidate in policy.entries if _matches(candidate, need, host)]
+                if policy is not None
+                else []
+            )
+            if matching:
+                entry = min(matching, key=_priority)
                 break
         if entry is None or entry.decision is Decision.DENY:
             why = "no matched policies." if entry is None else "the decision is deny."

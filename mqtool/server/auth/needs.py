@@ -176,16 +176,16 @@ def _by_table(command: Command, cluster: str) -> Iterator[Need]:
         yield Need(Resource(_C, cluster), (Action.GET,))
         return
     action, named = BY_FIELDS.get(code, (Action.UNKNOWN, ()))  # type: ignore[call-overload]
-    found = False
+    is_known = False
     for name, kind in named:
         value = fields.get(name)
         if value is None:
             continue
         separator = _SEPARATORS.get(name)
-        for one in [value] if separator is None else filter(None, value.split(separator)):
-            found = True
-            yield Need(Resource.topic(one) if kind is _T else Resource(kind, one), (action,))
-    if not found and code in _CLUSTER_CHANGES:
+        for item in [value] if separator is None else filter(None, value.split(separator)):
+            is_known = True
+            yield Need(Resource.topic(item) if kind is _T else Resource(kind, item), (action,))
+    if not is_known and code in _CLUSTER_CHANGES:
         yield Need(Resource(_C, cluster), (action,))
 
 

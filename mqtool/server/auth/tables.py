@@ -196,12 +196,12 @@ def matches_address(entry: PolicyEntry, host: str) -> bool:
     if not entry.source_ips:
         return True
     try:
-        found = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return host in entry.source_ips
-    mapped = getattr(found, "ipv4_mapped", None)
+    mapped = getattr(address, "ipv4_mapped", None)
     networks = [network for network in map(network_of, entry.source_ips) if network is not None]
-    return any(found in network or (mapped is not None and mapped in network) for network in networks)
+    return any(address in network or (mapped is not None and mapped in network) for network in networks)
 
 
 def _check_name(user: User) -> None:

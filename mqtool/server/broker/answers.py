@@ -94,12 +94,12 @@ def body_of(command: Command) -> dict[str, Any]:
         RefusalError: the body is not a JSON object.
     """
     try:
-        found = json.loads(bytes(command.body).decode("utf-8"))
+        document = json.loads(bytes(command.body).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"body is not valid JSON: {str(error)[:200]}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise RefusalError(ResponseCode.SYSTEM_ERROR, "body is not a JSON object")
-    return found
+    return document
 
 
 def queue_names_of(value: object) -> set[QueueName]:
@@ -110,7 +110,7 @@ def queue_names_of(value: object) -> set[QueueName]:
     """
     try:
         rows: Any = value or []
-        return {QueueName(str(one["brokerName"]), java.json_int(one["queueId"]), str(one["topic"])) for one in rows}
+        return {QueueName(str(row["brokerName"]), java.json_int(row["queueId"]), str(row["topic"])) for row in rows}
     except (KeyError, TypeError, FormatError) as error:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"body lists something else than queues: {error!r}") from error
 

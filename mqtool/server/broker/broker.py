@@ -186,12 +186,12 @@ class Broker:
 
     def readable_topic(self, topic: str, what: str = "pulling message") -> TopicConfig:
         """Returns a topic; raises RefusalError if it does not exist or is not readable."""
-        found = self.topics.get(topic)
-        if found is None:
+        config = self.topics.get(topic)
+        if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
-        if not found.perm & PERM_READ:
+        if not config.perm & PERM_READ:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] {what} is forbidden")
-        return found
+        return config
 
     def consuming_group(self, group: str, missing: str) -> GroupConfig:
         """Returns a consumer group; raises RefusalError if it does not exist or may not consume.
@@ -200,13 +200,13 @@ class Broker:
             group: name of the group.
             missing: end of the remark for a group that does not exist; the real broker words it by the kind of request.
         """
-        found = self.groups.find(group)
-        if found is None:
+        config = self.groups.find(group)
+        if config is None:
             remark = f"subscription group [{group}] {missing}"
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not found.consume_enable:
+        if not config.consume_enable:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        return found
+        return config
 
     def host_of(self, peer: Peer) -> bytes:
         """Returns the address of a peer in the form of records; the broker's own for a peer without an IP address."""

@@ -29,12 +29,12 @@ def table(processors: Iterable[Processor], check: Callable[[Command], None] | No
         processors: the processors.
         check: called before each handler; may raise any MqtoolError.
     """
-    found: dict[int, Handler] = {}
+    handlers: dict[int, Handler] = {}
     for processor in processors:
         own = processor.handlers()
-        assert found.keys().isdisjoint(own), "a request code has two handlers"
-        found |= {code: _answering(handler, check) for code, handler in own.items()}
-    return found
+        assert handlers.keys().isdisjoint(own), "a request code has two handlers"
+        handlers |= {code: _answering(handler, check) for code, handler in own.items()}
+    return handlers
 
 
 def _answering(handler: Handler, check: Callable[[Command], None] | None) -> Handler:

@@ -44,11 +44,11 @@ class ReadOnlyMessages:
         """Returns messages of a queue from a queue offset on; the arguments are those of `MessageStore.get_message`."""
         queue = self._store.queue(topic, queue_id)
         view = None if queue is None else QueueOnDisk(queue)
-        found = get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes)
-        if found.status is GetStatus.OFFSET_FOUND_NULL:  # at this status a consumer waits before the next pull
-            following = min(found.max_offset, queue_offset + 1)
-            return found._replace(status=GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=following)
-        return found
+        result = get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes)
+        if result.status is GetStatus.OFFSET_FOUND_NULL:  # at this status a consumer waits before the next pull
+            following = min(result.max_offset, queue_offset + 1)
+            return result._replace(status=GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=following)
+        return result
 
     # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
 
@@ -95,11 +95,11 @@ class ReadOnlyMessages:
         self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = java.LONG_MAX, *, tag: bool = False
     ) -> QueryResult:
         """Returns messages by key; the arguments are those of `MessageStore.query_message`."""
-        found = self._store.query_message(topic, TAG_MARK + key if tag else key, max_num, begin, end)
+        messages = self._store.query_message(topic, TAG_MARK + key if tag else key, max_num, begin, end)
         files = self._store.index_files()
-        newest = files[-1].header if files and found else None
+        newest = files[-1].header if files and messages else None
         updated = (newest.end_timestamp, newest.end_physical_offset) if newest is not None else (0, 0)
-        offsets = [message.physical_offset for message in found]
+        offsets = [message.physical_offset for message in messages]
         records = [data for data in map(self.message_at, offsets) if data is not None]
         return QueryResult(records, offsets, *updated)
 
@@ -111,8 +111,8 @@ class ReadOnlyMessages:
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Returns the store timestamp of a message; -1 if the message is missing or damaged."""
-        found = self.units(topic, queue_id, queue_offset, 1)
-        record = self._valid_record(found[0][0], found[0][1]) if found else None
+        units = self.units(topic, queue_id, queue_offset, 1)
+        record = self._valid_record(units[0][0], units[0][1]) if units else None
         return record.store_timestamp if record is not None else -1
 
     def earliest_store_time(self) -> int:
@@ -134,12 +134,12 @@ class ReadOnlyMessages:
         queue = self._store.queue(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return []
-        found: list[tuple[int, int, int]] = []
+        units: list[tuple[int, int, int]] = []
         for unit in units_from(queue, queue_offset, count):
-            if len(found) == count or unit.queue_offset >= queue.max_offset:
+            if len(units) == count or unit.queue_offset >= queue.max_offset:
                 break
-            found.append((unit.physical_offset, unit.size, unit.tags_code))
-        return found
+            units.append((unit.physical_offset, unit.size, unit.tags_code))
+        return units
 
     @property
     def min_physical_offset(self) -> int:

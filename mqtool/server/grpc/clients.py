@@ -222,9 +222,9 @@ class Clients:
             if settings.client_type not in _CONSUMERS:
                 kind = _name_in(d.ClientType, settings.client_type)
                 raise GrpcError(GrpcStatus.INTERNAL, f"{prefix}Client type is not consumer, type: {kind}")
-            for one in settings.subscription.subscriptions:
+            for subscription in settings.subscription.subscriptions:
                 try:
-                    tag_filter(one.expression)
+                    tag_filter(subscription.expression)
                 except StatusError as error:
                     raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{prefix}expression format is not correct") from error
             if settings.client_type in _LITE and not bind_topic(self._core.group_config(name)):
@@ -276,17 +276,17 @@ class Clients:
                     "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
                     "subscriptionDataSet": [
                         {
-                            "topic": one.topic.name,
-                            "subString": one.expression.expression or "*",
-                            "expressionType": "SQL92" if one.expression.type == d.SQL else "TAG",
+                            "topic": item.topic.name,
+                            "subString": item.expression.expression or "*",
+                            "expressionType": "SQL92" if item.expression.type == d.SQL else "TAG",
                             "subVersion": client.version,
                         }
-                        for one in settings.subscription.subscriptions
+                        for item in settings.subscription.subscriptions
                     ],
                 }
             ]
         else:
-            document["producerDataSet"] = [{"groupName": one.name} for one in settings.publishing.topics]
+            document["producerDataSet"] = [{"groupName": item.name} for item in settings.publishing.topics]
         body = json.dumps(document).encode()
         self._core.start(RequestCode.HEART_BEAT, {}, client.peer, body, client.language)
 
@@ -331,19 +331,19 @@ class Clients:
                 check_lite_topic(name)
         client_id = call.header("x-mq-client-id")
         client = self.of(call) or Client(client_id, self._deliver)
-        one: dict[str, object] = {
+        change: dict[str, object] = {
             "action": d.LiteSubscriptionAction.Name(request.action),
             "liteTopicSet": list(request.lite_topic_set),
             "version": request.version,
         }
         if request.action == d.PARTIAL_ADD and request.HasField("offset_option"):
-            one["offsetOption"] = _offset_option(request.offset_option)
-        self._subscribe_lite(client, group, topic, one)
+            change["offsetOption"] = _offset_option(request.offset_option)
+        self._subscribe_lite(client, group, topic, change)
         return s.SyncLiteSubscriptionResponse(status=OK).SerializeToString()
 
     def _subscribe_lite(self, client: Client, group: str, topic: str, change: dict[str, object]) -> None:
-        one = {"clientId": client.client_id, "group": group, "topic": topic, **change}
-        body = json.dumps({"subscriptionSet": [one]}).encode()
+        subscription = {"clientId": client.client_id, "group": group, "topic": topic, **change}
+        body = json.dumps({"subscriptionSet": [subscription]}).encode()
         answer = self._core.start(RequestCode.LITE_SUBSCRIPTION_CTL, {}, client.peer, body)
         assert isinstance(answer, Command)
         if answer.code != ResponseCode.SUCCESS:
@@ -378,7 +378,7 @@ class Clients:
 
     def _disconnected(self, peer: Peer) -> None:
         """Handles the end of a connection: clients leave whose stream on it ended, and that have no other one."""
-        for client in [one for one in self.table.values() if one.connection is peer]:
+        for client in [client_entry for client_entry in self.table.values() if client_entry.connection is peer]:
             client.connection = None
             if client.stream is None:
                 self._left(client)
@@ -446,7 +446,7 @@ def retry_policy(config: GroupConfig) -> d.RetryPolicy:
         return policy
     custom = given.get("customizedRetryPolicy")
     steps = custom.get("next") if isinstance(custom, dict) else None
-    for step in steps or [one * 1000 for one in RETRY_STEPS_S]:
+    for step in steps or [seconds * 1000 for seconds in RETRY_STEPS_S]:
         _set_ms(policy.customized_backoff.next.add(), int(step))
     return policy
 

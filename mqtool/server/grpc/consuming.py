@@ -133,15 +133,19 @@ class Consuming:
         if not self._clients.is_present(client.client_id):
             self._give_back(client.client_id, group, topic, popped, call.peer)
             raise StatusError(d.MESSAGE_NOT_FOUND, f"The client [{client.client_id}] is disconnected.")
-        for one in popped:
-            self.renewals.add(client.client_id, group, topic, one.lite, one.handle, one.receipt, client.peer)
+        for message in popped:
+            self.renewals.add(
+                client.client_id, group, topic, message.lite, message.handle, message.receipt, client.peer
+            )
 
     def _give_back(self, client_id: str, group: str, topic: str, popped: list[_Popped], peer: Peer) -> None:
         """Makes messages visible again soon, without waiting; those that are popped stay so while the broker stops."""
 
         async def give_back() -> None:
-            for one in popped:
-                await self.renewals.give_back(client_id, group, topic, one.lite, one.handle, one.receipt, peer)
+            for message in popped:
+                await self.renewals.give_back(
+                    client_id, group, topic, message.lite, message.handle, message.receipt, peer
+                )
 
         if not self._core.broker.is_stopping:
             self._spawn(give_back())
@@ -192,19 +196,19 @@ class Consuming:
         The broker compares only hashes of tags; messages whose tag is another one are acknowledged. Messages that were
         delivered too often become dead letters.
         """
-        found = []
-        for one in _popped(answer, self._core.broker_name, in_order=bool(config.consume_message_orderly)):
-            if not tags.by_tag(one.message.properties.get(properties.TAGS)):
+        messages = []
+        for item in _popped(answer, self._core.broker_name, in_order=bool(config.consume_message_orderly)):
+            if not tags.by_tag(item.message.properties.get(properties.TAGS)):
                 # If this fails, the message is popped again later, and is acknowledged again.
-                self._acknowledge(call, group, topic, one.receipt, one.lite, lambda _status: None)
-            elif one.attempt <= config.retry_max_times + 1:
-                found.append(one)
+                self._acknowledge(call, group, topic, item.receipt, item.lite, lambda _status: None)
+            elif item.attempt <= config.retry_max_times + 1:
+                messages.append(item)
             else:
                 try:
-                    await uninterrupted(self._dead_letter(call, group, topic, one.receipt, one.lite))
+                    await uninterrupted(self._dead_letter(call, group, topic, item.receipt, item.lite))
                 except StatusError as error:  # it is popped again later
                     _LOG.warning("dead letter not stored group=%s topic=%s error=%s", group, topic, error)
-        return found
+        return messages
 
     async def _dead_letter(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
         """Stores a message in the group's dead letter topic; acknowledges it without waiting.
@@ -258,14 +262,14 @@ class Consuming:
         if not request.entries:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
         answer = _AckAnswer(request)
-        for place, one in enumerate(request.entries):
+        for place, entry in enumerate(request.entries):
             try:
-                receipt = self.renewals.take(client_id, group, one.receipt_handle, acknowledged=True)
+                receipt = self.renewals.take(client_id, group, entry.receipt_handle, acknowledged=True)
                 check_fresh(receipt)
             except StatusError as error:
                 answer.set(place, error.status)
                 continue
-            self._acknowledge(call, group, topic, receipt, one.lite_topic, partial(answer.set, place))
+            self._acknowledge(call, group, topic, receipt, entry.lite_topic, partial(answer.set, place))
         return answer.future
 
     async def change(self, call: Call, data: bytes) -> bytes:
@@ -320,9 +324,9 @@ class _AckAnswer:
             answer.entries[0].receipt_handle = request.entries[0].receipt_handle
             return answer.SerializeToString()
         answer = s.AckMessageResponse()
-        for one, status in zip(request.entries, statuses, strict=True):
-            answer.entries.add(message_id=one.message_id, receipt_handle=one.receipt_handle, status=status)
-        if len({one.code for one in statuses}) == 1:
+        for entry, status in zip(request.entries, statuses, strict=True):
+            answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+        if len({entry.code for entry in statuses}) == 1:
             answer.status.CopyFrom(statuses[0])
         else:
             answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"

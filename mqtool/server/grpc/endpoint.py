@@ -137,8 +137,8 @@ class GrpcEndpoint:
         """
         endpoints, port = d.Endpoints(scheme=requested.scheme), call.peer.local_port
         own = self._core.broker.settings.flag("useEndpointPortFromRequest")
-        for one in requested.addresses:
-            endpoints.addresses.add(host=one.host, port=one.port if own else port)
+        for address in requested.addresses:
+            endpoints.addresses.add(host=address.host, port=address.port if own else port)
         return endpoints
 
     def _set_queue(self, queue: d.MessageQueue, topic: str, queue_id: int, endpoints: d.Endpoints) -> None:

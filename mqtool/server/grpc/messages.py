@@ -94,40 +94,40 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
         raise StatusError(d.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > MAX_BODY:
         raise StatusError(d.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {MAX_BODY}")
-    found = _user_properties(message)
+    values = _user_properties(message)
     _check_system(system)
     if system.keys:
-        found[properties.KEYS] = properties.KEY_SEPARATOR.join(system.keys)
+        values[properties.KEYS] = properties.KEY_SEPARATOR.join(system.keys)
     if system.tag:
-        found[properties.TAGS] = system.tag
-    found[properties.UNIQUE_KEY] = system.message_id
-    kind = _mark_type(found, system)
+        values[properties.TAGS] = system.tag
+    values[properties.UNIQUE_KEY] = system.message_id
+    kind = _mark_type(values, system)
     if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):  # these topics accept every type
         core.topic_config(topic)
     else:
         core.check_type(topic, kind)
     born_ms = _born_ms(system) or time.time_ns() // 1_000_000
     if system.trace_context:
-        found[TRACE_CONTEXT] = system.trace_context
-    found[properties.RECONSUME_TIME] = "0"
-    found[BORN_TIMESTAMP] = str(born_ms)
+        values[TRACE_CONTEXT] = system.trace_context
+    values[properties.RECONSUME_TIME] = "0"
+    values[BORN_TIMESTAMP] = str(born_ms)
     if system.born_host:
-        found[BORN_HOST] = system.born_host
-    found[properties.PRODUCER_GROUP] = topic
+        values[BORN_HOST] = system.born_host
+    values[properties.PRODUCER_GROUP] = topic
     sys_flag = (_COMPRESSED if system.body_encoding == d.GZIP else 0) | (_PREPARED if kind == d.TRANSACTION else 0)
-    encoded = properties.encode_text(found.items())
+    encoded = properties.encode_text(values.items())
     key = system.message_group or system.lite_topic
     return Outgoing(system.message_id, kind, body, encoded, sys_flag, born_ms, key)
 
 
 def _user_properties(message: d.Message) -> dict[str, str]:
     """Returns the user properties; raises StatusError if one is invalid, or they, tag and keys are too large."""
-    found = dict(message.user_properties)
-    if len(found) > MAX_PROPERTIES:
+    values = dict(message.user_properties)
+    if len(values) > MAX_PROPERTIES:
         text = f"too many user properties. max is {MAX_PROPERTIES}"
         raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
     size = 0
-    for name, value in found.items():
+    for name, value in values.items():
         if name in SYSTEM_PROPERTIES:
             raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
         if _CONTROL.search(name) or _CONTROL.search(value):
@@ -139,10 +139,10 @@ def _user_properties(message: d.Message) -> dict[str, str]:
     for key in keys:
         if key and (_CONTROL.search(key) or java.is_blank(key)):
             raise StatusError(d.ILLEGAL_MESSAGE_KEY, "key cannot be blank, or contain control characters")
-    if size + sum(len(one.encode()) for one in (tag, *keys)) > MAX_PROPERTY_BYTES:
+    if size + sum(len(part.encode()) for part in (tag, *keys)) > MAX_PROPERTY_BYTES:
         text = f"the total size of user property is too large, max is {MAX_PROPERTY_BYTES}"
         raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
-    return found
+    return values
 
 
 def _born_ms(system: d.SystemProperties) -> int:
@@ -247,7 +247,7 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
         handle: receipt handle; None for a message that is not received by a pop.
         attempt: number of this delivery, from 1.
     """
-    record, found = message.record, message.properties
+    record, values = message.record, message.properties
     body, encoding = _body(bytes(record.body), record.sys_flag)
     result.topic.name, result.body = topic, body
     system = result.system_properties
@@ -258,16 +258,16 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
     digest = system.body_digest
     digest.type, digest.checksum = d.MD5, hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding  # type: ignore[assignment]  # protobuf takes numbers
-    system.message_type = type_of(found)  # type: ignore[assignment]
-    system.born_host = found.get(BORN_HOST) or hosts.text_of(record.born_host)
+    system.message_type = type_of(values)  # type: ignore[assignment]
+    system.born_host = values.get(BORN_HOST) or hosts.text_of(record.born_host)
     system.store_host = hosts.text_of(record.store_host)
     system.queue_id, system.queue_offset, system.delivery_attempt = record.queue_id, record.queue_offset, attempt
     _set_time(system.born_timestamp, record.born_timestamp)
     _set_time(system.store_timestamp, record.store_timestamp)
     if handle is not None:
         system.receipt_handle = handle
-    _set_optional(system, found)
-    for name, value in found.items():
+    _set_optional(system, values)
+    for name, value in values.items():
         if name not in _HIDDEN:
             result.user_properties[name] = value
 

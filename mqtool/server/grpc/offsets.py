@@ -63,11 +63,11 @@ class Offsets:
             if not tags.by_tag(message.properties.get(properties.TAGS)):
                 continue  # the broker compares only hashes of tags
             attempt = message.record.reconsume_times + 1
-            one = s.PullMessageResponse()
-            fill_incoming(one.message, message, topic, None, attempt)
-            answers.append(one)
+            reply = s.PullMessageResponse()
+            fill_incoming(reply.message, message, topic, None, attempt)
+            answers.append(reply)
         answers.append(s.PullMessageResponse(next_offset=int(answer.fields["nextBeginOffset"])))
-        return [one.SerializeToString() for one in answers]
+        return [reply.SerializeToString() for reply in answers]
 
     def _queue(self, queue: d.MessageQueue) -> dict[str, str]:
         """Returns the request fields that name a queue; raises StatusError if the queue does not exist."""

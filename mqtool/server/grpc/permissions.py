@@ -93,9 +93,9 @@ def needs_of(request: Any) -> Iterator[Need]:
     Raises:
         AuthError: the request does not name its topic or group.
     """
-    found = _NEEDS.get(type(request))
-    if found is not None:
-        yield from found(request)
+    rule = _NEEDS.get(type(request))
+    if rule is not None:
+        yield from rule(request)
 
 
 def _topic(topic: d.Resource, actions: tuple[Action, ...]) -> Need:

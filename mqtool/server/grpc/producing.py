@@ -124,11 +124,11 @@ class Producing:
                 raise StatusError(d.MESSAGE_CORRUPTED, "different topic")
         if len(request.messages) > 1:
             _check_batch(request, topic)
-        messages = [outgoing(self._core, one, topic) for one in request.messages]
+        messages = [outgoing(self._core, message, topic) for message in request.messages]
         if len(messages) == 1 and messages[0].kind in _PLAIN:
-            found = self._put_plain(call, topic, messages[0])
-            if found is not None:
-                return found
+            sent = self._put_plain(call, topic, messages[0])
+            if sent is not None:
+                return sent
         answer = self._put(call, topic, messages)
         if isinstance(answer, Command):
             return self._sent(call, topic, messages, answer)
@@ -170,8 +170,8 @@ class Producing:
         body = first.body
         if len(messages) > 1:
             code, fields["m"] = RequestCode.SEND_BATCH_MESSAGE, "true"
-            body = b"".join(one.batched() for one in messages)
-            unique_key = ",".join(one.message_id for one in messages)
+            body = b"".join(message.batched() for message in messages)
+            unique_key = ",".join(message.message_id for message in messages)
             fields["i"] = properties.encode_text([(properties.UNIQUE_KEY, unique_key), (properties.WAIT, "true")])
         return self._core.start(code, fields, call.peer, body)
 
@@ -190,16 +190,18 @@ class Producing:
     async def _sent_later(
         self, call: Call, topic: str, messages: list[Outgoing], answer: Awaitable[Answer] | None
     ) -> bytes:
-        found = await answer if answer is not None else None
-        assert found is not None
-        return self._sent(call, topic, messages, found)
+        response = await answer if answer is not None else None
+        assert response is not None
+        return self._sent(call, topic, messages, response)
 
     def _sent(self, call: Call, topic: str, messages: list[Outgoing], answer: Command) -> bytes:
         if answer.code not in _STORED:
             raise refused(answer)
         status = OK if answer.code == ResponseCode.SUCCESS else refused(answer).status
         fields = answer.fields
-        message_id = messages[0].message_id if len(messages) == 1 else ",".join(one.message_id for one in messages)
+        message_id = (
+            messages[0].message_id if len(messages) == 1 else ",".join(message.message_id for message in messages)
+        )
         entry = s.SendResultEntry(
             status=status,
             message_id=message_id,
@@ -314,7 +316,7 @@ def _check_batch(request: s.SendMessageRequest, topic: str) -> None:
 
     A broker stores the messages of a batch at once and ignores their delivery times.
     """
-    if any(one.system_properties.HasField("delivery_timestamp") for one in request.messages):
+    if any(message.system_properties.HasField("delivery_timestamp") for message in request.messages):
         raise StatusError(d.INTERNAL_SERVER_ERROR, "Delayed messages are not supported for batching")
     if topic.startswith(RETRY_PREFIX):
         raise StatusError(d.INTERNAL_SERVER_ERROR, "Retry group topics are not supported for batching")

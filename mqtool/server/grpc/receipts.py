@@ -119,21 +119,21 @@ async def change(
     """Changes a message's invisible duration to `ms`; returns its new receipt handle."""
     fields = _fields(group, topic, lite, receipt) | {"invisibleTime": str(ms), "suspend": str(suspend).lower()}
     answer = await core.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, peer)
-    found = answer.fields
+    header = answer.fields
     if answer.code != ResponseCode.SUCCESS:
         raise (
             refused(answer)
             if answer.code != ResponseCode.NO_MESSAGE
             else StatusError(d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle")
         )
-    if "popTime" not in found:
+    if "popTime" not in header:
         return receipt
     start = receipt.start if receipt.in_order else receipt.offset
     return receipt._replace(
         start=start,
-        pop_time=int(found["popTime"]),
-        invisible_ms=int(found["invisibleTime"]),
-        revive_queue=int(found["reviveQid"]),
+        pop_time=int(header["popTime"]),
+        invisible_ms=int(header["invisibleTime"]),
+        revive_queue=int(header["reviveQid"]),
     )
 
 
@@ -226,7 +226,7 @@ class Renewals:
 
         Those of clients that are gone become visible (DefaultReceiptHandleManager.scheduleRenewTask).
         """
-        for client_id in [one for one in self._by_client if not self._is_present(one)]:
+        for client_id in [name for name in self._by_client if not self._is_present(name)]:
             await self.free(client_id)
         now = time.time_ns() // 1_000_000
         due = [

@@ -111,7 +111,7 @@ def topics_of_cluster(routes: Routes, cluster: str) -> list[str]:
 def system_topics(routes: Routes) -> tuple[list[str], str | None]:
     """Returns the topics named after clusters and brokers, which each broker creates, and the address of any broker."""
     names = [name for cluster, brokers in routes.clusters.items() for name in (cluster, *brokers)]
-    address = next((one for data in routes.brokers.values() for one in data.addresses.values()), None)
+    address = next((item for data in routes.brokers.values() for item in data.addresses.values()), None)
     return list(dict.fromkeys(names)), address
 
 
@@ -122,7 +122,7 @@ def topics_with_flag(routes: Routes, required: int, excluded: int = 0) -> list[s
 
 
 def _broker(data: BrokerData, addresses: dict[int, str], *, standard: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    broker: dict[str, Any] = {
         "brokerAddrs": {str(id_): address for id_, address in sorted(addresses.items())}
         if standard
         else _bare(addresses),
@@ -131,13 +131,13 @@ def _broker(data: BrokerData, addresses: dict[int, str], *, standard: bool) -> d
         "enableActingMaster": data.acting_master,
     }
     if data.zone is not None:
-        found["zoneName"] = data.zone
-    return found
+        broker["zoneName"] = data.zone
+    return broker
 
 
 def _addresses(data: BrokerData, queues: list[QueueData]) -> dict[int, str]:
     """Returns broker addresses by id; shows the slave with the lowest id as master if no queue is writable."""
-    perm = next((one.perm for one in queues if one.broker_name == data.name), PERM_WRITE)
+    perm = next((queue.perm for queue in queues if queue.broker_name == data.name), PERM_WRITE)
     if not data.acting_master or not data.addresses or MASTER in data.addresses or perm & PERM_WRITE:
         return data.addresses
     lowest = min(data.addresses)

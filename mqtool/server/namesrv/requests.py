@@ -105,7 +105,7 @@ class Requests:
             command.body, compressed=java.parse_boolean(fields.get("compressed")), version=command.version
         )
         acting, lifetime = fields.get("enableActingMaster"), fields.get("heartbeatTimeoutMillis")
-        one = Registration(
+        registration = Registration(
             needed(command, "clusterName"),
             needed(command, "brokerName"),
             java.parse_long(needed(command, "brokerId")),
@@ -117,11 +117,11 @@ class Requests:
             fields.get("__ZONE_NAME"),
         )
         delete_missing = self.settings.enabled("deleteTopicWithBrokerRegistration")
-        answer = self.routes.register(one, peer, delete_missing=delete_missing)
+        answer = self.routes.register(registration, peer, delete_missing=delete_missing)
         if answer is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if answer.min_id_changed:
-            self._lowest_changed(one.broker_name, None)
+            self._lowest_changed(registration.broker_name, None)
         named = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         orders = self.key_values.namespace(ORDER_TOPICS)
         shown = orders is not None and self.settings.enabled("returnOrderTopicConfigToBroker")

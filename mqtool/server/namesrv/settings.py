@@ -46,10 +46,10 @@ class NameServerSettings:
         Raises:
             FormatError: Java would refuse the file.
         """
-        found = java_properties.parse(data)
-        if LOCKED & found.keys():
+        values = java_properties.parse(data)
+        if LOCKED & values.keys():
             return False
-        self._values.update({name: value for name, value in found.items() if name in self._values})
+        self._values.update({name: value for name, value in values.items() if name in self._values})
         return True
 
     def text(self) -> str:

@@ -206,7 +206,7 @@ def _of_batch_ack(command: Command) -> Iterator[tuple[str, Right]]:
     if not command.body:
         return
     try:
-        acks = {(str(one["c"]), str(one["t"])) for one in document_in(command.body).get("acks") or []}
+        acks = {(str(ack["c"]), str(ack["t"])) for ack in document_in(command.body).get("acks") or []}
     except (KeyError, TypeError, AttributeError) as error:
         raise RemoteProtocolError(f"list of acknowledgements: {error!r}") from error
     yield from _of_acks(sorted(acks))

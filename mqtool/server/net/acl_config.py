@@ -96,11 +96,11 @@ def load(path: Path) -> AclConfig:
     """
     document = document_in(path) or {}
     try:
-        accounts = [_account(one) for one in document.get("accounts") or []]
-        white = tuple(str(one) for one in document.get("globalWhiteRemoteAddresses") or [])
+        accounts = [_account(item) for item in document.get("accounts") or []]
+        white = tuple(str(item) for item in document.get("globalWhiteRemoteAddresses") or [])
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigFileError(f"no list of accounts: {error}", path) from error
-    return AclConfig({one.access_key: one for one in accounts}, white)
+    return AclConfig({item.access_key: item for item in accounts}, white)
 
 
 def _account(document: Mapping[str, Any]) -> Account:
@@ -152,7 +152,7 @@ def _one_matches(pattern: str, host: str) -> bool:
 
 def _part_matches(pattern: str, part: str) -> bool:
     if pattern.startswith("{"):
-        return part in {one.strip() for one in pattern.strip("{}").split(",")}
+        return part in {choice.strip() for choice in pattern.strip("{}").split(",")}
     low, dash, high = pattern.partition("-")
     if dash and low.isdigit() and high.isdigit() and part.isdigit():
         return int(low) <= int(part) <= int(high)

@@ -15,7 +15,7 @@ def with_port(host: str, port: int) -> str:
 
 def listed(addresses: str) -> list[str]:
     """Splits a list of addresses at semicolons or commas."""
-    return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
+    return [address.strip() for address in addresses.replace(",", ";").split(";") if address.strip()]
 
 
 def require_host(host: str) -> str:

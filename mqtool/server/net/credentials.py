@@ -48,8 +48,8 @@ def own_signing(environment: Mapping[str, str] = os.environ) -> Callable[[Comman
 
 def _in_file(path: Path) -> tuple[str, str]:
     document = document_in(path)
-    found = [document.get(name) if isinstance(document, dict) else None for name in ("accessKey", "secretKey")]
-    key, secret = ("" if one is None else str(one) for one in found)
+    keys = [document.get(name) if isinstance(document, dict) else None for name in ("accessKey", "secretKey")]
+    key, secret = ("" if value is None else str(value) for value in keys)
     if not key or not secret:
         raise ConfigFileError("expected accessKey and secretKey, found no account", path)
     return key, secret

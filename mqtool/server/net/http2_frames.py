@@ -62,7 +62,7 @@ class HeaderDecoder(hpack.Decoder):
         if data and data[0] & 0xE0 == 0x20:  # starts with a dynamic table size update
             return super().decode(data, raw=True)
         table = self.header_table
-        dynamic, found = table.dynamic_entries, cast("Headers", [])
+        dynamic, headers = table.dynamic_entries, cast("Headers", [])
         position, end = 0, len(data)
         try:
             while position < end:
@@ -91,16 +91,16 @@ class HeaderDecoder(hpack.Decoder):
                     entry = name, value
                     if first & 0x40:
                         _add(table, entry)
-                found.append(entry)
+                headers.append(entry)
         except IndexError as error:
             raise HPACKDecodingError("Truncated header block, or an entry that is not in the table") from error
         if (
-            sum([len(name) + len(value) for name, value in found]) + len(found) * _ENTRY_SIZE
+            sum([len(name) + len(value) for name, value in headers]) + len(headers) * _ENTRY_SIZE
             > self.max_header_list_size
         ):
             raise OversizedHeaderListError(f"A header list larger than {self.max_header_list_size}")
         self._assert_valid_table_size()
-        return found
+        return headers
 
 
 def _add(table: HeaderTable, entry: tuple[bytes, bytes]) -> None:
@@ -149,14 +149,14 @@ def decode_huffman(text: bytes) -> bytes:
     Raises:
         HPACKError: the text is invalid.
     """
-    state, flags, found = 0, HUFFMAN_COMPLETE, []
+    state, flags, parts = 0, HUFFMAN_COMPLETE, []
     for byte in text:
         state, flags, letters = _huffman_step(state, byte)
         if letters:
-            found.append(letters)
+            parts.append(letters)
     if not flags & HUFFMAN_COMPLETE:
         raise HPACKDecodingError("Invalid Huffman string")
-    return b"".join(found)
+    return b"".join(parts)
 
 
 @functools.cache  # at most one entry for each of 256 states and 256 bytes
@@ -206,22 +206,22 @@ class FrameCutter:
         if buffer._data or buffer._preamble_len:  # `h2` is inside a frame
             return [Frame(-1, 0, 0, data)]
         data = self._kept + data if self._kept else bytes(data)
-        found: list[Frame] = []
+        frames: list[Frame] = []
         position, size, longest = 0, len(data), h2.max_inbound_frame_size
         while size - position >= _HEADER:
             high, low, kind, flags, stream_id = _FRAME.unpack_from(data, position)
             length = high << 8 | low
             end = position + _HEADER + length
             if length > longest:  # `h2` refuses it
-                found.append(Frame(-1, 0, 0, data[position:]))
+                frames.append(Frame(-1, 0, 0, data[position:]))
                 position = size
                 break
             if end > size:
                 break
-            found.append(Frame(kind, flags, stream_id & _31_BITS, data[position:end]))
+            frames.append(Frame(kind, flags, stream_id & _31_BITS, data[position:end]))
             position = end
         self._kept = data[position:]
-        return found
+        return frames
 
 
 def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes, bytes] | None:
@@ -334,7 +334,7 @@ def take_ping(h2: H2Connection, frame: Frame) -> bool:
 
 def constant_block(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Encodes headers without the dynamic table, so that the bytes are the same at any point of a connection."""
-    return bytes(hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(*one) for one in headers]))
+    return bytes(hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(*header) for header in headers]))
 
 
 def write_answer(h2: H2Connection, stream_id: int, first: bytes, framed: bytes, last: bytes) -> bool:
@@ -416,6 +416,6 @@ def _rehearse() -> bool:
     if taken != [dict(headers), b"asked", True, True] or not write_answer(server, 1, first, b"answered", last):
         return False
     events = client.receive_data(server.data_to_send())
-    answered = [bytes(one.data or b"") for one in events if isinstance(one, DataReceived)]
-    kinds = {type(one) for one in events}
+    answered = [bytes(event.data or b"") for event in events if isinstance(event, DataReceived)]
+    kinds = {type(event) for event in events}
     return answered == [b"answered"] and kinds >= {StreamEnded, PingAckReceived}

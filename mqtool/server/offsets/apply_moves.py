@@ -109,11 +109,11 @@ def _remaining(broker: BrokerPositions, plan: BrokerPlan) -> Iterator[Move]:
     """Yields the moves that have not been made yet."""
     committed = broker.committed()
     for move in plan.moves:
-        found = _position(committed, move)
-        if found == move.after:
+        current = _position(committed, move)
+        if current == move.after:
             continue
-        if found != move.before and not plan.online:  # running consumers commit other offsets meanwhile
-            words = f"{_place(move)}: expected position {move.before}, found {found}; plan again"
+        if current != move.before and not plan.online:  # running consumers commit other offsets meanwhile
+            words = f"{_place(move)}: expected position {move.before}, found {current}; plan again"
             raise RefusedError("plan-stale", words, broker.address)
         yield move
 
@@ -136,9 +136,9 @@ def _check_stored(broker: BrokerPositions, moves: Iterable[Move]) -> None:
     """
     committed = broker.committed()
     for move in moves:
-        found = _position(committed, move)
-        if found != move.after:
-            words = f"{_place(move)}: the broker answers SUCCESS and keeps position {found} in place of {move.after}"
+        current = _position(committed, move)
+        if current != move.after:
+            words = f"{_place(move)}: the broker answers SUCCESS and keeps position {current} in place of {move.after}"
             hint = "an earlier reset waits for the group's next pull; plan with --online to replace it"
             raise RefusedError("ignored", f"{words}; {hint}", broker.address)
 

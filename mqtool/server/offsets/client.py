@@ -126,7 +126,7 @@ class BrokerPositions:
         if answer.code != ResponseCode.SUCCESS:  # CONSUMER_NOT_ONLINE
             return []
         members = document_in(answer.body).get("connectionSet")
-        return sorted(str(one.get("clientId")) for one in members or () if isinstance(one, dict))
+        return sorted(str(member.get("clientId")) for member in members or () if isinstance(member, dict))
 
     def _parsed(self, data: Any, parse: Any) -> Any:
         try:
@@ -141,7 +141,10 @@ class BrokerPositions:
         answer = self.call_ok(RequestCode.GET_ALL_CONSUMER_OFFSET)
         offsets: ConsumerOffsets = self._parsed(answer.body, config_files.parse_consumer_offsets)
         return {
-            group: {topic: {queue: one for queue, one in own.items() if one >= 0} for topic, own in by_topic.items()}
+            group: {
+                topic: {queue: offset for queue, offset in own.items() if offset >= 0}
+                for topic, own in by_topic.items()
+            }
             for group, by_topic in offsets.by_group().items()
         }
 
@@ -151,7 +154,9 @@ class BrokerPositions:
         """Returns the queue ids of each topic that has a configuration."""
         answer = self.call_ok(RequestCode.GET_ALL_TOPIC_CONFIG)
         table = self._parsed(answer.body, config_files.parse_topics).topic_config_table
-        return {name: tuple(range(max(one.read_queue_nums, one.write_queue_nums))) for name, one in table.items()}
+        return {
+            name: tuple(range(max(config.read_queue_nums, config.write_queue_nums))) for name, config in table.items()
+        }
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Returns (min offset, max offset) of a queue; None if the queue does not exist."""

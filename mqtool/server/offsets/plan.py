@@ -52,7 +52,7 @@ class BrokerPlan(Struct, frozen=True):
 
     def undo(self) -> "BrokerPlan":
         """Returns the plan that restores the previous offsets."""
-        moves = tuple(Move(one.group, one.topic, one.queue_id, one.after, one.before) for one in self.moves)
+        moves = tuple(Move(move.group, move.topic, move.queue_id, move.after, move.before) for move in self.moves)
         notes = ("undoes the plan next to it",)
         return BrokerPlan(self.broker, self.name, self.created, moves, self.online and self.time is None, notes=notes)
 
@@ -72,11 +72,11 @@ class BrokerPlan(Struct, frozen=True):
         check_version(document, SCHEMA_VERSION, path)
         try:
             names = ("broker", "name", "created", "online", "time")
-            moves = tuple(move_from_json(one) for one in document["moves"])
+            moves = tuple(move_from_json(move) for move in document["moves"])
             notes = tuple(str(note) for note in document["notes"])
-            found = cls(moves=moves, notes=notes, **{name: document[name] for name in names})
+            plan = cls(moves=moves, notes=notes, **{name: document[name] for name in names})
         except (KeyError, TypeError, ValueError, UsageError) as error:
             raise wrong_field(error, path) from error
-        if document.get("digest") != found.digest:
+        if document.get("digest") != plan.digest:
             raise edited(path)
-        return found
+        return plan

@@ -66,18 +66,22 @@ def route_in(body: bytes | memoryview) -> Route:
     """
     document = document_in(body)
     try:
-        masters = {str(one["brokerName"]): _master(one["brokerAddrs"]) for one in document.get("brokerDatas") or []}
-        found: dict[str, tuple[str, int]] = {}
+        masters = {str(item["brokerName"]): _master(item["brokerAddrs"]) for item in document.get("brokerDatas") or []}
+        brokers: dict[str, tuple[str, int]] = {}
         seen = []
-        for one in sorted(document.get("queueDatas") or [], key=lambda one: str(one["brokerName"])):
-            name, perm, count = str(one["brokerName"]), java.json_int(one["perm"]), java.json_int(one["writeQueueNums"])
+        for item in sorted(document.get("queueDatas") or [], key=lambda item: str(item["brokerName"])):
+            name, perm, count = (
+                str(item["brokerName"]),
+                java.json_int(item["perm"]),
+                java.json_int(item["writeQueueNums"]),
+            )
             address = masters.get(name)
             seen.append(f"{name}: {'no master' if address is None else f'perm {perm}, {count} queues to write'}")
             if address is not None and perm & PERM_WRITE and 0 < count <= _MAX_QUEUES:
-                found[name] = address, count
+                brokers[name] = address, count
     except (KeyError, TypeError, AttributeError, FormatError) as error:
         raise RemoteProtocolError(f"route of a topic: {error!r}") from error
-    return Route(tuple(found.values()), "" if found else f"no broker takes messages ({'; '.join(seen) or 'none'})")
+    return Route(tuple(brokers.values()), "" if brokers else f"no broker takes messages ({'; '.join(seen) or 'none'})")
 
 
 def _master(addresses: Mapping[Any, Any]) -> str | None:

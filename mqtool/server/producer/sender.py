@@ -120,11 +120,11 @@ class BrokerSender:
 
         async def lane(line: list[_Sent]) -> None:
             async with gate:
-                for one in line:
+                for message in line:
                     if failures:
                         return
                     try:
-                        answers[one.number] = await self._answer(one)
+                        answers[message.number] = await self._answer(message)
                     except (ConnectionError, RemoteProtocolError) as error:
                         failures.append(error)
 
@@ -135,11 +135,11 @@ class BrokerSender:
     async def _route(self, topic: str) -> Route:
         """Returns the route of a topic; for an unknown topic, the brokers that create topics automatically."""
         if topic not in self._routes:
-            found = await self._ask_route(topic)
-            if not found.queues and not found.known:
+            route = await self._ask_route(topic)
+            if not route.queues and not route.known:
                 pattern = await self._ask_route(DEFAULT_TOPIC)
-                found = pattern if pattern.queues else found
-            self._routes[topic] = found
+                route = pattern if pattern.queues else route
+            self._routes[topic] = route
         return self._routes[topic]
 
     async def _ask_route(self, topic: str) -> Route:

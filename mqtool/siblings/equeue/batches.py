@@ -36,16 +36,16 @@ def entry_batches(store: EQueueStore) -> Iterator[Any]:
             if isinstance(item, Damage):
                 yield item
                 continue
-            first, found = item
-            count = len(found)
+            first, entries = item
+            count = len(entries)
             yield arrow.record_batch(
                 ENTRIES,
                 {
                     "topic": [queue.topic] * count,
                     "queue_id": np.full(count, queue.queue_id),
                     "queue_offset": np.arange(first, first + count),
-                    "message_position": found["position_plus_one"] - 1,
-                    "tag_code": found["tag_code"],
+                    "message_position": entries["position_plus_one"] - 1,
+                    "tag_code": entries["tag_code"],
                 },
             )
 

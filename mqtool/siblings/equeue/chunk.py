@@ -102,11 +102,11 @@ class ChunkFile(FrameFile):
     def _unread_entries(self, count: int) -> list[tuple[int, int]]:
         """Returns the ranges of the first `count` entries of which a byte could not be read; ascending, half-open."""
         ranges = [] if self._unreadable is None else self._unreadable.ranges(self.path, -HEADER_SIZE)
-        found: list[tuple[int, int]] = []
+        unread: list[tuple[int, int]] = []
         for start, end in sorted(ranges):
             first, after = max(0, start) // ENTRY_SIZE, min(count, -(-end // ENTRY_SIZE))
-            if found and first <= found[-1][1]:
-                found[-1] = found[-1][0], max(after, found[-1][1])
+            if unread and first <= unread[-1][1]:
+                unread[-1] = unread[-1][0], max(after, unread[-1][1])
             elif first < after:
-                found.append((first, after))
-        return found
+                unread.append((first, after))
+        return unread

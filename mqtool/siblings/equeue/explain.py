@@ -73,8 +73,8 @@ class Explanation(Struct):
     def verdict(self) -> str:
         """The result in one sentence."""
         if self.refusal is not None:
-            found = f"{self.refusal.exception}: {self.refusal.path}: {self.refusal.message}"
-            return f"does not start ({found}); {self.refusal.remedy}"
+            refusal = f"{self.refusal.exception}: {self.refusal.path}: {self.refusal.message}"
+            return f"does not start ({refusal}); {self.refusal.remedy}"
         if self.starts is None:
             return f"unknown: {self.unknown[0]}"
         if self.clears_root:
@@ -93,8 +93,8 @@ class Explanation(Struct):
         name = "{}/{}".format(*queue)
         if queue in self.without_chunks:
             return f"queue {name} has no chunk and starts again at 0: its {len(offsets)} message(s) are not served"
-        found = f"queue {name} ends before {len(offsets)} written entries, from queue offset {offsets[0]} on"
-        return f"{found}: their messages are not served"
+        beginning = f"queue {name} ends before {len(offsets)} written entries, from queue offset {offsets[0]} on"
+        return f"{beginning}: their messages are not served"
 
 
 def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
@@ -110,24 +110,24 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
     with EQueueStore(root, unreadable=UnreadableParts()) as store:
         chosen = settings or settings_of(root, store.listing)
         shape = store.shape
-        missing = [one.file_name for one in store.missing_chunks()]
-        missing += [one.path.name for one in store.misnumbered]
+        missing = [chunk.file_name for chunk in store.missing_chunks()]
+        missing += [chunk.path.name for chunk in store.misnumbered]
         try:
-            found = start(root, chosen, shape)
+            outcome = start(root, chosen, shape)
         except UnreadableError as error:
             return Explanation(missing=missing, unknown=[str(error)])
-        answer = Explanation(found.refusal, found.clears_root, missing=missing, silent=found.notes)
+        answer = Explanation(outcome.refusal, outcome.clears_root, missing=missing, silent=outcome.notes)
         try:
-            if found.current is not None and found.refusal is None and not found.clears_root:
-                answer.write_position = found.current.global_end
-                answer.cut = {key: cut for key, queue in found.queues.items() if (cut := _cut(queue.current))}
-                _messages(store, found, found.current, answer)
-                for key, queue in found.queues.items():
-                    entries = _listed(serve.unserved_entries(found, queue, chosen, shape))
+            if outcome.current is not None and outcome.refusal is None and not outcome.clears_root:
+                answer.write_position = outcome.current.global_end
+                answer.cut = {key: cut for key, queue in outcome.queues.items() if (cut := _cut(queue.current))}
+                _messages(store, outcome, outcome.current, answer)
+                for key, queue in outcome.queues.items():
+                    entries = _listed(serve.unserved_entries(outcome, queue, chosen, shape))
                     answer.unserved[key] = entries
-                    answer.unknown += _unknown_entries(key, [one.message for one in entries if one.is_unknown])
+                    answer.unknown += _unknown_entries(key, [chunk.message for chunk in entries if chunk.is_unknown])
         finally:
-            found.close()
+            outcome.close()
     return answer
 
 
@@ -156,9 +156,9 @@ def _cut(current: LoadedChunk) -> list[int]:
     return [first + number for number in written.tolist() if number * ENTRY_SIZE >= current.data_end]
 
 
-def _messages(store: EQueueStore, found: Start, current: LoadedChunk, answer: Explanation) -> None:
+def _messages(store: EQueueStore, outcome: Start, current: LoadedChunk, answer: Explanation) -> None:
     """Adds messages after the data end that the broker finds, or whose queue has no chunk, and what is unreadable."""
-    empty = {key for key, queue in found.queues.items() if queue.current.file is None}
+    empty = {key for key, queue in outcome.queues.items() if queue.current.file is None}
     listed = {(queue.topic, queue.queue_id) for queue in store.queues}
     without_folder: Counter[TopicQueue] = Counter()
     for message in store.messages():

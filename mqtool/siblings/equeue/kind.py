@@ -39,10 +39,10 @@ class OpenedEQueue(OpenedStore):
         """Returns a description of the store, and what the broker would do to it on startup."""
         settings = settings_of(self.path, self.store.listing)
         try:
-            found = start(self.path, settings, self.store.shape)
-            outcome = _outcome(found.refusal)
+            prediction = start(self.path, settings, self.store.shape)
+            outcome = _outcome(prediction.refusal)
         except UnreadableError as error:
-            found, outcome = Start(notes=[f"what a start does is unknown: {error}"]), "unknown"
+            prediction, outcome = Start(notes=[f"what a start does is unknown: {error}"]), "unknown"
         queues = [
             {
                 "topic": topic,
@@ -51,10 +51,10 @@ class OpenedEQueue(OpenedStore):
                 "next_offset": queue.next_offset,
                 "chunks": len(queue.chunks),
             }
-            for (topic, queue_id), queue in found.queues.items()
+            for (topic, queue_id), queue in prediction.queues.items()
         ]
-        ends = [chunk.global_end for chunk in found.messages.values()]
-        found.close()
+        ends = [chunk.global_end for chunk in prediction.messages.values()]
+        prediction.close()
         return {
             "release": f"records as since EQueue {self.store.shape.name}",
             "message_chunk_size": settings.message_chunk_size,
@@ -64,7 +64,7 @@ class OpenedEQueue(OpenedStore):
             "max_position": max(ends, default=None),
             "queues": queues,
             "start": outcome,
-            "oddities": [*found.notes, *(f"{path}: {why}" for path, why in self.store.unread.items())],
+            "oddities": [*prediction.notes, *(f"{path}: {why}" for path, why in self.store.unread.items())],
         }
 
     def rows(self, table: str) -> Iterator[Row | Damage]:
@@ -92,7 +92,7 @@ class OpenedEQueue(OpenedStore):
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the messages of a message chunk, or the entries of a queue chunk, or why it is not read."""
         full_path = path.absolute()
-        if any(one.absolute() == full_path for one in self.store.listing.messages):
+        if any(listed.absolute() == full_path for listed in self.store.listing.messages):
             return MESSAGES, self._messages(path.name)
         for queue in self.store.queues:
             for chunk in queue.chunks:
@@ -116,27 +116,27 @@ class OpenedEQueue(OpenedStore):
 
     def explain(self) -> Row:
         """Returns what the broker would do to the messages on startup."""
-        found = explain.explain(self.path)
+        prediction = explain.explain(self.path)
         return {
-            "verdict": found.verdict,
-            "harmless": found.is_harmless,
-            "starts": found.starts,
-            "clears_root": found.clears_root,
-            "write_position": found.write_position,
-            "overwritten": found.overwritten,
-            "missing": found.missing,
+            "verdict": prediction.verdict,
+            "harmless": prediction.is_harmless,
+            "starts": prediction.starts,
+            "clears_root": prediction.clears_root,
+            "write_position": prediction.write_position,
+            "overwritten": prediction.overwritten,
+            "missing": prediction.missing,
             "unserved": [
-                {"topic": topic, "queue_id": queue_id, **asdict(one)}
-                for (topic, queue_id), ones in found.unserved.items()
-                for one in ones
+                {"topic": topic, "queue_id": queue_id, **asdict(item)}
+                for (topic, queue_id), ones in prediction.unserved.items()
+                for item in ones
             ],
             "cut": [
                 {"topic": topic, "queue_id": queue_id, "queue_offset": offset}
-                for (topic, queue_id), offsets in found.cut.items()
+                for (topic, queue_id), offsets in prediction.cut.items()
                 for offset in offsets
             ],
-            "silent": found.silent,
-            "unknown": found.unknown,
+            "silent": prediction.silent,
+            "unknown": prediction.unknown,
         }
 
     def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row]:
@@ -156,10 +156,10 @@ class OpenedEQueue(OpenedStore):
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports the readable messages of each chunk; with a target, also writes them to a new store."""
         if target is None:
-            found = salvage.scan(self.store)
+            reports = salvage.scan(self.store)
         else:
-            found = salvage.salvage(self.path, target, settings_of(self.path))
-        rows = [*(one.row() for one in found), *salvage.rows_without_records(self.store, found)]
+            reports = salvage.salvage(self.path, target, settings_of(self.path))
+        rows = [*(report.row() for report in reports), *salvage.rows_without_records(self.store, reports)]
         return sorted(rows, key=lambda row: str(row["file"]))
 
     def close(self) -> None:

@@ -97,13 +97,13 @@ def setting(directory: Path) -> QueueSetting:
     if not text:
         return QueueSetting()
     try:
-        found = json.loads(text.decode("utf-8-sig"))
-        values = [found.get(name, False) for name in ("ProducerVisible", "ConsumerVisible", "IsDeleted")]
+        document = json.loads(text.decode("utf-8-sig"))
+        values = [document.get(name, False) for name in ("ProducerVisible", "ConsumerVisible", "IsDeleted")]
     except (ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: expected a JSON object: {error}", layout=equeue.QUEUE_SETTING) from error
     if not all(isinstance(value, bool) for value in values):
         raise FormatError(f"{path}: expected booleans, found {values}", layout=equeue.QUEUE_SETTING)
-    names = [name for name in ("ProducerVisible", "ConsumerVisible") if name not in found]
+    names = [name for name in ("ProducerVisible", "ConsumerVisible") if name not in document]
     return QueueSetting(
         *(
             True if name in names else value
@@ -125,13 +125,13 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
     if not text:
         return None
     try:
-        found = json.loads(text.decode("utf-8-sig"))
+        document = json.loads(text.decode("utf-8-sig"))
         return {
             str(group): {
                 str(topic): {str(queue): int(offset) for queue, offset in queues.items()}
                 for topic, queues in topics.items()
             }
-            for group, topics in found.items()
+            for group, topics in document.items()
         }
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path}: expected offsets by group, topic and queue: {error}", layout=path.name) from error
@@ -165,7 +165,7 @@ def _queue_id(name: str) -> int | None:
 
 def _queues(directory: Path) -> tuple[tuple[QueueFiles, ...], tuple[Path, ...], tuple[Path, ...]]:
     """Returns the queues, and the folders that are `Listing.bad_folders` and `Listing.unread_folders`."""
-    found: dict[tuple[str, int], QueueFiles] = {}
+    queues: dict[tuple[str, int], QueueFiles] = {}
     bad, unread = [], []
     for topic in subdirectories(directory):
         for queue in subdirectories(Path(topic.path)):
@@ -176,5 +176,5 @@ def _queues(directory: Path) -> tuple[tuple[QueueFiles, ...], tuple[Path, ...], 
             path = Path(topic.path) / str(number)
             if queue.name != path.name:
                 unread.append(Path(queue.path))
-            found[topic.name, number] = QueueFiles(topic.name, number, path, _chunks(path, equeue.QUEUE_PREFIX)[0])
-    return tuple(found[key] for key in sorted(found)), tuple(bad), tuple(unread)
+            queues[topic.name, number] = QueueFiles(topic.name, number, path, _chunks(path, equeue.QUEUE_PREFIX)[0])
+    return tuple(queues[key] for key in sorted(queues)), tuple(bad), tuple(unread)

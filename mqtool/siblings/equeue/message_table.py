@@ -67,7 +67,7 @@ class MessageTable(Struct):
 
     def add(self, valid: ValidRun, topics: "DictionaryColumn", tags: "DictionaryColumn") -> None:
         """Adds the messages of a run, with their distinct topics and tags."""
-        names = [one.decode("utf-8", "replace") for one in topics.values]
+        names = [topic.decode("utf-8", "replace") for topic in topics.values]
         distinct = distinct_numbers(queue_numbers(topics.codes, valid.fields.fixed["queue_id"]))
         numbers = [self.queues.setdefault(queue_of(number, names), len(self.queues)) for number in distinct.values]
         codes = [NO_CODE if (code := tag_code(tag)) is None else code for tag in tags.values]
@@ -116,8 +116,8 @@ def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> Dicti
 
 def distinct_numbers(numbers: np.ndarray) -> DictionaryColumn:
     """Returns a column of integers, dictionary-encoded."""
-    found, codes = np.unique(numbers, return_inverse=True)
-    return DictionaryColumn(found.tolist(), codes)
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return DictionaryColumn(distinct.tolist(), codes)
 
 
 def stated_in_ids(valid: ValidRun) -> np.ndarray:

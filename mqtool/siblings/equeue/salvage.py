@@ -38,28 +38,28 @@ def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
     The data end is known only for a chunk with a footer. In other chunks the scan ends after the last message that
     states its own position; what follows in a completed chunk is damage.
     """
-    found = Salvaged(chunk, HEADER_SIZE)
-    found.forwards = list(_forwards(store, chunk))
-    start = found.forwards[-1].frame.end if found.forwards else 0
+    result = Salvaged(chunk, HEADER_SIZE)
+    result.forwards = list(_forwards(store, chunk))
+    start = result.forwards[-1].frame.end if result.forwards else 0
     stating = [at for at in chunk.candidates(start, chunk.room) if isinstance(store.read(chunk, at), StoredMessage)]
     end = chunk.room
     if not chunk.is_finished:
         last = store.read(chunk, stating[-1]) if stating else None
         end = last.frame.end if isinstance(last, StoredMessage) else start
-    found.backwards = list(_backwards(store, chunk, start, end))[::-1]
-    stop = found.backwards[0].frame.start if found.backwards else end
+    result.backwards = list(_backwards(store, chunk, start, end))[::-1]
+    stop = result.backwards[0].frame.start if result.backwards else end
     at = start
     for place in stating:
         if place < at or place >= stop:
             continue
         message = store.read(chunk, place)
         if isinstance(message, StoredMessage):
-            found.between.append(message)
+            result.between.append(message)
             at = message.frame.end
-    found.damage = list(found.gaps(max(stop, end), _NOWHERE))
+    result.damage = list(result.gaps(max(stop, end), _NOWHERE))
     if (lost := store.lost_end(chunk, end)) is not None:
-        found.damage.append(found.lost(end, lost.end - chunk.start, lost.detail))
-    return found
+        result.damage.append(result.lost(end, lost.end - chunk.start, lost.detail))
+    return result
 
 
 def _forwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[StoredMessage]:
@@ -122,9 +122,9 @@ def rows_without_records(store: EQueueStore, reports: list[Salvaged]) -> list[Ro
     scanned = {report.chunk.path for report in reports}
     starts = {report.chunk.start for report in reports}
     rows = [
-        salvage_row(one.path, 0, 0, 0, one.end - one.start)
-        for one in store.missing_chunks()
-        if one.start not in starts or one.end - one.start > store.capacity
+        salvage_row(chunk.path, 0, 0, 0, chunk.end - chunk.start)
+        for chunk in store.missing_chunks()
+        if chunk.start not in starts or chunk.end - chunk.start > store.capacity
     ]
     for path in store.unread:
         if path in scanned or path not in store.listing.messages:
@@ -177,10 +177,10 @@ def _offsets(root: Path, plans: dict[TopicQueue, QueuePlan]) -> dict[str, dict[s
     Without them, consumers continue at the end of a queue (ConsumerSetting, EQueue 2.6.3: ConsumeFromWhere.LastOffset).
     An offset after the end of a queue becomes that of its last message, as consumers would skip the next ones.
     """
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    offsets: dict[str, dict[str, dict[str, int]]] = {}
     for name in (equeue.CONSUME_OFFSETS, equeue.CONSUME_OFFSETS_BACKUP):
         with suppress(FormatError):
-            found = found or consume_offsets(root / name) or {}
+            offsets = offsets or consume_offsets(root / name) or {}
     ends = {(topic, str(queue_id)): plan.next_offset for (topic, queue_id), plan in plans.items()}
     return {
         group: {
@@ -189,7 +189,7 @@ def _offsets(root: Path, plans: dict[TopicQueue, QueuePlan]) -> dict[str, dict[s
             }
             for topic, queues in topics.items()
         }
-        for group, topics in found.items()
+        for group, topics in offsets.items()
     }
 
 
@@ -209,9 +209,9 @@ def _places(messages: list[StoredMessage], limit: int) -> dict[_Place, int]:
         queues.setdefault(_queue_of(message), []).append(message)
     return {
         _place_of(message): place
-        for found in queues.values()
+        for of_queue in queues.values()
         for message, place in zip(
-            found, stated_places([message.record.queue_offset for message in found], limit), strict=True
+            of_queue, stated_places([message.record.queue_offset for message in of_queue], limit), strict=True
         )
     }
 

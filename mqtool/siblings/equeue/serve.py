@@ -76,8 +76,8 @@ def unserved_entries(
             continue
         topic = record.topic.decode("utf-8", "replace")
         if (topic, record.queue_id, record.queue_offset) != (queue.topic, queue.queue_id, offset):
-            found = f"another message: {topic}/{record.queue_id}/{record.queue_offset}"
-            yield UnservedEntry(offset, position, "message", None, found)
+            reason = f"another message: {topic}/{record.queue_id}/{record.queue_offset}"
+            yield UnservedEntry(offset, position, "message", None, reason)
 
 
 def message(start: Start, position: int, settings: EQueueSettings, shape: Shape) -> MessageRecord | None:
@@ -92,16 +92,16 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
     chunk, local = _located(start.messages, position, settings.message_chunk_size)
     if local >= chunk.data_end or chunk.file is None:
         return None
-    found = chunk.file.frame_at(local, chunk.data_end, settings.max_record_size)
-    if isinstance(found, InvalidFrame):
-        if unread := chunk.file.unread_at(local, found):
+    frame = chunk.file.frame_at(local, chunk.data_end, settings.max_record_size)
+    if isinstance(frame, InvalidFrame):
+        if unread := chunk.file.unread_at(local, frame):
             raise UnreadableError(unread.detail, chunk.file.path)
         if not chunk.completed:
             return None
-        raise ServeError("ChunkReadException", _words(found, local, chunk, settings))
-    if not is_decodable(found.record, shape):
+        raise ServeError("ChunkReadException", _words(frame, local, chunk, settings))
+    if not is_decodable(frame.record, shape):
         raise ServeError("ArgumentException", "the record cannot be decoded")
-    return shape.parse(found.record)[0]
+    return shape.parse(frame.record)[0]
 
 
 class ChunkWalk(Struct, frozen=True):
@@ -124,10 +124,10 @@ def walk(chunk: LoadedChunk, settings: EQueueSettings) -> ChunkWalk:
     """Reads a message chunk frame after frame up to its data end."""
     at = records = 0
     while chunk.file is not None and at < chunk.data_end:
-        found = chunk.file.frame_at(at, chunk.data_end, settings.max_record_size)
-        if isinstance(found, InvalidFrame):
-            return ChunkWalk(chunk.number, records, at, _words(found, at, chunk, settings))
-        at = found.end
+        frame = chunk.file.frame_at(at, chunk.data_end, settings.max_record_size)
+        if isinstance(frame, InvalidFrame):
+            return ChunkWalk(chunk.number, records, at, _words(frame, at, chunk, settings))
+        at = frame.end
         records += 1
     return ChunkWalk(chunk.number, records, at, None)
 

@@ -34,9 +34,9 @@ class EQueueSettings(Struct, frozen=True):
 
 def settings_of(root: Path, listing: Listing | None = None) -> EQueueSettings:
     """Returns the settings that most of a store's chunk headers imply; default values if there are no chunks."""
-    found = listing or list_store(root)
-    message = _capacity(found.messages)
-    queue = _capacity(tuple(path for queue in found.queues for path in queue.chunks))
+    listed = listing or list_store(root)
+    message = _capacity(listed.messages)
+    queue = _capacity(tuple(path for queue in listed.queues for path in queue.chunks))
     defaults = EQueueSettings()
     return EQueueSettings(
         message or defaults.message_chunk_size,

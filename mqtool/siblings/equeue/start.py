@@ -145,21 +145,21 @@ def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
         UnreadableError: the system cannot read a header, a footer, or what follows the last valid record or entry of a
             chunk that would be continued.
     """
-    found = Start()
+    outcome = Start()
     listed = listing.list_store(root)
     try:
-        found.offsets = _offsets(root, found)
-        found.messages = _load(listed.messages, "MessageChunk", settings, shape)
-        if found.messages:
-            found.current = _loaded_last(found.messages)
-            found.notes += _current_notes(listed.messages[-1], found.current, found.messages)
-        _load_queues(listed, settings, found)
+        outcome.offsets = _offsets(root, outcome)
+        outcome.messages = _load(listed.messages, "MessageChunk", settings, shape)
+        if outcome.messages:
+            outcome.current = _loaded_last(outcome.messages)
+            outcome.notes += _current_notes(listed.messages[-1], outcome.current, outcome.messages)
+        _load_queues(listed, settings, outcome)
     except StartRefusedError as error:
-        found.refusal = error.refusal
-        return found
-    if not found.messages or not found.queues:
-        _clear(found, settings)
-    return found
+        outcome.refusal = error.refusal
+        return outcome
+    if not outcome.messages or not outcome.queues:
+        _clear(outcome, settings)
+    return outcome
 
 
 def _load(paths: tuple[Path, ...], name: str, settings: EQueueSettings, shape: Shape | None) -> dict[int, LoadedChunk]:
@@ -194,8 +194,8 @@ def _current_notes(path: Path, current: LoadedChunk, chunks: dict[int, LoadedChu
     """Describes what the broker does if the chunk that it writes to does not have the highest number."""
     if current.number == max(chunks):
         return []
-    found = f"{path.name} is the last file in the list and states chunk number {current.number}"
-    note = f"{found}: the broker continues there, and serves nothing of the chunks after it"
+    beginning = f"{path.name} is the last file in the list and states chunk number {current.number}"
+    note = f"{beginning}: the broker continues there, and serves nothing of the chunks after it"
     following = chunks.get(current.number + 1)
     if following is not None and following.file is not None:
         note += f"; when it is full, {following.file.path.name} is deleted"

@@ -107,8 +107,8 @@ class EQueueStore:
         for chunk in self.chunks:
             at = 0
             while isinstance(frame := chunk.frame_at(at, chunk.room, self.max_record_size), Frame):
-                found = equeue_message.detect(frame.record, chunk.start + at)
-                votes.update([found] if found else [])
+                shape = equeue_message.detect(frame.record, chunk.start + at)
+                votes.update([shape] if shape else [])
                 at = frame.end
                 if votes.total() >= 16:
                     break
@@ -191,11 +191,11 @@ class EQueueStore:
         if self.lacks_footer(chunk):
             detail = "the completed chunk has no footer: records that followed are lost"
             return chunk.damage(at, max(at, chunk.header.capacity), InvalidFrame("no-footer", detail))
-        found = self.read(chunk, at)
-        if isinstance(found, StoredMessage) or found.kind == "no-room":
+        message = self.read(chunk, at)
+        if isinstance(message, StoredMessage) or message.kind == "no-room":
             return None
-        unread = chunk.unread_at(at, found)
-        return unread and chunk.damage(at, max(unread.end - chunk.start, chunk.last_used(at, chunk.room)), found)
+        unread = chunk.unread_at(at, message)
+        return unread and chunk.damage(at, max(unread.end - chunk.start, chunk.last_used(at, chunk.room)), message)
 
     @property
     def unread(self) -> dict[Path, str]:
@@ -211,7 +211,7 @@ class EQueueStore:
         """File names of the message chunks in the order of positions, including unreadable and missing ones."""
         numbered = {chunk.path.name: chunk.header.chunk_number for chunk in self.chunks}
         others = [path.name for path in self.unread if path in self.listing.messages]
-        others += [one.file_name for one in self.missing_chunks()]
+        others += [gap.file_name for gap in self.missing_chunks()]
         numbered |= {name: equeue.named_number(name) or 0 for name in others}
         return tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
 
@@ -236,12 +236,12 @@ class EQueueStore:
     @property
     def misnumbered(self) -> list[ChunkFile]:
         """The chunks whose header states another number than their name and their first record."""
-        suspects = (one for one in self.chunks if equeue.named_number(one.path.name) != one.header.chunk_number)
+        suspects = (chunk for chunk in self.chunks if equeue.named_number(chunk.path.name) != chunk.header.chunk_number)
         first = ((chunk, self.read(chunk, 0)) for chunk in suspects)
         return [
             chunk
-            for chunk, found in first
-            if isinstance(found, StoredMessage) and found.record.log_position != chunk.start
+            for chunk, message in first
+            if isinstance(message, StoredMessage) and message.record.log_position != chunk.start
         ]
 
     def _path_of(self, number: int) -> Path:
@@ -249,11 +249,11 @@ class EQueueStore:
 
     def _newest_entries(self, queue: QueueFiles) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         """Returns `position_plus_one` of the entries in a queue's last two chunks."""
-        found = [
+        newest = [
             chunk.entries(min(chunk.header.capacity, chunk.room) // ENTRY_SIZE)["position_plus_one"].astype(np.int64)
             for chunk in self.queue_chunks(queue)[-2:]
         ]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        return np.concatenate([np.empty(0, np.int64), *newest])
 
     def message_of(self, valid: ValidRun, number: int) -> StoredMessage:
         """Returns one message of a run."""
@@ -277,10 +277,10 @@ class EQueueStore:
         chunk = self.chunk_of(position)
         if chunk is None:
             raise CorruptionError("no chunk holds this position", self.path, position)
-        found = self.read(chunk, position - chunk.start)
-        if isinstance(found, InvalidFrame):
-            raise chunk.refuse(position - chunk.start, found, "no message")
-        return found
+        message = self.read(chunk, position - chunk.start)
+        if isinstance(message, InvalidFrame):
+            raise chunk.refuse(position - chunk.start, message, "no message")
+        return message
 
     def chunk_of(self, position: int) -> ChunkFile | None:
         """Returns the chunk that contains a global position."""
@@ -308,8 +308,8 @@ class EQueueStore:
             if isinstance(item, Damage):
                 yield item
                 continue
-            first, found = item
-            for number, values in enumerate(found.tolist(), first):
+            first, entries = item
+            for number, values in enumerate(entries.tolist(), first):
                 yield number, equeue.QueueEntry(*values)
 
     def entry_at(self, queue: QueueFiles, offset: int) -> equeue.QueueEntry | None:
@@ -416,17 +416,17 @@ class EQueueStore:
             partial(self.read, chunk),
             lambda at: self._resume(chunk, at, used()),
         )
-        at, found = (chunk.room, None) if rest is None else rest
+        at, reason = (chunk.room, None) if rest is None else rest
         lost = self.lost_end(chunk, at)
         if lost is not None:
             yield lost
-        if lost is not None or found is None:
+        if lost is not None or reason is None:
             return
         end = max(at, used())
         if is_last:
             self.tail = Tail(chunk.start + at, "leftover" if end > at else "clean", end - at)
         elif end > at:
-            yield chunk.damage(at, end, found)
+            yield chunk.damage(at, end, reason)
 
     def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
         """Returns the data position of the next valid record that states its own position; None if there is none.

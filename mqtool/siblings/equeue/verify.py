@@ -109,18 +109,18 @@ def _not_opened(store: EQueueStore) -> Iterator[Finding]:
 def _starts(store: EQueueStore) -> Iterator[Finding]:
     """Reports what the broker would do to the store on startup."""
     try:
-        found = start(store.path, settings_of(store.path, store.listing), store.shape)
+        outcome = start(store.path, settings_of(store.path, store.listing), store.shape)
     except UnreadableError as error:
         detail = f"what a start does is unknown: {error.reason}"
         yield finding("equeue-unreadable", Severity.UNKNOWN, Path(str(error.path)), detail, READ_IT)
         return
-    found.close()
-    if found.refusal is not None:
-        refusal = found.refusal
+    outcome.close()
+    if outcome.refusal is not None:
+        refusal = outcome.refusal
         detail = f"the broker does not start: {refusal.exception}: {refusal.message}"
         yield finding("equeue-start-refused", Severity.ERROR, refusal.path, detail, refusal.remedy)
-    for note in found.notes:
-        severity = Severity.ERROR if found.clears_root else Severity.WARNING
+    for note in outcome.notes:
+        severity = Severity.ERROR if outcome.clears_root else Severity.WARNING
         yield finding("equeue-start-notes", severity, store.path, note, "work on a copy")
 
 
@@ -205,13 +205,13 @@ def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
     """Reads a completed chunk backwards from its data end, by the lengths after the records."""
     end = chunk.room
     while end > 0:
-        found: Frame | InvalidFrame = chunk.frame_before(end, 0, store.max_record_size)
-        if isinstance(found, InvalidFrame):
-            detail = f"backwards: {found.detail}"
+        frame: Frame | InvalidFrame = chunk.frame_before(end, 0, store.max_record_size)
+        if isinstance(frame, InvalidFrame):
+            detail = f"backwards: {frame.detail}"
             place = HEADER_SIZE + end
             yield finding("equeue-frames-backward", Severity.ERROR, chunk.path, detail, _SALVAGE, place)
             return
-        end = found.start
+        end = frame.start
 
 
 def _tail(store: EQueueStore) -> Iterator[Finding]:
@@ -251,10 +251,10 @@ def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtyp
 
 def _missing_queue_chunks(store: EQueueStore) -> Iterator[Finding]:
     for queue in store.queues:
-        for one in store.unread_entries(queue):
-            if one.kind == MISSING_CHUNK:
+        for part in store.unread_entries(queue):
+            if part.kind == MISSING_CHUNK:
                 detail = f"is missing, with the entries of queue {queue.topic}/{queue.queue_id} in it"
-                yield finding("equeue-chunk-missing", Severity.ERROR, one.path, detail, _REBUILD)
+                yield finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, _REBUILD)
 
 
 def _offsets(store: EQueueStore) -> Iterator[Finding]:

@@ -91,18 +91,18 @@ class _Comparison:
 
     def mismatches(self, queue: QueueFiles, entries: np.ndarray) -> list[int]:
         """Returns the indexes of entries that do not lead to a message of their queue with their tag code."""
-        found = entries["position_plus_one"] - 1
-        self._named.append(found)
+        positions = entries["position_plus_one"] - 1
+        self._named.append(positions)
         if not len(self.positions):
             return list(range(len(entries)))
-        row, agrees = self._rows(queue, found)
+        row, agrees = self._rows(queue, positions)
         code = self.codes[row]
         return np.flatnonzero(~(agrees & ((code == NO_CODE) | (code == entries["tag_code"])))).tolist()
 
     def stated_offsets(self, queue: QueueFiles, entry_positions: np.ndarray) -> np.ndarray:
         """Returns the queue offsets that messages state to which entries of their queue point, each message once."""
-        found, is_message = self._rows(queue, entry_positions)
-        return self.offsets[np.unique(found[is_message])]
+        rows, is_message = self._rows(queue, entry_positions)
+        return self.offsets[np.unique(rows[is_message])]
 
     def is_filler(self, entry: QueueEntry) -> bool:
         """Whether an entry without a message was written in the place of a lost one."""
@@ -136,9 +136,9 @@ class _Comparison:
 
     def with_several_entries(self) -> list[tuple[int, int]]:
         """Returns (global position, number of entries) of messages that have several entries."""
-        found, counts = np.unique(self.entry_positions, return_counts=True)
-        several = (counts > 1) & np.isin(found, self.positions)
-        return list(zip(found[several].tolist(), counts[several].tolist(), strict=True))
+        positions, counts = np.unique(self.entry_positions, return_counts=True)
+        several = (counts > 1) & np.isin(positions, self.positions)
+        return list(zip(positions[several].tolist(), counts[several].tolist(), strict=True))
 
     @property
     def entry_positions(self) -> np.ndarray:
@@ -208,7 +208,7 @@ def _dangling_entry(store: EQueueStore, template: Finding, position: int, damage
         if store.tail is not None
         else max((chunk.start + chunk.room for chunk in store.chunks), default=0)
     )
-    if position < log_start or any(one.start <= position < one.end for one in damage):
+    if position < log_start or any(part.start <= position < part.end for part in damage):
         return
     behind = position >= log_end
     code = "equeue-entry-ahead" if behind else "equeue-entry-nowhere"

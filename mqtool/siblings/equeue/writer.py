@@ -79,12 +79,12 @@ class EQueueWriter:
         self._queues: dict[tuple[str, int], ChunkAppender] = {}
         self._next_offsets: dict[tuple[str, int], int] = {}
         try:
-            found = start(root, settings, shape)
+            recovered = start(root, settings, shape)
         except NotAStoreError:
             if root.exists() and list_directory(root):
                 raise
-            found = Start()
-        self._recover(found)
+            recovered = Start()
+        self._recover(recovered)
 
     def put(
         self,

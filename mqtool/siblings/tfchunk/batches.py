@@ -86,25 +86,25 @@ def _event_numbers(group: Group, stored: np.ndarray) -> np.ndarray:
 
 
 def _records(valid: ValidRun) -> Any:
-    found, data = _Columns(valid), valid.run.data
-    names = np.array([one.name.lower() for one in RecordType])
+    fields, data = _Columns(valid), valid.run.data
+    names = np.array([kind.name.lower() for kind in RecordType])
     columns: dict[str, Any] = {
         "position": valid.positions,
         "chunk": [valid.chunk.path.name] * len(valid.run),
         "length": valid.run.sizes,
-        "type": names[found.types].tolist(),
-        "version": found.versions,
-        "time": arrow.times(found.ticks),
-        "ticks": found.ticks,
-        "body_size": arrow.nullable(found.lengths["body"], found.lengths["body"] >= 0, "int32"),
+        "type": names[fields.types].tolist(),
+        "version": fields.versions,
+        "time": arrow.times(fields.ticks),
+        "ticks": fields.ticks,
+        "body_size": arrow.nullable(fields.lengths["body"], fields.lengths["body"] >= 0, "int32"),
     }
     for column in RECORDS.columns:
         name = column.name
-        if name in found.numbers:
-            columns[name] = arrow.nullable(*found.numbers[name], column.type)
+        if name in fields.numbers:
+            columns[name] = arrow.nullable(*fields.numbers[name], column.type)
         elif name in _GUIDS:
-            columns[name] = arrow.guids(data, found.starts[name], found.lengths[name] >= 0)
+            columns[name] = arrow.guids(data, fields.starts[name], fields.lengths[name] >= 0)
         elif name in _RANGES:
             make = arrow.texts if column.type == "string" else arrow.raw
-            columns[name] = make(data, found.starts[name], found.lengths[name])
+            columns[name] = make(data, fields.starts[name], fields.lengths[name])
     return arrow.record_batch(RECORDS, columns)

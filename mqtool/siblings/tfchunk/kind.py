@@ -72,7 +72,7 @@ class OpenedTFChunk(OpenedStore):
         """Returns the records of a chunk, or why it is not read."""
         full_path = path.absolute()
         paths = (*(chunk.path for chunk in self.database.chunks), *self.database.unread.reasons)
-        is_chunk = any(one.absolute() == full_path for one in paths)
+        is_chunk = any(listed.absolute() == full_path for listed in paths)
         return (RECORDS, self._records(path.name)) if is_chunk else None
 
     def get(self, address: str) -> list[Row | Damage]:
@@ -98,10 +98,10 @@ class OpenedTFChunk(OpenedStore):
             from mqtool.siblings import export  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
             target.mkdir(parents=True, exist_ok=True)
-            records = (record_row(record) for one in reports for record in one.records)
+            records = (record_row(record) for item in reports for record in item.records)
             export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
-        unread = [salvage_row(one.path, 0, 0, 0, one.end - one.start) for one in self.database.unread_chunks()]
-        return sorted([*(one.row() for one in reports), *unread], key=lambda row: str(row["file"]))
+        unread = [salvage_row(item.path, 0, 0, 0, item.end - item.start) for item in self.database.unread_chunks()]
+        return sorted([*(item.row() for item in reports), *unread], key=lambda row: str(row["file"]))
 
     def close(self) -> None:
         """Closes the database's files."""

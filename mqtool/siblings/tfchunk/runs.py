@@ -40,10 +40,10 @@ class ValidRun(Struct, frozen=True):
     @property
     def positions(self) -> np.ndarray:
         """Log positions that the records state, int64."""
-        found = np.zeros(len(self.run), np.int64)
+        positions = np.zeros(len(self.run), np.int64)
         for group in self.groups:
-            found[group.rows] = group.fields.fixed["log_position"]
-        return found
+            positions[group.rows] = group.fields.fixed["log_position"]
+        return positions
 
 
 def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:

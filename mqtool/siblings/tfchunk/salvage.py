@@ -17,20 +17,20 @@ def report(database: TFChunkDb) -> list[ChunkReport]:
 
 def salvage_chunk(database: TFChunkDb, chunk: TFChunkFile) -> ChunkReport:
     """Scans a chunk for records from both ends, then in between."""
-    found = ChunkReport(chunk, HEADER_SIZE)
+    chunk_report = ChunkReport(chunk, HEADER_SIZE)
     start = 0
     while isinstance(record := chunk.read_record(start), StoredRecord):
-        found.forwards.append(record)
+        chunk_report.forwards.append(record)
         start = record.frame.end
     end = chunk.written
     while end > start and isinstance(record := chunk.read_record_before(end, start), StoredRecord):
-        found.backwards.insert(0, record)
+        chunk_report.backwards.insert(0, record)
         end = record.frame.start
-    found.between = list(_between(chunk, start, end))
-    last = found.records[-1].frame.end if found.records else 0
+    chunk_report.between = list(_between(chunk, start, end))
+    last = chunk_report.records[-1].frame.end if chunk_report.records else 0
     end = max(chunk.written, database.data_end(chunk, last))
-    found.damage = list(found.gaps(end, "no record is found here from either side"))
-    return found
+    chunk_report.damage = list(chunk_report.gaps(end, "no record is found here from either side"))
+    return chunk_report
 
 
 def _between(chunk: TFChunkFile, at: int, end: int) -> Iterator[StoredRecord]:

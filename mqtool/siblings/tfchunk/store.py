@@ -113,10 +113,10 @@ class TFChunkDb:
             chunk.read_record,
             partial(resume, chunk),
         )
-        at, found = rest or (chunk.written, InvalidFrame("past-end", "the file ends"))
+        at, frame = rest or (chunk.written, InvalidFrame("past-end", "the file ends"))
         end = self.data_end(chunk, at)
         if end > at:
-            yield chunk.damage(at, end, found)
+            yield chunk.damage(at, end, frame)
 
     def data_end(self, chunk: TFChunkFile, at: int) -> int:
         """Returns the data position up to which the log says that a chunk has records.
@@ -139,7 +139,7 @@ class TFChunkDb:
     def names(self) -> tuple[str, ...]:
         """File names of the chunks in the order of the log, including unreadable and missing ones."""
         paths = (*(chunk.path for chunk in self.chunks), *self.unread.reasons)
-        missing = (one.file_name for one in self.missing_chunks())
+        missing = (gap.file_name for gap in self.missing_chunks())
         return tuple(sorted({*(path.name for path in paths), *missing}))
 
     @property
@@ -191,10 +191,10 @@ class TFChunkDb:
             if unread := chunk.unread(chunk.footer.physical_size, chunk.size - HEADER_SIZE):
                 raise UnreadableError(unread.detail, chunk.path)
             raise CorruptionError("the position map of the scavenged chunk has no such record", chunk.path, position)
-        found = chunk.read_record(place)
-        if isinstance(found, InvalidFrame):
-            raise chunk.refuse(place, found, "no record")
-        return found
+        record = chunk.read_record(place)
+        if isinstance(record, InvalidFrame):
+            raise chunk.refuse(place, record, "no record")
+        return record
 
     def close(self) -> None:
         """Closes all files."""
@@ -216,8 +216,8 @@ class TFChunkDb:
                     data = file.read(0, size)
                     if file.size != size:
                         self.short_checkpoints.append(name)
-                found = tfchunk.CHECKPOINT.parse_start(data)  # as the server extends it
-                self.checkpoints[name.removesuffix(".chk")] = found.position
+                checkpoint = tfchunk.CHECKPOINT.parse_start(data)  # as the server extends it
+                self.checkpoints[name.removesuffix(".chk")] = checkpoint.position
 
     def _named(self) -> dict[ChunkName, Path]:
         """Returns the chunk files; like the server (Directory.GetFiles), passes over directories of such a name."""

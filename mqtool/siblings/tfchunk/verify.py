@@ -154,9 +154,9 @@ def _footer(chunk: TFChunkFile) -> Iterator[Finding]:
 
 
 def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
-    found = chunk.md5()
-    if found != chunk.footer.md5 and chunk.unread(-HEADER_SIZE, chunk.size - HEADER_SIZE) is None:
-        detail = f"expected MD5 {chunk.footer.md5.hex()}, found {found.hex()}: the server stops on it"
+    digest = chunk.md5()
+    if digest != chunk.footer.md5 and chunk.unread(-HEADER_SIZE, chunk.size - HEADER_SIZE) is None:
+        detail = f"expected MD5 {chunk.footer.md5.hex()}, found {digest.hex()}: the server stops on it"
         yield finding("tfchunk-md5", Severity.ERROR, chunk.path, detail, _BACKUP, chunk.size - tfchunk.MD5_SIZE)
 
 
@@ -183,22 +183,22 @@ def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
 
 def _resumed(chunk: TFChunkFile, at: int) -> int | None:
     """Returns the data position of the next valid record after one that cannot be read; None after a damaged one."""
-    found = chunk.read_record(at)
-    return resume(chunk, at) if isinstance(found, InvalidFrame) and chunk.unread_at(at, found) else None
+    record = chunk.read_record(at)
+    return resume(chunk, at) if isinstance(record, InvalidFrame) and chunk.unread_at(at, record) else None
 
 
 def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
     """Reports the end of the damage, found by reading the chunk backwards."""
     end = chunk.written
     while True:
-        found = chunk.read_record_before(end, stop)
-        if isinstance(found, InvalidFrame):
+        record = chunk.read_record_before(end, stop)
+        if isinstance(record, InvalidFrame):
             if chunk.unread(stop, end) is not None:
                 return
-            detail = f"backwards: {found.detail}"
+            detail = f"backwards: {record.detail}"
             yield finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)
             return
-        end = found.frame.start
+        end = record.frame.start
 
 
 def _positions(valid: ValidRun) -> Iterator[Finding]:
@@ -249,12 +249,12 @@ def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
 
 
 def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Iterator[Finding]:
-    found = chunk.read_record(entry.actual)
-    if isinstance(found, InvalidFrame) and chunk.unread_at(entry.actual, found):
+    record = chunk.read_record(entry.actual)
+    if isinstance(record, InvalidFrame) and chunk.unread_at(entry.actual, record):
         return
-    if isinstance(found, InvalidFrame) or found.position != chunk.start + entry.logical:
+    if isinstance(record, InvalidFrame) or record.position != chunk.start + entry.logical:
         found_words = (
-            found.detail if isinstance(found, InvalidFrame) else f"the record of log position {found.position}"
+            record.detail if isinstance(record, InvalidFrame) else f"the record of log position {record.position}"
         )
         detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {found_words}"
         yield finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)

@@ -52,15 +52,21 @@ class OpenedTiered(OpenedStore):
             place = {"broker": queue.broker, "topic": queue.topic, "queue_id": queue.queue_id}
             if table == SEGMENTS.name:
                 for kind, segments in queue.segments.items():
-                    for one in segments:
-                        yield {**place, "type": kind, "base": one.base, "size": one.size, "file": str(one.path)}
+                    for segment in segments:
+                        yield {
+                            **place,
+                            "type": kind,
+                            "base": segment.base,
+                            "size": segment.size,
+                            "file": str(segment.path),
+                        }
             elif table == UNITS.name:
                 yield from queue.unread_units()
-                for found in queue.units():
-                    if isinstance(found, Damage):
-                        yield found
+                for entry in queue.units():
+                    if isinstance(entry, Damage):
+                        yield entry
                         continue
-                    offset, unit, _ = found
+                    offset, unit, _ = entry
                     yield {
                         **place,
                         "queue_offset": offset,
@@ -82,22 +88,22 @@ class OpenedTiered(OpenedStore):
         place = _ADDRESS.fullmatch(address)
         if place is None:
             return []
-        found: list[Row | Damage] = []
+        items: list[Row | Damage] = []
         for queue in self.store.queues:
             if (queue.topic, queue.queue_id) == (place[1], int(place[2])):
                 item = queue.message_at(int(place[3]))
                 if item is not None:
-                    found.append(item if isinstance(item, Damage) else message_row(queue, item))
-        damage = [item for item in found if isinstance(item, Damage)]
-        if len(damage) == len(found):
+                    items.append(item if isinstance(item, Damage) else message_row(queue, item))
+        damage = [item for item in items if isinstance(item, Damage)]
+        if len(damage) == len(items):
             raise self._nothing(damage, int(place[3]))
-        return found
+        return items
 
     def _nothing(self, damage: list[Damage], offset: int) -> StoreError:
         """Returns the error for a queue offset at which no broker has a valid message."""
-        for one in damage:
-            if one.kind == DamageKind.UNREADABLE:
-                return UnreadableError(one.detail, one.path or self.path)
+        for part in damage:
+            if part.kind == DamageKind.UNREADABLE:
+                return UnreadableError(part.detail, part.path or self.path)
         if not damage:
             return CorruptionError("no unit with this queue offset", self.path, offset)
         words = "; ".join([damage[0].detail, *map(str, damage[1:])])

@@ -92,9 +92,9 @@ class TieredQueue(Struct):
                 tail = walk.tail
                 if tail is not None and tail.end < segment.end:
                     rest = Damage(tail.end, segment.end, tail.kind, tail.detail).at(segment.path, segment.base)
-                    found = unreadable.reason_of(rest, segment)
-                    if tail.length or found is not rest:
-                        yield found
+                    damage = unreadable.reason_of(rest, segment)
+                    if tail.length or damage is not rest:
+                        yield damage
 
     def record(self, position: int, size: int) -> Message:
         """Returns the record at a position in the queue's commit log.
@@ -109,8 +109,8 @@ class TieredQueue(Struct):
             count = max(0, min(size, segment.end - position))
             message = from_record(commit_log.parse_record(file.read(position - segment.base, count)))
         if (message.physical_offset, message.store_size) != (position, size):
-            found = f"the record there states {message.physical_offset} and {message.store_size} bytes"
-            raise StoreError(f"at {position}: {found}", segment.path)
+            stated = f"the record there states {message.physical_offset} and {message.store_size} bytes"
+            raise StoreError(f"at {position}: {stated}", segment.path)
         return message
 
     def _log_of(self, position: int) -> MappedFile | None:
@@ -165,8 +165,8 @@ class TieredQueue(Struct):
                     unread = {at for at in places if ranges and _overlaps(at, at + size, ranges)}
                     if unread:
                         first, after = (segment.base + start + at for at in (min(unread), max(unread) + size))
-                        found = Damage(first, after, DamageKind.UNREADABLE, "")
-                        yield unreadable.reason_of(found.at(segment.path, segment.base), segment)
+                        damage = Damage(first, after, DamageKind.UNREADABLE, "")
+                        yield unreadable.reason_of(damage.at(segment.path, segment.base), segment)
                     for at in places:
                         if at not in unread:
                             offset = (segment.base + start + at) // size
@@ -205,12 +205,12 @@ class TieredStore:
         self.queues: list[TieredQueue] = []
         self.strays: list[Path] = []
         for entry in list_directory(path):
-            found = tiered.parse_cluster_name(entry.name)
-            if found is None or not is_directory(entry):
+            match = tiered.parse_cluster_name(entry.name)
+            if match is None or not is_directory(entry):
                 self.strays.append(path / entry.name)
                 continue
-            self.clusters[found[1]] = path / entry.name
-            self._brokers(found[1], path / entry.name)
+            self.clusters[match[1]] = path / entry.name
+            self._brokers(match[1], path / entry.name)
         self.metadata = read_metadata(path.parent)
         self.owners = frozenset(owner for name in self.metadata.brokers if (owner := self._owner(name)) is not None)
         self._add_stated()
@@ -241,9 +241,9 @@ class TieredStore:
                 for queue in subdirectories(cluster / broker.name / topic.name):
                     path = cluster / broker.name / topic.name / queue.name
                     if queue.name.isascii() and queue.name.isdigit() and len(queue.name) < 10:
-                        found = TieredQueue(cluster_name, broker.name, topic.name, int(queue.name), path)
-                        self._segments(found)
-                        self.queues.append(found)
+                        tiered_queue = TieredQueue(cluster_name, broker.name, topic.name, int(queue.name), path)
+                        self._segments(tiered_queue)
+                        self.queues.append(tiered_queue)
                     else:
                         self.strays.append(path)
 

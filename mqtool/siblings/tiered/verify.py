@@ -66,16 +66,16 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
             yield from _place(queue, item)
             records[item.queue_offset] = (item.physical_offset, item.store_size, consume_queue.tags_code(item.tags))
     wrong, all_units_read = 0, True
-    for found in queue.units():
-        if isinstance(found, Damage):
-            yield _damage(found)
+    for entry in queue.units():
+        if isinstance(entry, Damage):
+            yield _damage(entry)
             all_units_read = False
             continue
-        offset, unit, path = found
+        offset, unit, path = entry
         expected, actual = records.pop(offset, None), (unit.physical_offset, unit.size, unit.tags_code)
         if expected is None and unit.physical_offset < queue.min_log_offset:
             continue  # the segment of the record expired first: FlatMessageFile.destroyExpiredFile
-        if expected is None and any(one.start <= unit.physical_offset < one.end for one in unread):
+        if expected is None and any(part.start <= unit.physical_offset < part.end for part in unread):
             continue
         if expected != actual:
             wrong += 1
@@ -114,9 +114,9 @@ def _metadata(store: TieredStore) -> Iterator[Finding]:
         yield finding("tiered-metadata", Severity.UNKNOWN, store.clusters[cluster] / broker, words, _METADATA)
     for queue in store.queues:
         for kind, stated in queue.stated.items():
-            found = {segment.base: segment for segment in queue.segments[kind]}
+            segments = {segment.base: segment for segment in queue.segments[kind]}
             for base, size in sorted(stated.items()):
-                segment = found.get(base)
+                segment = segments.get(base)
                 if segment is not None and size > segment.size:
                     words = f"the metadata knows {size} bytes, found {segment.size}"
                     yield _error("tiered-metadata", segment.path, words)

@@ -268,11 +268,11 @@ def test_missing_keys_are_one_run_over_records_without_keys(built):
         detail = IndexDetail(survey(store), [], [])
     for start, rows in ((0, 2), (100, 0), (200, 1)):
         detail._missing(*group(start, rows, absent=True))
-    assert [(run.start, run.end, run.records, run.keys) for run in detail.found.missing] == [(0, 250, 2, 3)]
+    assert [(run.start, run.end, run.records, run.keys) for run in detail.differences.missing] == [(0, 250, 2, 3)]
     detail._missing(*group(300, 1, absent=False))
     detail._missing(*group(400, 0, absent=False))
     detail._missing(*group(500, 1, absent=True))
-    assert [run.start for run in detail.found.missing] == [0, 500]
+    assert [run.start for run in detail.differences.missing] == [0, 500]
 
 
 def test_keys_of_a_record_that_is_reported_itself_are_not_reported_too(tmp_path):

@@ -30,9 +30,9 @@ class Assignments:
             ConfigFileError: the file cannot be parsed.
         """
         self._broker = broker
-        found = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
-        self._document: dict[Any, Any] = found
-        self._modes: dict[str, dict[str, dict[str, Any]]] = found.setdefault("messageRequestModeMap", {})
+        document = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
+        self._document: dict[Any, Any] = document
+        self._modes: dict[str, dict[str, dict[str, Any]]] = document.setdefault("messageRequestModeMap", {})
         broker.persister.register(file_names.MESSAGE_REQUEST_MODE, self._build)
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -49,12 +49,12 @@ class Assignments:
     async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Sets whether a consumer group pulls or pops a topic."""
         self._broker.check_open()
-        found = body_of(command)
-        topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
-        mode = str(found.get("mode", _PULL))
+        request = body_of(command)
+        topic, group = str(request.get("topic", "")), str(request.get("consumerGroup", ""))
+        mode = str(request.get("mode", _PULL))
         if mode not in (_PULL, _POP):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"mode: expected PULL or POP, found {mode}")
-        number = java.json_int(found.get("popShareQueueNum") or 0)
+        number = java.json_int(request.get("popShareQueueNum") or 0)
         if topic.startswith(RETRY_PREFIX):
             raise RefusalError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._broker.topics.get(topic) is None:
@@ -81,9 +81,9 @@ class Assignments:
         Without an answer for the client, for instance because its group has no members yet, the list is missing, so
         that the client keeps its queues.
         """
-        found = body_of(command)
-        mode, shared = self._mode(str(found.get("topic", "")), str(found.get("consumerGroup", "")))
-        queues = self._assigned(found, shared if mode == _POP else None)
+        request = body_of(command)
+        mode, shared = self._mode(str(request.get("topic", "")), str(request.get("consumerGroup", "")))
+        queues = self._assigned(request, shared if mode == _POP else None)
         if queues is None:
             return ok(command, data=body({}))
         shown = [{"attachments": {}, "messageQueue": queue, "mode": mode} for queue in queues]
@@ -91,9 +91,9 @@ class Assignments:
 
     def _mode(self, topic: str, group: str) -> tuple[str, int]:
         """Returns whether a group pulls or pops a topic, and popShareQueueNum."""
-        found, settings = self._modes.get(topic, {}).get(group), self._broker.settings
-        if found is not None:
-            return str(found.get("mode", _PULL)), java.json_int(found.get("popShareQueueNum") or 0)
+        stored, settings = self._modes.get(topic, {}).get(group), self._broker.settings
+        if stored is not None:
+            return str(stored.get("mode", _PULL)), java.json_int(stored.get("popShareQueueNum") or 0)
         mode = _PULL if topic.startswith(RETRY_PREFIX) else settings.text("defaultMessageRequestMode")
         return mode, settings.number("defaultPopShareQueueNum")
 
@@ -109,7 +109,7 @@ class Assignments:
         if config is None or model not in (_BROADCASTING, _CLUSTERING):
             return None
         name = self._broker.settings.text("brokerName")
-        queues = [QueueName(name, one, topic) for one in range(config.read_queue_nums)]
+        queues = [QueueName(name, queue_id, topic) for queue_id in range(config.read_queue_nums)]
         if model == _BROADCASTING or not self._broker.settings.flag("serverLoadBalancerEnable"):
             return queues
         members = self._broker.clients.consumer_group(str(request.get("consumerGroup", "")))

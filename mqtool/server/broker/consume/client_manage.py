@@ -42,14 +42,14 @@ class ClientProcessor:
 
     def heartbeat(self, command: Command, peer: Peer) -> Command:
         """Registers the producer and consumer groups of a connection."""
-        found = body_of(command)
+        request = body_of(command)
         clients = self._broker.clients
-        client = clients.client_of(peer, str(found.get("clientID", "")), command.language, command.version)
-        unchanged = found.get("withoutSub") is True
-        for one in found.get("consumerDataSet") or []:
-            self._register(one, client, unchanged=unchanged)
-        for one in found.get("producerDataSet") or []:
-            clients.register_producer(str(one.get("groupName", "")), client)
+        client = clients.client_of(peer, str(request.get("clientID", "")), command.language, command.version)
+        unchanged = request.get("withoutSub") is True
+        for data in request.get("consumerDataSet") or []:
+            self._register(data, client, unchanged=unchanged)
+        for data in request.get("producerDataSet") or []:
+            clients.register_producer(str(data.get("groupName", "")), client)
         return ok(command, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 
     def _register(self, document: dict[str, Any], client: Client, *, unchanged: bool) -> None:
@@ -62,7 +62,9 @@ class ClientProcessor:
             broker.topics.create_for_send_back(retry_topic(group), config.retry_queue_nums, unit=unit)
         subscriptions = None
         if not unchanged:
-            subscriptions = [subscription_from(one) for one in document.get("subscriptionDataSet") or []]
+            subscriptions = [
+                subscription_from(subscription) for subscription in document.get("subscriptionDataSet") or []
+            ]
         broker.clients.register_consumer(
             group,
             client,

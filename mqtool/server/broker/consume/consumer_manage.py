@@ -51,10 +51,10 @@ class ConsumerProcessor:
     def members(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Returns the client ids of a consumer group's members."""
         group = text(command, "consumerGroup")
-        found = self._broker.clients.consumer_group(group)
-        if found is None or not found.members:
+        members = self._broker.clients.consumer_group(group)
+        if members is None or not members.members:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        return ok(command, data=body({"consumerIdList": found.client_ids()}))
+        return ok(command, data=body({"consumerIdList": members.client_ids()}))
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -106,16 +106,16 @@ class ConsumerProcessor:
 
     def lock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """Locks queues for a client; returns the queues that the client holds now."""
-        found = body_of(command)
-        group, client = str(found.get("consumerGroup", "")), str(found.get("clientId", ""))
-        locked = self._broker.locks.lock(group, queue_names_of(found.get("mqSet")), client)
+        request = body_of(command)
+        group, client = str(request.get("consumerGroup", "")), str(request.get("clientId", ""))
+        locked = self._broker.locks.lock(group, queue_names_of(request.get("mqSet")), client)
         return ok(command, data=body({"lockOKMQSet": sorted(locked)}))
 
     def unlock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """Releases a client's locks on queues."""
-        found = body_of(command)
-        group, client = str(found.get("consumerGroup", "")), str(found.get("clientId", ""))
-        self._broker.locks.unlock(group, queue_names_of(found.get("mqSet")), client)
+        request = body_of(command)
+        group, client = str(request.get("consumerGroup", "")), str(request.get("clientId", ""))
+        self._broker.locks.unlock(group, queue_names_of(request.get("mqSet")), client)
         return ok(command)
 
     # -- bounds --------------------------------------------------------------------------------------------------

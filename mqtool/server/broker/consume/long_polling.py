@@ -116,8 +116,8 @@ class LongPolling:
             end = self._max_offset(*key)
             if end > offset:
                 self._undispatched.pop(key, None)
-            for one in [waiting for waiting in self._waiting_by_queue.get(key, ()) if waiting.offsets[key] < end]:
-                self._finish(one, arrived=True)
+            for request in [waiting for waiting in self._waiting_by_queue.get(key, ()) if waiting.offsets[key] < end]:
+                self._finish(request, arrived=True)
 
     async def wait(self, offsets: Mapping[Key, int], seconds: float) -> bool:
         """Waits until one of several queues has a message; returns False if the time is up first.
@@ -127,31 +127,31 @@ class LongPolling:
             seconds: maximum time to wait.
         """
         loop = asyncio.get_running_loop()
-        one = WaitingRequest(offsets, loop.create_future())
-        one.timer = loop.call_later(seconds, lambda: self._finish(one, arrived=False))
+        request = WaitingRequest(offsets, loop.create_future())
+        request.timer = loop.call_later(seconds, lambda: self._finish(request, arrived=False))
         for key in offsets:
-            self._waiting_by_queue.setdefault(key, []).append(one)
+            self._waiting_by_queue.setdefault(key, []).append(request)
             if key in self._undispatched:
                 self._pace.wake()
         self.count += 1
         if any(self._max_offset(*key) > offset for key, offset in offsets.items()):  # arrived before the wait began
-            self._finish(one, arrived=True)
+            self._finish(request, arrived=True)
         try:
-            return await one.future
+            return await request.future
         finally:
-            self._finish(one, arrived=False)
+            self._finish(request, arrived=False)
 
     def wake(self, topic: str, queue_id: int) -> None:
         """Wakes all requests that wait for a queue, whether it has a message or not."""
-        for one in list(self._waiting_by_queue.get((topic, queue_id), ())):
-            self._finish(one, arrived=True)
+        for request in list(self._waiting_by_queue.get((topic, queue_id), ())):
+            self._finish(request, arrived=True)
 
     def wake_all(self) -> None:
         """Wakes all requests, because the broker is shutting down."""
         self._pace.stop()
         for waiting in list(self._waiting_by_queue.values()):
-            for one in list(waiting):
-                self._finish(one, arrived=True)
+            for request in list(waiting):
+                self._finish(request, arrived=True)
 
     def _finish(self, request: WaitingRequest, *, arrived: bool) -> None:
         if request.timer is None:

@@ -77,11 +77,11 @@ class PullProcessor:
             offset = number(command, "commitOffset", -1)
             if offset >= 0:
                 self._broker.offsets.commit(request.group, request.topic, request.queue_id, offset)
-        found = self._get(request)
-        is_last = found.next_begin_offset >= found.max_offset
+        result = self._get(request)
+        is_last = result.next_begin_offset >= result.max_offset
         if is_last and self._broker.long_polling.is_expected(request.queue_topic, request.queue_id):
             return self._get_all(command, request, flags)
-        return self._answer_or_hold(command, request, flags, found)
+        return self._answer_or_hold(command, request, flags, result)
 
     async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
         """Waits for the dispatch of messages whose send was answered before the request, then reads again."""
@@ -113,10 +113,10 @@ class PullProcessor:
                 lowest, highest = self._broker.messages.queue_bounds(request.queue_topic, request.queue_id)
                 moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset or 0, lowest, highest, [], [])
                 return self._answer(command, request, moved)
-            found = self._get(request._replace(offset=offset))
-            if not arrived or found.status is not GetStatus.NO_MATCHED_MESSAGE or self._broker.is_stopping:
-                return self._answer(command, request, found)
-            offset = found.next_begin_offset
+            result = self._get(request._replace(offset=offset))
+            if not arrived or result.status is not GetStatus.NO_MATCHED_MESSAGE or self._broker.is_stopping:
+                return self._answer(command, request, result)
+            offset = result.next_begin_offset
 
     def _get(self, request: _Pull) -> GetResult:
         return self._broker.messages.get_message(
@@ -170,17 +170,17 @@ class PullProcessor:
         if number(command, "sysFlag") & SUBSCRIPTION:
             expression, kind = fields.get("subscription") or "*", fields.get("expressionType")
         else:
-            found = self._broker.clients.consumer_group(group)
-            if found is None:
+            consumers = self._broker.clients.consumer_group(group)
+            if consumers is None:
                 raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-            if not config.consume_broadcast_enable and found.message_model == "BROADCASTING":
+            if not config.consume_broadcast_enable and consumers.message_model == "BROADCASTING":
                 raise RefusalError(
                     ResponseCode.NO_PERMISSION, f"the consumer group[{group}] can not consume by broadcast way"
                 )
             if self._broker.groups.is_forbidden(group, topic):
                 remark = f"the consumer group[{group}] is forbidden for topic[{topic}]"
                 raise RefusalError(ResponseCode.NO_PERMISSION, remark)
-            subscription = found.subscriptions.get(topic)
+            subscription = consumers.subscriptions.get(topic)
             if subscription is None:
                 raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
             if subscription.version < number(command, "subVersion", 0):

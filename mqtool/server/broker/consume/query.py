@@ -37,11 +37,11 @@ class QueryProcessor:
         most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
         topic, key, is_tag = text(command, "topic"), text(command, "key"), command.fields.get("indexType") == _TAG
         begin, end = number(command, "beginTimestamp"), number(command, "endTimestamp")
-        found = self._broker.messages.query_message(topic, key, most, begin, end, tag=is_tag)
-        records = [record for record in found.records if _has_key(record, topic, key, is_tag=is_tag)]
+        result = self._broker.messages.query_message(topic, key, most, begin, end, tag=is_tag)
+        records = [record for record in result.records if _has_key(record, topic, key, is_tag=is_tag)]
         fields = {
-            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
-            "indexLastUpdatePhyoffset": str(found.index_last_update_physical_offset),
+            "indexLastUpdateTimestamp": str(result.index_last_update_timestamp),
+            "indexLastUpdatePhyoffset": str(result.index_last_update_physical_offset),
         }
         if not records:
             remark = "can not find message, maybe time range not correct"
@@ -63,9 +63,9 @@ def _has_key(record: "memoryview | bytes", topic: str, key: str, *, is_tag: bool
         message = parsed_record(record)
     except FormatError:
         return False
-    found = message.properties
+    values = message.properties
     if message.topic != topic:
         return False
     if is_tag:
-        return found.get(properties.TAGS) == key
-    return key == message.unique_key or key in found.get(properties.KEYS, "").split(properties.KEY_SEPARATOR)
+        return values.get(properties.TAGS) == key
+    return key == message.unique_key or key in values.get(properties.KEYS, "").split(properties.KEY_SEPARATOR)

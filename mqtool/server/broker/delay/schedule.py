@@ -80,9 +80,9 @@ class Schedule:
         broker, delivered = self._broker, 0
         while True:
             at = self.offset_of(level)
-            found = broker.messages.get_message(SCHEDULE_TOPIC, level - 1, at, _AT_ONCE)
+            result = broker.messages.get_message(SCHEDULE_TOPIC, level - 1, at, _AT_ONCE)
             now = time.time_ns() // 1_000_000
-            for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
+            for queue_offset, data in zip(result.queue_offsets, result.records, strict=True):
                 is_done = True
                 with broker.skipped.guard("delay", SCHEDULE_TOPIC, level - 1, queue_offset):
                     is_done = self._deliver_one(parsed_record(data), delay, now)
@@ -90,10 +90,10 @@ class Schedule:
                     self._move(level, queue_offset)
                     return delivered
                 delivered += 1
-            if not found.records:
-                self._move(level, found.next_begin_offset if at < found.max_offset else at)
+            if not result.records:
+                self._move(level, result.next_begin_offset if at < result.max_offset else at)
                 return delivered
-            self._move(level, found.next_begin_offset)
+            self._move(level, result.next_begin_offset)
 
     def _deliver_one(self, message: ParsedRecord, delay: int, now: int) -> bool:
         """Delivers a message; returns False if it is not due, or the store does not accept messages now.

@@ -74,30 +74,30 @@ class Timer:
         """
         if self._broker.release < (5, 5) or message.topic == TIMER_TOPIC or not is_queued(message.sys_flag):
             return message
-        found = properties.decode(message.properties)
-        property_name = next((name for name in _WANTS if name in found), None)
-        if property_name is None or properties.TIMER_OUT_MS in found:
+        values = properties.decode(message.properties)
+        property_name = next((name for name in _WANTS if name in values), None)
+        if property_name is None or properties.TIMER_OUT_MS in values:
             return message
-        if found.get(properties.DELAY_LEVEL, "0") not in ("", "0"):
+        if values.get(properties.DELAY_LEVEL, "0") not in ("", "0"):
             for name in _WANTS:
-                found.pop(name, None)
-            return message._replace(properties=properties.encode(found.items()))
+                values.pop(name, None)
+            return message._replace(properties=properties.encode(values.items()))
         if not self._broker.settings.flag("timerWheelEnable"):
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
         now = time.time_ns() // 1_000_000
         try:
-            due = _due(property_name, java.parse_long(found[property_name]), now)
+            due = _due(property_name, java.parse_long(values[property_name]), now)
         except FormatError:
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
         if due <= now:
-            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if properties.TIMER_DEL_UNIQUE_KEY in found else message
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if properties.TIMER_DEL_UNIQUE_KEY in values else message
         if due - now > self._broker.settings.number("timerMaxDelaySec") * 1000:
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
         floor = due - due % self._precision
-        found[properties.TIMER_OUT_MS] = str(floor - self._precision if floor == due else floor)
-        found[properties.REAL_TOPIC] = message.topic
-        found[properties.REAL_QUEUE_ID] = str(message.queue_id)
-        return message._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties.encode(found.items()))
+        values[properties.TIMER_OUT_MS] = str(floor - self._precision if floor == due else floor)
+        values[properties.REAL_TOPIC] = message.topic
+        values[properties.REAL_QUEUE_ID] = str(message.queue_id)
+        return message._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties.encode(values.items()))
 
     def handle_of(self, message: OutgoingMessage, broker_name: str, key: str) -> str | None:
         """Returns the recall handle of a message that was just stored; None if it is not a timer message."""
@@ -128,7 +128,7 @@ class Timer:
         left = handle.time_ms - time.time_ns() // 1_000_000
         if left <= 0 or left // 1000 >= broker.settings.number("timerMaxDelaySec"):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
-        found = {
+        values = {
             properties.TAGS: _RECALL_TAG,
             properties.UNIQUE_KEY: handle.message_id,
             properties.TIMER_DEL_UNIQUE_KEY: service_records.recall_name(
@@ -141,7 +141,7 @@ class Timer:
                 handle.topic,
                 0,
                 b"0",
-                properties.encode(found.items()),
+                properties.encode(values.items()),
                 born_host=broker.host_of(peer),
                 store_host=broker.store_host,
             )
@@ -197,23 +197,23 @@ class Timer:
         if not broker.settings.flag(key) and (is_known or read >= end):
             return 0
         try:
-            found = read_rocksdb_timer(root)
+            stored = read_rocksdb_timer(root)
         except (StoreError, UnavailableError) as error:
             if is_known:
                 raise
             _LOG.warning("it is unknown whether timer messages from queue offset %d on were delivered: %s", read, error)
             return 0
-        if not is_known and found.queue_offset > read:
+        if not is_known and stored.queue_offset > read:
             raise UsageError(
                 f"{root}: timercheck has read {TIMER_TOPIC} up to queue offset {read}, the timer in RocksDB up to "
-                f"{found.queue_offset}; give the broker's configuration with --config, or set {key}: true to continue "
+                f"{stored.queue_offset}; give the broker's configuration with --config, or set {key}: true to continue "
                 f"there, false to deliver the messages in between again"
             )
-        if found.is_waiting:
+        if stored.is_waiting:
             _LOG.warning(
                 "timer messages wait in %s; only a broker with %s delivers them", file_names.ROCKSDB_STORE, key
             )
-        return min(found.queue_offset, end)
+        return min(stored.queue_offset, end)
 
     def close(self) -> None:
         """Writes the checkpoint and closes the files."""
@@ -277,8 +277,8 @@ class Timer:
 
     def _enqueue_all(self, now: int) -> None:
         while True:
-            found = self._broker.messages.get_message(TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
-            for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
+            result = self._broker.messages.get_message(TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
+            for queue_offset, data in zip(result.queue_offsets, result.records, strict=True):
                 is_done = True
                 with self._broker.skipped.guard("timer", TIMER_TOPIC, 0, queue_offset):
                     is_done = self._file(parsed_record(data), now)
@@ -286,12 +286,12 @@ class Timer:
                     return
                 self._queue_offset = queue_offset + 1
                 self._is_dirty = True
-            if found.records:
+            if result.records:
                 continue
-            if found.resume_offset == self._queue_offset:
+            if result.resume_offset == self._queue_offset:
                 return
-            self._queue_offset = found.resume_offset
-            if self._queue_offset == found.max_offset:
+            self._queue_offset = result.resume_offset
+            if self._queue_offset == result.max_offset:
                 return
 
     def _file(self, message: ParsedRecord, now: int) -> bool:
@@ -301,20 +301,20 @@ class Timer:
             FormatError, MessageRejectedError: the message has no valid delivery time or destination.
         """
         assert self._files is not None
-        found = message.properties
-        due = service_records.deliver_ms(found)
+        values = message.properties
+        due = service_records.deliver_ms(values)
         magic, write = TimerMagic.DEFAULT, self._floor(now)
-        if properties.TIMER_DEL_UNIQUE_KEY in found:
+        if properties.TIMER_DEL_UNIQUE_KEY in values:
             magic |= TimerMagic.DELETE
         if due < self._read_ms:
             return bool(magic & TimerMagic.DELETE) or self._deliver(message, write, now)
         if not magic & TimerMagic.DELETE:
-            service_records.destination(found, default_queue="0")
+            service_records.destination(values, default_queue="0")
         due, is_rolled = time_in_wheel(due, write, self._window, self._precision)
         if is_rolled:
             magic |= TimerMagic.ROLL
         record = message.record
-        topic = found.get(properties.REAL_TOPIC)
+        topic = values.get(properties.REAL_TOPIC)
         topic_hash = _topic_hash(topic) if topic else 0
         self._files.add(due, write, magic, record.physical_offset, record.total_size, topic_hash)
         return True
@@ -375,9 +375,9 @@ class Timer:
 
     def _deliver(self, message: ParsedRecord, enqueued: int, now: int) -> bool:
         """Puts a message with its delivery time into its own topic; returns False if the store refuses it now."""
-        found = message.properties
-        topic, queue_id = service_records.destination(found, default_queue="0")
-        changed = {**found, properties.TIMER_ENQUEUE_MS: str(enqueued), properties.TIMER_DEQUEUE_MS: str(now)}
+        values = message.properties
+        topic, queue_id = service_records.destination(values, default_queue="0")
+        changed = {**values, properties.TIMER_ENQUEUE_MS: str(enqueued), properties.TIMER_DEQUEUE_MS: str(now)}
         result = self._broker.writer.deliver(requeued(message, topic, queue_id, changed, self._broker.store_host))
         if result.ok:
             self._broker.stats.put(topic, queue_id, 1, result.size)

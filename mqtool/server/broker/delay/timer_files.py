@@ -66,10 +66,10 @@ class TimerFiles:
     def slot(self, time_ms: int) -> TimerSlot:
         """Returns the slot of a time; an empty slot if the wheel's slot is still used for another time."""
         index = timer.slot_index(time_ms, self._precision)
-        found = self._slots.get(index)
-        if found is None:
-            found = timer.SLOT.parse(os.pread(self._wheel, timer.SLOT_SIZE, index * timer.SLOT_SIZE))
-        return timer.slot_at(found, time_ms // self._precision)
+        slot = self._slots.get(index)
+        if slot is None:
+            slot = timer.SLOT.parse(os.pread(self._wheel, timer.SLOT_SIZE, index * timer.SLOT_SIZE))
+        return timer.slot_at(slot, time_ms // self._precision)
 
     def _put_slot(self, time_ms: int, slot: TimerSlot) -> None:
         self._slots[timer.slot_index(time_ms, self._precision)] = slot
@@ -116,14 +116,14 @@ class TimerFiles:
     def units(self, time_ms: int) -> list[TimerLogUnit]:
         """Returns the units in the slot of a time, in the order in which they were added."""
         self.write()
-        position, found = self.slot(time_ms).last_position, []
+        position, units = self.slot(time_ms).last_position, []
         while position != NO_POSITION:
             unit = self._unit(position)
             if unit is None or unit.previous_position >= position:
                 break
-            found.append(unit)
+            units.append(unit)
             position = unit.previous_position
-        return found[::-1]
+        return units[::-1]
 
     def _append(self, unit: TimerLogUnit) -> int:
         end = timer.log_end_at(self.end, self._size)

@@ -193,10 +193,10 @@ class BrokerAdmin:
     def stats_data(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """VIEW_BROKER_STATS_DATA."""
         name, key = text(command, "statsName"), text(command, "statsKey")
-        found = self._broker.stats.item(name, key)
-        if found is None:
+        item = self._broker.stats.item(name, key)
+        if item is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        return ok(command, data=body(found))
+        return ok(command, data=body(item))
 
     def consume_queue(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """QUERY_CONSUME_QUEUE."""
@@ -215,9 +215,9 @@ class BrokerAdmin:
             ],
         }
         group = command.fields.get("consumerGroup")
-        found = broker.clients.consumer_group(group) if group else None
-        if found is not None and topic in found.subscriptions:
-            subscription = found.subscriptions[topic]
+        consumers = broker.clients.consumer_group(group) if group else None
+        if consumers is not None and topic in consumers.subscriptions:
+            subscription = consumers.subscriptions[topic]
             shown["subscriptionData"] = subscription.body()
             shown["filterData"] = "null" if is_tag(subscription.kind) else body(subscription.body()).decode()
         elif group:

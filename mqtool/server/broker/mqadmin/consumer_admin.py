@@ -54,18 +54,20 @@ class ConsumerAdmin:
     def consumer_connections(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """GET_CONSUMER_CONNECTION_LIST."""
         group = text(command, "consumerGroup")
-        found = self._broker.clients.consumer_group(group)
-        if found is None:
+        consumers = self._broker.clients.consumer_group(group)
+        if consumers is None:
             raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
         return ok(
             command,
             data=body(
                 {
-                    "connectionSet": [_connection(member) for member in found.members.values()],
-                    "consumeFromWhere": found.consume_from_where,
-                    "consumeType": found.consume_type,
-                    "messageModel": found.message_model,
-                    "subscriptionTable": {topic: one.body() for topic, one in found.subscriptions.items()},
+                    "connectionSet": [_connection(member) for member in consumers.members.values()],
+                    "consumeFromWhere": consumers.consume_from_where,
+                    "consumeType": consumers.consume_type,
+                    "messageModel": consumers.message_model,
+                    "subscriptionTable": {
+                        topic: subscription.body() for topic, subscription in consumers.subscriptions.items()
+                    },
                 }
             ),
         )
@@ -87,13 +89,13 @@ class ConsumerAdmin:
                     "data": {
                         group: [
                             {
-                                "clientId": one.client_id,
-                                "language": one.language,
-                                "lastUpdateTimestamp": one.renewed_ms,
-                                "remoteIP": f"/{one.peer.address}",
-                                "version": one.version,
+                                "clientId": client.client_id,
+                                "language": client.language,
+                                "lastUpdateTimestamp": client.renewed_ms,
+                                "remoteIP": f"/{client.peer.address}",
+                                "version": client.version,
                             }
-                            for one in members.values()
+                            for client in members.values()
                         ]
                         for group, members in self._broker.clients.producers.items()
                     }
@@ -105,8 +107,8 @@ class ConsumerAdmin:
         """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: passes the request on to the consumer."""
         broker, group = self._broker, text(command, "consumerGroup")
         client_id = command.fields.get("clientId")
-        found = broker.clients.consumer_group(group)
-        member = found.member(client_id) if found is not None and client_id else None
+        consumers = broker.clients.consumer_group(group)
+        member = consumers.member(client_id) if consumers is not None and client_id else None
         if member is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         fields, data = dict(command.fields), b""
@@ -146,9 +148,11 @@ class ConsumerAdmin:
     def subscription(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """QUERY_SUBSCRIPTION_BY_CONSUMER."""
         group, topic = text(command, "group"), text(command, "topic")
-        found = self._broker.clients.consumer_group(group)
-        one = found.subscriptions.get(topic) if found is not None else None
-        shown = {"group": group, "topic": topic} | ({"subscriptionData": one.body()} if one is not None else {})
+        consumers = self._broker.clients.consumer_group(group)
+        subscription = consumers.subscriptions.get(topic) if consumers is not None else None
+        shown = {"group": group, "topic": topic} | (
+            {"subscriptionData": subscription.body()} if subscription is not None else {}
+        )
         return ok(command, data=body(shown))
 
     # -- progress ------------------------------------------------------------------------------------------------
@@ -160,16 +164,16 @@ class ConsumerAdmin:
         AdminBrokerProcessor.getTopicsForCollectingConsumeStats.
         """
         group, topic = text(command, "consumerGroup"), text(command, "topic", "").strip()
-        topics = {one for one in text(command, "topicList", "").split(_TOPIC_SEPARATOR) if one}
+        topics = {name for name in text(command, "topicList", "").split(_TOPIC_SEPARATOR) if name}
         if not topics:
             subscribed = self._subscribed(group)
             topics = {topic} if topic else self._broker.offsets.topics_of(group)
-            topics = {one for one in topics if not subscribed or one in subscribed or is_retry_of(one, group)}
+            topics = {name for name in topics if not subscribed or name in subscribed or is_retry_of(name, group)}
         return ok(command, data=body(self.stats_of(group, sorted(topics))))
 
     def _subscribed(self, group: str) -> set[str]:
-        found = self._broker.clients.consumer_group(group)
-        return set(found.subscriptions) if found is not None else set()
+        consumers = self._broker.clients.consumer_group(group)
+        return set(consumers.subscriptions) if consumers is not None else set()
 
     def stats_of(self, group: str, topics: list[str]) -> dict[str, Any]:
         """Returns the offsets and lag of a consumer group in topics (ConsumeStats)."""
@@ -204,9 +208,9 @@ class ConsumerAdmin:
                 config = broker.topics.get(topic)
                 if config is None or (wants_order and not config.order):
                     continue
-                one = self.stats_of(group, [topic])
-                total += sum(row["brokerOffset"] - row["consumerOffset"] for row in one["offsetTable"].values())
-                stats.append(one)
+                group_stats = self.stats_of(group, [topic])
+                total += sum(row["brokerOffset"] - row["consumerOffset"] for row in group_stats["offsetTable"].values())
+                stats.append(group_stats)
             shown.append({group: stats})
         return ok(
             command,
@@ -260,15 +264,15 @@ class ConsumerAdmin:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
         if broker.groups.get(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
-        at, one = number(command, "timestamp", -1), number(command, "queueId", -1)
-        if one >= 0:
-            check_queue_id(one)
-        queues = [one] if one >= 0 else list(range(config.read_queue_nums))
+        at, only_queue = number(command, "timestamp", -1), number(command, "queueId", -1)
+        if only_queue >= 0:
+            check_queue_id(only_queue)
+        queues = [only_queue] if only_queue >= 0 else list(range(config.read_queue_nums))
         given = number(command, "offset", -1)
         table = {}
         for queue_id in queues:
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)
-            if one >= 0 and given != -1:
+            if only_queue >= 0 and given != -1:
                 if not lowest <= given <= highest + 1:
                     remark = f"Target offset {given} not in consume queue range [{lowest}-{highest}]"
                     raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
@@ -289,11 +293,11 @@ class ConsumerAdmin:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: returns the offsets that the members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         address = command.fields.get("clientAddr")
-        found = broker.clients.consumer_group(group)
-        if found is None:
+        consumers = broker.clients.consumer_group(group)
+        if consumers is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         pieces = []
-        for member in list(found.members.values()):
+        for member in list(consumers.members.values()):
             if address and member.client_id != address:
                 continue
             fields = {"topic": topic, "group": group}
@@ -307,9 +311,9 @@ class ConsumerAdmin:
         """CLONE_GROUP_OFFSET."""
         broker, source, target = self._broker, text(command, "srcGroup"), text(command, "destGroup")
         topic = command.fields.get("topic")
-        for one in [topic] if topic else sorted(broker.offsets.topics_of(source)):
-            if broker.topics.get(one) is not None:
-                broker.offsets.clone(source, target, one)
+        for name in [topic] if topic else sorted(broker.offsets.topics_of(source)):
+            if broker.topics.get(name) is not None:
+                broker.offsets.clone(source, target, name)
         return ok(command)
 
 

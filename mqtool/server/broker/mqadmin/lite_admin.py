@@ -39,7 +39,7 @@ class LiteAdmin:
         """GET_BROKER_LITE_INFO: returns limits and numbers of lite topics and subscriptions."""
         broker = self._release_5(command)
         topics = {name for name, _ in broker.messages.queues()}
-        found: dict[str, Any] = {
+        info: dict[str, Any] = {
             "storeType": broker.settings.values.get("storeType", "default"),
             "maxLmqNum": broker.settings.number("maxLmqConsumeQueueNum"),
             "currentLmqNum": self._light_queues(),
@@ -53,21 +53,21 @@ class LiteAdmin:
             },
             "groupMeta": self._groups(),
         }
-        return ok(command, data=body(found))
+        return ok(command, data=body(info))
 
     def topic_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_PARENT_TOPIC_INFO: returns the consumer groups of a topic and its number of lite topics."""
         self._release_5(command)
         topic = text(command, "topic")
         config = self._topic(topic)
-        found: dict[str, Any] = {
+        info: dict[str, Any] = {
             "topic": topic,
             "ttl": expiration(config),
             "lmqNum": self._light_queues(),
             "liteTopicCount": len(self._subscriptions.queues_of_topic(topic)),
         }
         groups = self._groups().get(topic)
-        return ok(command, data=body(found if groups is None else {**found, "groups": groups}))
+        return ok(command, data=body(info if groups is None else {**info, "groups": groups}))
 
     def lite_topic_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_LITE_TOPIC_INFO: returns the offsets of a lite topic and its subscribers."""
@@ -76,7 +76,7 @@ class LiteAdmin:
         self._topic(topic)
         queue = lite_queue(topic, lite_topic)
         lowest, highest = messages.queue_bounds(queue, 0)
-        found = {
+        info = {
             "parentTopic": topic,
             "liteTopic": lite_topic,
             "subscriber": [
@@ -89,7 +89,7 @@ class LiteAdmin:
             },
             "shardingToBroker": True,
         }
-        return ok(command, data=body(found))
+        return ok(command, data=body(info))
 
     def client_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_LITE_CLIENT_INFO: returns the lite topics of a client."""
@@ -102,7 +102,7 @@ class LiteAdmin:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
         client = text(command, "clientId", "")
         known = self._subscriptions.clients.get(client)
-        found: dict[str, Any] = {
+        info: dict[str, Any] = {
             "parentTopic": topic,
             "group": group,
             "clientId": client,
@@ -112,27 +112,27 @@ class LiteAdmin:
         }
         if known is not None:
             most = max(0, min(number(command, "maxCount", _NAMES), _MAX_NAMES))
-            found["liteTopicSet"] = list(known.queues)[:most]
-        return ok(command, data=body(found))
+            info["liteTopicSet"] = list(known.queues)[:most]
+        return ok(command, data=body(info))
 
     def group_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_LITE_GROUP_INFO: returns the lag of a consumer group in all its lite topics, or in one of them."""
         self._release_5(command)
         group, lite_topic = text(command, "group"), command.fields.get("liteTopic") or ""
         topic = self._lite_group(group)
-        found: dict[str, Any] = {"group": group, "parentTopic": topic}
+        info: dict[str, Any] = {"group": group, "parentTopic": topic}
         if lite_topic:
-            found |= {"liteTopic": lite_topic, **self._progress(group, lite_queue(topic, lite_topic))}
+            info |= {"liteTopic": lite_topic, **self._progress(group, lite_queue(topic, lite_topic))}
         else:
             rows = self._behind(group)
             top = max(0, number(command, "topK", 0))
-            found |= {
+            info |= {
                 "totalLagCount": sum(row["lagCount"] for row in rows),
                 "lagCountTopK": sorted(rows, key=lambda row: -row["lagCount"])[:top],
                 "lagTimestampTopK": [],  # the broker collects it only with liteLagLatencyCollectEnable
                 "earliestUnconsumedTimestamp": -1,
             }
-        return ok(command, data=body(found))
+        return ok(command, data=body(info))
 
     def dispatch(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """TRIGGER_LITE_DISPATCH: makes waiting pops of a consumer group, or of one client, check for messages again."""
@@ -173,11 +173,11 @@ class LiteAdmin:
 
     def _groups(self) -> dict[str, list[str]]:
         """Returns the consumer groups bound to each topic."""
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for name, config in self._broker.groups.table.items():
             if topic := bind_topic(config):
-                found.setdefault(topic, []).append(name)
-        return found
+                groups.setdefault(topic, []).append(name)
+        return groups
 
     def _light_queues(self) -> int:
         return sum(is_lmq(name) for name, _ in self._broker.messages.queues())

@@ -75,7 +75,7 @@ class TopicAdmin:
 
     async def update_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_TOPIC_LIST."""
-        requested = [_bean(TopicConfig, one) for one in body_of(command).get("topicConfigList") or []]
+        requested = [_bean(TopicConfig, document) for document in body_of(command).get("topicConfigList") or []]
         for changed in [self._changed_topic(config) for config in requested]:
             self._put_topic(changed)
         await self._broker.persister.saved()
@@ -104,8 +104,8 @@ class TopicAdmin:
         changes = config.attributes or {}
         if changes.get(f"+{MESSAGE_TYPE}") == MIXED and not self._broker.settings.flag("enableMixedMessageType"):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-        found = self._broker.topics.table.get(config.topic_name)
-        current = None if found is None else found.attributes or {}
+        existing = self._broker.topics.table.get(config.topic_name)
+        current = None if existing is None else existing.attributes or {}
         return replace(config, attributes=alter_attributes(TOPIC_ATTRIBUTES, current, changes))
 
     def _check_readable(self, file: str, table: str, config: TopicConfig | GroupConfig) -> None:
@@ -142,10 +142,10 @@ class TopicAdmin:
     def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_TOPIC_CONFIG."""
         topic = text(command, "topic")
-        found = self._broker.topics.get(topic)
-        if found is None:
+        config = self._broker.topics.get(topic)
+        if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-        return ok(command, data=body(document_of(found)))
+        return ok(command, data=body(document_of(config)))
 
     def all_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
@@ -172,8 +172,8 @@ class TopicAdmin:
     def system_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         cluster, name = (self._broker.settings.text(key) for key in ("brokerClusterName", "brokerName"))
-        found = sorted(topic for topic in self._broker.topics.table if is_system_topic(topic))
-        return ok(command, data=body({"topicList": [*found, cluster, name]}))
+        topics = sorted(topic for topic in self._broker.topics.table if is_system_topic(topic))
+        return ok(command, data=body({"topicList": [*topics, cluster, name]}))
 
     async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """CLEAN_UNUSED_TOPIC: deletes the queues of topics that are not in the topic table, which LMQs never are.
@@ -198,7 +198,7 @@ class TopicAdmin:
     async def update_group_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
         self._broker.check_open()
-        for changed in [self._changed_group(one) for one in body_of(command).get("groupConfigList") or []]:
+        for changed in [self._changed_group(document) for document in body_of(command).get("groupConfigList") or []]:
             self._broker.groups.put(changed)
         await self._broker.persister.saved()
         return ok(command)
@@ -215,8 +215,8 @@ class TopicAdmin:
         if config.retry_queue_nums > MAX_QUEUES:
             remark = f"retryQueueNums {config.retry_queue_nums}: expected at most {MAX_QUEUES}"
             raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
-        found = self._broker.groups.table.get(name)
-        current = None if found is None else found.attributes or {}
+        existing = self._broker.groups.table.get(name)
+        current = None if existing is None else existing.attributes or {}
         return replace(config, attributes=alter_attributes(GROUP_ATTRIBUTES, current, config.attributes or {}))
 
     async def delete_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -232,10 +232,10 @@ class TopicAdmin:
     def group_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_SUBSCRIPTIONGROUP_CONFIG."""
         group = text(command, "group")
-        found = self._broker.groups.find(group)
-        if found is None:
+        config = self._broker.groups.find(group)
+        if config is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
-        return ok(command, data=body(document_of(found)))
+        return ok(command, data=body(document_of(config)))
 
     def all_groups(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
@@ -274,11 +274,11 @@ def version_body(version: DataVersion) -> dict[str, Any]:
 
 def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tuple[list[str], int]:
     """Returns the names on the page that a request selects, and the number of all names."""
-    found = list(table)
+    keys = list(table)
     if first not in command.fields:
-        return found, len(found)
+        return keys, len(keys)
     start = max(0, number(command, first, 0))
-    return found[start : start + max(1, number(command, most, len(found) or 1))], len(found)
+    return keys[start : start + max(1, number(command, most, len(keys) or 1))], len(keys)
 
 
 def _bean(kind: type[Any], document: Any) -> Any:

@@ -116,13 +116,13 @@ class PopAcks:
 
     async def batch_ack(self, command: Command, peer: Peer) -> Command:
         """Stores acknowledgements of many messages; each entry has a start offset and a bit for each message."""
-        found = body_of(command) if command.body else {}
-        acks, name = found.get("acks"), str(found.get("brokerName") or self._broker.settings.text("brokerName"))
+        request = body_of(command) if command.body else {}
+        acks, name = request.get("acks"), str(request.get("brokerName") or self._broker.settings.text("brokerName"))
         if not isinstance(acks, list) or not acks:
             raise RefusalError(ResponseCode.NO_MESSAGE, "")
         batches, total = [], 0
-        for place, one in enumerate(acks):
-            batches.append(_batch_of(one, name))
+        for place, ack in enumerate(acks):
+            batches.append(_batch_of(ack, name))
             total += max(1, len(batches[-1][2]))
             if total > MAX_ACKED:
                 remark = f"more than {MAX_ACKED} acknowledgements in one request"
@@ -298,18 +298,18 @@ def _answered(command: Command, answer: "asyncio.Future[Command]", error: Except
         answer.set_result(ok(command))
 
 
-def _batch_of(one: Any, broker_name: str) -> tuple[GroupQueue, ExtraInfo, list[int]]:
+def _batch_of(ack: Any, broker_name: str) -> tuple[GroupQueue, ExtraInfo, list[int]]:
     """Parses one entry of a batch (BatchAck); raises RefusalError if it is invalid."""
     try:
-        group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
+        group, topic, retry = str(ack["c"]), str(ack["t"]), str(ack.get("r", "0"))
         if retry != "0":
             topic = pop_retry_topic(group, topic, second_form=retry != "1")
-        coded = str(one["b"])[: MAX_BITS // 4]  # the Base64 text of MAX_BITS bits is shorter
+        coded = str(ack["b"])[: MAX_BITS // 4]  # the Base64 text of MAX_BITS bits is shorter
         bits = int.from_bytes(base64.b64decode(coded)[: MAX_BITS // 8], "little")
-        times = java.json_long(one["pt"]), java.json_long(one["it"])
-        info = ExtraInfo(java.json_long(one["so"]), *times, java.json_int(one["rq"]), broker_name)
+        times = java.json_long(ack["pt"]), java.json_long(ack["it"])
+        info = ExtraInfo(java.json_long(ack["so"]), *times, java.json_int(ack["rq"]), broker_name)
         offsets = [info.start + place for place, bit in enumerate(f"{bits:b}"[::-1]) if bit == "1"]
-        return GroupQueue(group, topic, java.json_int(one["q"])), info, offsets
+        return GroupQueue(group, topic, java.json_int(ack["q"])), info, offsets
     except (KeyError, TypeError, ValueError, AttributeError, FormatError, binascii.Error) as error:
         remark = f"body is not a list of acknowledgements: {error!r}"[:200]
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -68,12 +68,12 @@ class Lite:
         if not taken:
             return command.reply(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", fields)
         counts = []
-        for one in taken:
-            info = pops.orders.find(one.point.key)
+        for popped in taken:
+            info = pops.orders.find(popped.point.key)
             consumed = info.consumed if info is not None else {}
-            counts += [str(consumed.get(offset, 0)) for offset in one.point.offsets]
+            counts += [str(consumed.get(offset, 0)) for offset in popped.point.offsets]
         fields["orderCountInfo"] = ";".join(counts)
-        data = b"".join(record for one in taken for record in one.result.records)
+        data = b"".join(record for popped in taken for record in popped.result.records)
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 
     def _new_queues(self, group: str, topic: str) -> dict[tuple[str, int], int]:

@@ -92,9 +92,9 @@ class LiteSubscriptions:
         given = body_of(command).get("subscriptionSet")
         if not isinstance(given, list) or not given:
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
-        for one in given:
-            if isinstance(one, dict):
-                self._change(one, peer)
+        for entry in given:
+            if isinstance(entry, dict):
+                self._change(entry, peer)
         return ok(command)
 
     def _change(self, document: dict[str, Any], peer: Peer) -> None:
@@ -139,7 +139,7 @@ class LiteSubscriptions:
         self._check_quota(client, queues)
         known = self._known(client, group, topic, peer)
         kept = set(queues)
-        for queue in [one for one in known.queues if one not in kept]:
+        for queue in [removed for removed in known.queues if removed not in kept]:
             self._drop(client, known, queue)
         for queue in queues:
             self._note(client, known, queue)
@@ -167,7 +167,7 @@ class LiteSubscriptions:
     def expire(self, silent_ms: int) -> None:
         """Removes the subscriptions of clients that have not sent any for `silent_ms` (cleanupExpiredSubscriptions)."""
         oldest = time.monotonic() - silent_ms / 1000
-        for client in [name for name, one in self.clients.items() if one.updated < oldest]:
+        for client in [name for name, entry in self.clients.items() if entry.updated < oldest]:
             self.forget(client)
 
     def _exclude(self, client: str, group: str, queue: str) -> None:
@@ -249,7 +249,7 @@ class LiteSubscriptions:
     def _check_quota(self, client: str, queues: list[str]) -> None:
         most = self._broker.settings.number("maxLiteSubscriptionCount")
         known = self.clients.get(client)
-        new = sum(1 for one in queues if known is None or one not in known.queues)
+        new = sum(1 for queue in queues if known is None or queue not in known.queues)
         if (new and self.count + new > most) or (known is None and len(self.clients) >= MAX_CLIENTS):
             raise RefusalError(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{_QUOTA}{most}")
 
@@ -275,8 +275,8 @@ class LiteSubscriptions:
 
     def members_of(self, queue: str, topic: str) -> list[tuple[str, str]]:
         """Returns (client id, group) of a lite topic's subscribers; the id "*" stands for all of a wildcard group."""
-        found = {(client, self.clients[client].group) for client in self._by_queue.get(queue, ())}
-        for one in self.clients.values():
-            if one.topic == topic and is_wildcard(self._broker.groups.get(one.group)):
-                found.add(("*", one.group))
-        return sorted(found)
+        members = {(client, self.clients[client].group) for client in self._by_queue.get(queue, ())}
+        for entry in self.clients.values():
+            if entry.topic == topic and is_wildcard(self._broker.groups.get(entry.group)):
+                members.add(("*", entry.group))
+        return sorted(members)

@@ -66,14 +66,14 @@ class OrderInfo(Struct):
     def document(self) -> config_json.Document:
         """Returns the entry as in the file, where all queue offsets but the first are relative to it."""
         first = self.offsets[0]
-        found: config_json.Document = {} if self.attempt_id is None else {"a": self.attempt_id}
-        found |= {"cm": self.done, "i": self.invisible_ms, "l": self.last_ms}
-        found["o"] = [first, *(offset - first for offset in self.offsets[1:])]
+        document: config_json.Document = {} if self.attempt_id is None else {"a": self.attempt_id}
+        document |= {"cm": self.done, "i": self.invisible_ms, "l": self.last_ms}
+        document["o"] = [first, *(offset - first for offset in self.offsets[1:])]
         if self.consumed:
-            found["oc"] = self.consumed
+            document["oc"] = self.consumed
         if self.visible:
-            found["ot"] = self.visible
-        return {**found, "popTime": self.pop_time}
+            document["ot"] = self.visible
+        return {**document, "popTime": self.pop_time}
 
 
 def _info_of(document: Any) -> OrderInfo | None:
@@ -82,10 +82,10 @@ def _info_of(document: Any) -> OrderInfo | None:
         return OrderInfo(
             java.json_long(document["popTime"]),
             java.json_long(document.get("i") or 0),
-            [java.json_long(first), *(first + java.json_long(one) for one in rest)],
+            [java.json_long(first), *(first + java.json_long(number) for number in rest)],
             document.get("a"),
-            {java.json_long(one): java.json_long(at) for one, at in (document.get("ot") or {}).items()},
-            {java.json_long(one): java.json_int(times) for one, times in (document.get("oc") or {}).items()},
+            {java.json_long(number): java.json_long(at) for number, at in (document.get("ot") or {}).items()},
+            {java.json_long(number): java.json_int(times) for number, times in (document.get("oc") or {}).items()},
             java.json_long(document.get("cm") or 0),
             java.json_long(document.get("l") or 0),
         )
@@ -99,13 +99,14 @@ def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
     Raises:
         FormatError: the file is not such a table.
     """
-    found = config_json.parse(data).get("table") or {}
-    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+    tables = config_json.parse(data).get("table") or {}
+    if not isinstance(tables, dict) or not all(isinstance(entry, dict) for entry in tables.values()):
         raise FormatError("expected a table of tables", layout="configuration")
     table = {
-        str(key): {java.json_int(one): _info_of(info) for one, info in queues.items()} for key, queues in found.items()
+        str(key): {java.json_int(entry): _info_of(info) for entry, info in queues.items()}
+        for key, queues in tables.items()
     }
-    return {key: {one: info for one, info in queues.items() if info} for key, queues in table.items()}
+    return {key: {entry: info for entry, info in queues.items() if info} for key, queues in table.items()}
 
 
 class OrderTable:
@@ -131,7 +132,7 @@ class OrderTable:
     def _build(self) -> bytes:
         old = time.time_ns() // 1_000_000 - _DAY_MS
         table = {
-            key: {one: info.document() for one, info in sorted(queues.items()) if info.last_ms >= old}
+            key: {queue_id: info.document() for queue_id, info in sorted(queues.items()) if info.last_ms >= old}
             for key, queues in sorted(self._table.items())
         }
         table = {key: queues for key, queues in table.items() if queues}

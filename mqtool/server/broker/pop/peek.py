@@ -64,11 +64,11 @@ class PeekProcessor:
             rest += max(0, self._bounds(key)[1] - at)
             if left <= 0:
                 continue
-            found = self._get(key, at, left)
-            data += found.records
+            result = self._get(key, at, left)
+            data += result.records
             left = most - len(data)
-            if found.records:
-                self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
+            if result.records:
+                self._broker.stats.got(key.group, key.topic, key.queue_id, len(result.records), result.size)
         fields = {"restNum": str(rest), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
         if not data:
             return command.reply(ResponseCode.PULL_NOT_FOUND, GetStatus.NO_MESSAGE_IN_QUEUE.value, fields)
@@ -83,10 +83,10 @@ class PeekProcessor:
 
     def _get(self, key: GroupQueue, at: int, count: int) -> GetResult:
         messages = self._broker.messages
-        found: GetResult = messages.get_message(key.topic, key.queue_id, at, count)
-        if found.status in _OUTSIDE_QUEUE:
-            found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count)
-        return found
+        result: GetResult = messages.get_message(key.topic, key.queue_id, at, count)
+        if result.status in _OUTSIDE_QUEUE:
+            result = messages.get_message(key.topic, key.queue_id, result.next_begin_offset, count)
+        return result
 
     def _has_message(self, command: Command, queues: list[GroupQueue]) -> bool:
         in_order, attempt = flag(command, "order"), command.fields.get("attemptId")
@@ -123,5 +123,5 @@ class PeekProcessor:
         count = config.read_queue_nums
         start = next(self._turns) % max(1, count)
         every = [(start + number_) % count for number_ in range(count)] if queue_id < 0 else [queue_id]
-        retries = [GroupQueue(group, one, 0) for one in retry_topics(broker.settings, group, topic)]
-        return [GroupQueue(group, topic, one) for one in every] + retries
+        retries = [GroupQueue(group, index, 0) for index in retry_topics(broker.settings, group, topic)]
+        return [GroupQueue(group, topic, index) for index in every] + retries

@@ -118,41 +118,41 @@ class PopProcessor:
             at = self._position(request, key)
             if request.in_order and self.orders.is_blocked(key, request.attempt_id):
                 continue
-            found = self._get(key, at, left, request.message_filter)
-            if not found.records:
-                if found.next_begin_offset > at:
-                    self._broker.offsets.commit(*key, found.next_begin_offset)
+            answer = self._get(key, at, left, request.message_filter)
+            if not answer.records:
+                if answer.next_begin_offset > at:
+                    self._broker.offsets.commit(*key, answer.next_begin_offset)
                 continue
             point = CheckPoint(
                 key,
-                min(at, found.queue_offsets[0]),
-                list(found.queue_offsets),
+                min(at, answer.queue_offsets[0]),
+                list(answer.queue_offsets),
                 pop_time,
                 request.invisible_ms,
                 self._broker.settings.text("brokerName"),
             )
             if request.in_order:
-                one = self._note_order(request, point, found)
+                popped_messages = self._note_order(request, point, answer)
             else:
-                result = self._write_down(point, found, revive_queue)
+                result = self._write_down(point, answer, revive_queue)
                 if result is not None and not result.ok and taken:
                     break
                 if result is not None and not result.ok:
                     remark = f"the check point could not be stored: {result.status.value}"
                     raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
-                one = PoppedMessages(point, found, result)
-            left -= len(found.records)
-            taken.append(one)
-            self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
+                popped_messages = PoppedMessages(point, answer, result)
+            left -= len(answer.records)
+            taken.append(popped_messages)
+            self._broker.stats.got(key.group, key.topic, key.queue_id, len(answer.records), answer.size)
         return taken
 
     def _get(self, key: GroupQueue, at: int, count: int, message_filter: MessageFilter | None) -> GetResult:
         messages = self._broker.messages
-        found: GetResult = messages.get_message(key.topic, key.queue_id, at, count, message_filter)
-        if found.status in _OUTSIDE_QUEUE and found.next_begin_offset != at:
-            self._broker.offsets.commit(*key, found.next_begin_offset)
-            found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, message_filter)
-        return found
+        result: GetResult = messages.get_message(key.topic, key.queue_id, at, count, message_filter)
+        if result.status in _OUTSIDE_QUEUE and result.next_begin_offset != at:
+            self._broker.offsets.commit(*key, result.next_begin_offset)
+            result = messages.get_message(key.topic, key.queue_id, result.next_begin_offset, count, message_filter)
+        return result
 
     def _note_order(self, request: PopRequest, point: CheckPoint, result: GetResult) -> PoppedMessages:
         now = time.time_ns() // 1_000_000
@@ -177,13 +177,13 @@ class PopProcessor:
 
     async def _written(self, popped: list[PoppedMessages]) -> None:
         """Waits until check points are as durable as messages are, then commits the consumer offsets."""
-        for one in popped:
-            if one.stored is None:
+        for messages in popped:
+            if messages.stored is None:
                 continue
-            future = self._broker.writer.flushed(one.stored)
+            future = self._broker.writer.flushed(messages.stored)
             if future is not None:
                 await uninterrupted(future)  # the messages are invisible now: the caller has to give them back
-            key, following = one.point.key, one.result.next_begin_offset
+            key, following = messages.point.key, messages.result.next_begin_offset
             if not self._broker.offsets.has_reset(*key):
                 self._broker.offsets.commit(*key, max(following, self._broker.offsets.get(*key) or 0))
             if self._ahead.get(key) == following:
@@ -217,15 +217,15 @@ class PopProcessor:
         }
         if not popped:
             return command.reply(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", fields)
-        points = [one.point for one in popped]
-        fields["startOffsetInfo"] = ";".join(f"{_name(one.key)} {one.start}" for one in points)
-        fields["msgOffsetInfo"] = ";".join(f"{_name(one.key)} {','.join(map(str, one.offsets))}" for one in points)
+        points = [item.point for item in popped]
+        fields["startOffsetInfo"] = ";".join(f"{_name(item.key)} {item.start}" for item in points)
+        fields["msgOffsetInfo"] = ";".join(f"{_name(item.key)} {','.join(map(str, item.offsets))}" for item in points)
         if request.in_order:
-            fields["orderCountInfo"] = ";".join(self._counts(one) for one in points)
+            fields["orderCountInfo"] = ";".join(self._counts(item) for item in points)
         data = b"".join(
-            _as_popped(one.point, record, offset, request.topic, revive_queue)
-            for one in popped
-            for record, offset in zip(one.result.records, one.result.queue_offsets, strict=True)
+            _as_popped(item.point, record, offset, request.topic, revive_queue)
+            for item in popped
+            for record, offset in zip(item.result.records, item.result.queue_offsets, strict=True)
         )
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 

@@ -123,11 +123,11 @@ def ack_message(ack: Ack, due: int, revive_topic: str, revive_queue: int, host: 
 def _message(
     body: dict[str, Any], tag: str, name: Iterable[object], due: int, topic: str, queue_id: int, host: bytes
 ) -> OutgoingMessage:
-    found = {
+    values = {
         properties.TAGS: tag,
         properties.UNIQUE_KEY: "@".join(map(str, name)),
         properties.TIMER_DELIVER_MS: str(due),
     }
     data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    encoded = properties.encode(found.items())
+    encoded = properties.encode(values.items())
     return OutgoingMessage(topic, queue_id, data, encoded, born_host=host, store_host=host)

@@ -59,9 +59,9 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     start = random.randrange(max(1, len(every)))  # noqa: S311 - load balancing, not security
     if config.message_type == _PRIORITY and not order:  # the queue id is the priority of its messages
         every, start = every[::-1], 0
-    queues = [GroupQueue(group, topic, one) for one in every[start:] + every[:start]]
+    queues = [GroupQueue(group, topic, index) for index in every[start:] + every[:start]]
     if not order and not topic.startswith(RETRY_PREFIX):  # the retry topic need not exist yet
-        retries = [GroupQueue(group, one, 0) for one in retry_topics(broker.settings, group, topic)]
+        retries = [GroupQueue(group, index, 0) for index in retry_topics(broker.settings, group, topic)]
         random.shuffle(retries)
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
         queues = [*retries, *queues] if first else [*queues, *retries]

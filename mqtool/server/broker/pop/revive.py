@@ -98,27 +98,27 @@ class Revive:
     def _read(self, queue: _ReviveQueue) -> None:
         """Reads a revive queue to its end."""
         while True:
-            found = self._broker.messages.get_message(self.topic, queue.queue_id, queue.next_offset, _AT_ONCE)
-            for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
+            result = self._broker.messages.get_message(self.topic, queue.queue_id, queue.next_offset, _AT_ONCE)
+            for queue_offset, data in zip(result.queue_offsets, result.records, strict=True):
                 with self._broker.skipped.guard("pop revive", self.topic, queue.queue_id, queue_offset):
                     self._note(queue, parsed_record(data), queue_offset)
                 queue.next_offset = queue_offset + 1
-            if found.records:
+            if result.records:
                 continue
-            if found.resume_offset == queue.next_offset:
+            if result.resume_offset == queue.next_offset:
                 return
-            queue.next_offset = found.resume_offset
+            queue.next_offset = result.resume_offset
 
     def _note(self, queue: _ReviveQueue, message: ParsedRecord, queue_offset: int) -> None:
         broker = self._broker
         tag = message.properties.get(properties.TAGS, "")
-        found = revive_record(tag, message.record.body)
-        if isinstance(found, CheckPoint):
-            check_revive_time(found, message.record.store_timestamp, broker.settings.number("timerMaxDelaySec"))
-            found.revive_offset = queue_offset
-            queue.points[found.identity] = found
-        elif isinstance(found, Ack):
-            found.acknowledge(queue.points, (broker.settings.text("brokerName"),))
+        record = revive_record(tag, message.record.body)
+        if isinstance(record, CheckPoint):
+            check_revive_time(record, message.record.store_timestamp, broker.settings.number("timerMaxDelaySec"))
+            record.revive_offset = queue_offset
+            queue.points[record.identity] = record
+        elif isinstance(record, Ack):
+            record.acknowledge(queue.points, (broker.settings.text("brokerName"),))
 
     def _revive(self, point: CheckPoint) -> bool:
         """Redelivers the unacknowledged messages of a check point; returns whether it is settled."""
@@ -139,10 +139,10 @@ class Revive:
     def _put_again(self, point: CheckPoint, offset: int) -> bool:
         """Puts a message into its retry topic; returns False if the store does not accept it."""
         broker, key = self._broker, point.key
-        found = broker.messages.get_message(key.topic, key.queue_id, offset, 1)
-        if not found.records or found.queue_offsets[0] != offset:
+        answer = broker.messages.get_message(key.topic, key.queue_id, offset, 1)
+        if not answer.records or answer.queue_offsets[0] != offset:
             return True
-        message = parsed_record(found.records[0])
+        message = parsed_record(answer.records[0])
         is_retry = key.topic.startswith(RETRY_PREFIX)
         topic = key.topic if is_retry else retry_topics(broker.settings, key.group, key.topic)[0]
         broker.topics.create_for_send_back(topic, 1)

@@ -43,18 +43,18 @@ class ReplyProcessor:
             await broker.persister.saved()
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - load balancing, not security
-        found = properties.decode(java.encode_utf8(header.properties))
-        pushed = await self._push(command, peer, header, found)
+        values = properties.decode(java.encode_utf8(header.properties))
+        pushed = await self._push(command, peer, header, values)
         fields = {"msgId": "0" if pushed is None else "", "queueId": str(queue_id), "queueOffset": "0"}
         code, remark = (ResponseCode.SUCCESS, None) if pushed is None else (ResponseCode.SYSTEM_ERROR, pushed)
         if broker.settings.flag("storeReplyMessageEnable"):
-            found[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
+            values[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
             result = await broker.writer.store(
                 OutgoingMessage(
                     header.topic,
                     queue_id,
                     bytes(command.body),
-                    properties.encode(found.items()),
+                    properties.encode(values.items()),
                     header.flag,
                     header.sys_flag,
                     header.born_timestamp,

@@ -182,10 +182,10 @@ class SendProcessor:
         """
         broker = self._broker
         group = group_of_retry(header.topic, ())
-        found = broker.groups.find(group)
-        if found is None:
+        group_config = broker.groups.find(group)
+        if group_config is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
-        limit = header.max_reconsume_times if header.max_reconsume_times is not None else found.retry_max_times
+        limit = header.max_reconsume_times if header.max_reconsume_times is not None else group_config.retry_max_times
         if header.reconsume_times <= limit and not broker.locks.any_held(group):
             return header, config
         topic = dead_letter_topic(group)
@@ -242,11 +242,11 @@ def topic_flags(config: TopicConfig) -> int:
 
 def lite(header: SendHeader) -> SendHeader:
     """Returns the header of a lite topic's message, extended so that dispatch also adds it to the light queue (LMQ)."""
-    found = properties.decode(java.encode_utf8(header.properties))
-    if properties.LITE_TOPIC not in found:
+    values = properties.decode(java.encode_utf8(header.properties))
+    if properties.LITE_TOPIC not in values:
         return header
-    found[properties.INNER_MULTI_DISPATCH] = lite_queue(header.topic, found[properties.LITE_TOPIC])
-    return header._replace(properties=properties.encode_text(found.items()))
+    values[properties.INNER_MULTI_DISPATCH] = lite_queue(header.topic, values[properties.LITE_TOPIC])
+    return header._replace(properties=properties.encode_text(values.items()))
 
 
 def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple[SendHeader, int]:
@@ -255,15 +255,15 @@ def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple
     A message that is of another type by its properties loses its priority.
     Source: SendMessageProcessor.sendMessage, TopicMessageType.parseFromMessageProperty.
     """
-    found = properties.decode(java.encode_utf8(header.properties))
+    values = properties.decode(java.encode_utf8(header.properties))
     try:
-        priority = java.parse_int(found.get(properties.PRIORITY, "-1"))
+        priority = java.parse_int(values.get(properties.PRIORITY, "-1"))
     except FormatError:
         priority = -1
     if priority < 0:
         return header, queue_id
-    if _OF_ANOTHER_TYPE & found.keys():
-        kept = {name: value for name, value in found.items() if name != properties.PRIORITY}
+    if _OF_ANOTHER_TYPE & values.keys():
+        kept = {name: value for name, value in values.items() if name != properties.PRIORITY}
         return header._replace(properties=properties.encode_text(kept.items())), queue_id
     return header, min(priority, max(1, config.write_queue_nums) - 1)
 
@@ -305,10 +305,10 @@ def stored_properties(text: str, settings: BrokerSettings, *, needs_key: bool) -
     if text and text[-1] != "\x02":
         text += "\x02"
     if any(f"{name}\x01" in text for name in BROKER_PROPERTIES):
-        found = properties.decode(java.encode_utf8(text))
+        values = properties.decode(java.encode_utf8(text))
         for name in BROKER_PROPERTIES:
-            found.pop(name, None)
-        text = properties.encode_text(found.items())
+            values.pop(name, None)
+        text = properties.encode_text(values.items())
     encoded = java.encode_utf8(text)
     if needs_key and not properties.value(encoded, _UNIQUE_KEY_MARK):
         encoded += properties.encode([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
@@ -368,10 +368,10 @@ def _check_delay(message: OutgoingMessage) -> None:
         _delay_level(properties.decode(message.properties))
 
 
-def _delay_level(found: Mapping[str, str]) -> int:
+def _delay_level(values: Mapping[str, str]) -> int:
     """Returns the delay level in properties, 0 if there is none; raises RefusalError if it is not a number."""
     try:
-        return java.parse_int(found.get(properties.DELAY_LEVEL) or "0")
+        return java.parse_int(values.get(properties.DELAY_LEVEL) or "0")
     except FormatError as error:
         remark = f"the property {properties.DELAY_LEVEL} is not a delay level: {error}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
@@ -382,9 +382,9 @@ def _is_half(message: OutgoingMessage) -> bool:
 
     Source: SendMessageProcessor.sendMessage.
     """
-    found = properties.decode(message.properties)
-    is_marked = java.parse_boolean(found.get(properties.TRANSACTION_PREPARED))
-    return is_marked and (message.reconsume_times <= 0 or _delay_level(found) <= 0)
+    values = properties.decode(message.properties)
+    is_marked = java.parse_boolean(values.get(properties.TRANSACTION_PREPARED))
+    return is_marked and (message.reconsume_times <= 0 or _delay_level(values) <= 0)
 
 
 def _without_delay(given: str) -> str:

@@ -36,15 +36,15 @@ _OP_TAG = "d"
 
 def half_message(message: OutgoingMessage) -> OutgoingMessage:
     """Returns a message in the form stored in the half topic (TransactionalMessageBridge.parseHalfMessageInner)."""
-    found = properties.decode(message.properties)
-    found[properties.REAL_TOPIC] = message.topic
-    found[properties.REAL_QUEUE_ID] = str(message.queue_id)
-    if properties.UNIQUE_KEY in found:
-        found[properties.TRANSACTION_ID] = found[properties.UNIQUE_KEY]
+    values = properties.decode(message.properties)
+    values[properties.REAL_TOPIC] = message.topic
+    values[properties.REAL_QUEUE_ID] = str(message.queue_id)
+    if properties.UNIQUE_KEY in values:
+        values[properties.TRANSACTION_ID] = values[properties.UNIQUE_KEY]
     return message._replace(
         topic=HALF_TOPIC,
         queue_id=0,
-        properties=properties.encode(found.items()),
+        properties=properties.encode(values.items()),
         sys_flag=message.sys_flag & ~TRANSACTION_MASK,
     )
 
@@ -179,19 +179,19 @@ class Transactions:
         Returns:
             False if it and later ones are too new, or if the store refuses it: the next round looks at it again.
         """
-        settings, found = self._broker.settings, half.properties
+        settings, values = self._broker.settings, half.properties
         try:
-            place = service_records.destination(found)
+            place = service_records.destination(values)
         except FormatError:
             await self._give_up(half)  # it cannot be committed; kept in the topic of abandoned messages
             raise
         age = now - half.record.born_timestamp
-        checked = service_records.check_times(found)
+        checked = service_records.check_times(values)
         if age > settings.number("fileReservedTime") * HOUR_MS or checked >= settings.number("transactionCheckMax"):
             await self._give_up(half)
             return True
         immunity = settings.number("transactionTimeOut")
-        own = service_records.lenient_number(found.get(service_records.IMMUNITY))
+        own = service_records.lenient_number(values.get(service_records.IMMUNITY))
         if age < own * 1000:  # within its own immunity time; must not delay later ones
             return await self._put_back(half, checked) is not None
         if age < immunity:
@@ -217,10 +217,10 @@ class Transactions:
         self, half: ParsedRecord, place: service_records.Destination, physical_offset: int, queue_offset: int
     ) -> None:
         """Sends CHECK_TRANSACTION_STATE to one producer of the producer group."""
-        broker, found = self._broker, half.properties
-        peer = broker.clients.producer_of(found.get(properties.PRODUCER_GROUP, ""))
+        broker, values = self._broker, half.properties
+        peer = broker.clients.producer_of(values.get(properties.PRODUCER_GROUP, ""))
         if peer is None:
-            _LOG.warning("no producer to ask group=%s", found.get(properties.PRODUCER_GROUP))
+            _LOG.warning("no producer to ask group=%s", values.get(properties.PRODUCER_GROUP))
             return
         topic, queue_id = place
         key = half.unique_key
@@ -251,18 +251,18 @@ class Transactions:
 
     def _half_at(self, queue_offset: int) -> "memoryview | bytes | None":
         """Returns the record at a queue offset of the half topic; None if it is missing."""
-        found = self._broker.messages.get_message(HALF_TOPIC, 0, queue_offset, 1)
-        return found.records[0] if found.records else None
+        result = self._broker.messages.get_message(HALF_TOPIC, 0, queue_offset, 1)
+        return result.records[0] if result.records else None
 
     def _after_hole(self, queue_offset: int) -> int:
         """Returns the next queue offset of the half topic after one whose message is missing."""
-        found = self._broker.messages.get_message(HALF_TOPIC, 0, queue_offset, 1)
-        is_deleted = found.status in (
+        result = self._broker.messages.get_message(HALF_TOPIC, 0, queue_offset, 1)
+        is_deleted = result.status in (
             GetStatus.MESSAGE_WAS_REMOVING,
             GetStatus.OFFSET_TOO_SMALL,
             GetStatus.OFFSET_FOUND_NULL,
         )
-        return max(queue_offset, found.next_begin_offset) if is_deleted else queue_offset
+        return max(queue_offset, result.next_begin_offset) if is_deleted else queue_offset
 
     def _read_ops(self, half_at: int) -> None:
         """Reads new op messages, and records which half messages they settle.
@@ -271,16 +271,20 @@ class Transactions:
         """
         end = self._broker.messages.queue_bounds(HALF_TOPIC, 0)[1]
         while True:
-            found = self._broker.messages.get_message(OP_TOPIC, 0, self._op_read, 32)
-            for number_, data in zip(found.queue_offsets, found.records, strict=True):
+            result = self._broker.messages.get_message(OP_TOPIC, 0, self._op_read, 32)
+            for number_, data in zip(result.queue_offsets, result.records, strict=True):
                 offsets: list[int] = []
                 with self._broker.skipped.guard("transaction", OP_TOPIC, 0, number_):
-                    offsets = [one for one in service_records.op_offsets(parsed_record(data).record.body) if one < end]
+                    offsets = [
+                        position
+                        for position in service_records.op_offsets(parsed_record(data).record.body)
+                        if position < end
+                    ]
                 self._done.update(offset for offset in offsets if offset >= half_at)
                 self._ops.append((number_, max(offsets, default=-1)))
-            if not found.records:
+            if not result.records:
                 break
-            self._op_read = found.next_begin_offset
+            self._op_read = result.next_begin_offset
 
     def _commit(self, half_at: int) -> None:
         """Advances both positions.

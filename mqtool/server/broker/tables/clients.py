@@ -66,7 +66,7 @@ class ConsumerGroup(Struct):
 
     def member(self, client_id: str) -> Client | None:
         """Returns the member with a client id; None if there is none."""
-        return next((one for one in self.members.values() if one.client_id == client_id), None)
+        return next((client for client in self.members.values() if client.client_id == client_id), None)
 
 
 Notify = Callable[[ConsumerGroup], None]
@@ -117,17 +117,17 @@ class Clients:
         Returns:
             Whether anything changed.
         """
-        found = self.consumers.get(group)
-        if found is None:
-            found = self.consumers[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
-        found.consume_type, found.message_model = consume_type, message_model
-        found.consume_from_where = consume_from_where
-        changed = client.peer not in found.members
-        found.members[client.peer] = client
-        if subscriptions is not None and _subscribe(found, subscriptions):
+        members = self.consumers.get(group)
+        if members is None:
+            members = self.consumers[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
+        members.consume_type, members.message_model = consume_type, message_model
+        members.consume_from_where = consume_from_where
+        changed = client.peer not in members.members
+        members.members[client.peer] = client
+        if subscriptions is not None and _subscribe(members, subscriptions):
             changed = True
         if changed and notify:
-            self._notify(found)
+            self._notify(members)
         return changed
 
     def unregister_producer(self, group: str, peer: Peer) -> None:
@@ -139,18 +139,18 @@ class Clients:
 
     def unregister_consumer(self, group: str, peer: Peer) -> None:
         """Removes a consumer from a group and notifies the others."""
-        found = self.consumers.get(group)
-        if found is None or found.members.pop(peer, None) is None:
+        members = self.consumers.get(group)
+        if members is None or members.members.pop(peer, None) is None:
             return
-        if not found.members:
+        if not members.members:
             del self.consumers[group]
-        self._notify(found)
+        self._notify(members)
 
     def forget(self, peer: Peer) -> None:
         """Removes a closed connection from all groups."""
         for group in [name for name, members in self.producers.items() if peer in members]:
             self.unregister_producer(group, peer)
-        for group in [name for name, found in self.consumers.items() if peer in found.members]:
+        for group in [name for name, consumers in self.consumers.items() if peer in consumers.members]:
             self.unregister_consumer(group, peer)
 
     def expire(self) -> list[Peer]:
@@ -201,13 +201,13 @@ def _subscribe(group: ConsumerGroup, subscriptions: list[Subscription]) -> bool:
     Source: ConsumerGroupInfo.updateSubscription.
     """
     changed = False
-    for one in subscriptions:
-        known = group.subscriptions.get(one.topic)
+    for subscription in subscriptions:
+        known = group.subscriptions.get(subscription.topic)
         if known is None:
             changed = True
-        if known is None or one.version > known.version:
-            group.subscriptions[one.topic] = one
-    topics = {one.topic for one in subscriptions}
+        if known is None or subscription.version > known.version:
+            group.subscriptions[subscription.topic] = subscription
+    topics = {subscription.topic for subscription in subscriptions}
     for topic in [name for name in group.subscriptions if name not in topics]:
         del group.subscriptions[topic]
         changed = True

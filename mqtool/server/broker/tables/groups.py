@@ -40,12 +40,12 @@ def _parse(data: Buffer) -> tuple[SubscriptionGroups, Forbidden]:
     """
     groups = config_files.parse_groups(data)
     extra = dict(groups.extra)
-    found = extra.pop(_FORBIDDEN_TABLE, None) or {}
-    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+    table = extra.pop(_FORBIDDEN_TABLE, None) or {}
+    if not isinstance(table, dict) or not all(isinstance(value, dict) for value in table.values()):
         raise FormatError("expected a table of tables", layout="configuration", field=_FORBIDDEN_TABLE)
     forbidden = {
         str(group): {str(topic): java.json_int(bits) for topic, bits in topics.items()}
-        for group, topics in found.items()
+        for group, topics in table.items()
     }
     return SubscriptionGroups(groups.subscription_group_table, groups.data_version, extra), forbidden
 
@@ -87,12 +87,12 @@ class GroupTable(ConfigTable[GroupConfig]):
 
     def find(self, group: str) -> GroupConfig | None:
         """Returns a group, creating it if that is allowed; None if it does not exist."""
-        found = self.get(group)
+        config = self.get(group)
         allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(names.SYSTEM_GROUP_PREFIX)
-        if found is None and allowed and names.group_problem(group) is None:
-            found = default_group(group)
-            self.put(found)
-        return found
+        if config is None and allowed and names.group_problem(group) is None:
+            config = default_group(group)
+            self.put(config)
+        return config
 
     def put(self, config: GroupConfig) -> None:
         """Adds or replaces a group."""

@@ -73,8 +73,8 @@ class OffsetTable:
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
             return reset[queue_id]
-        found = self._table.get(key)
-        return None if found is None else found.get(queue_id)
+        offsets = self._table.get(key)
+        return None if offsets is None else offsets.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Sets a consumer offset, forward or backward."""
@@ -144,9 +144,9 @@ class OffsetTable:
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Copies the consumer offsets of a group in a topic to another group."""
-        found = self._table.get(key_of(topic, source))
-        if found is not None:
-            self._table[key_of(topic, target)] = dict(found)
+        offsets = self._table.get(key_of(topic, source))
+        if offsets is not None:
+            self._table[key_of(topic, target)] = dict(offsets)
             self._changed = True
 
     def forget_group(self, group: str) -> None:

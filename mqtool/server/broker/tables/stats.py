@@ -37,15 +37,15 @@ class _Item:
         self._coarse: deque[_Sample] = deque(maxlen=_DAY_S // _COARSE_EVERY_S + 1)
 
     def sample(self, now: float) -> None:
-        one = _Sample(now, self.total, self.times)
-        self._fine.append(one)
+        sample = _Sample(now, self.total, self.times)
+        self._fine.append(sample)
         if not self._coarse or now - self._coarse[-1].at >= _COARSE_EVERY_S:
-            self._coarse.append(one)
+            self._coarse.append(sample)
 
     def over(self, seconds: int, now: float) -> dict[str, float]:
         """Returns sum, rate and average over a number of seconds, in the form of JSON bodies (BrokerStatsItem)."""
         samples = self._fine if seconds <= _MINUTE_S else self._coarse
-        first = next((one for one in samples if now - one.at <= seconds + 10), _Sample(now, 0, 0))
+        first = next((sample for sample in samples if now - sample.at <= seconds + 10), _Sample(now, 0, 0))
         if len(samples) < 2 or now - samples[0].at < seconds:  # the counter is newer than this period: use all of it
             first = _Sample(samples[0].at if samples else now - 1, 0, 0)
         total, times = self.total - first.total, self.times - first.times
@@ -82,8 +82,8 @@ class Stats:
         sizes.times += 1
 
     def _put_items_of(self, topic: str) -> tuple[_Item, _Item]:
-        found = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
-        return found
+        items = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
+        return items
 
     def put_failed(self) -> None:
         """Counts a refused put."""
@@ -131,12 +131,12 @@ class Stats:
 
     def item(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
         """Returns a counter in the form of JSON bodies (BrokerStatsData); None if it does not exist."""
-        found = self._items.get((name, key))
-        if found is None:
+        counter = self._items.get((name, key))
+        if counter is None:
             return None
         now = self._now()
         spans = {"statsDay": _DAY_S, "statsHour": _HOUR_S, "statsMinute": _MINUTE_S}
-        return {member: found.over(seconds, now) for member, seconds in spans.items()}
+        return {member: counter.over(seconds, now) for member, seconds in spans.items()}
 
     def items(self) -> dict[tuple[str, str], int]:
         """Returns the totals of all counters, by name and key."""
@@ -144,8 +144,8 @@ class Stats:
 
     def per_second(self, name: str, key: str) -> float:
         """Returns the rate of a counter per second over the last minute."""
-        found = self._items.get((name, key))
-        return found.over(_MINUTE_S, self._now())["tps"] if found is not None else 0.0
+        counter = self._items.get((name, key))
+        return counter.over(_MINUTE_S, self._now())["tps"] if counter is not None else 0.0
 
     def rates(self, column: int) -> str:
         """Returns the rates of a total over 10 seconds, 1 minute and 10 minutes, in the format of runtime information.
@@ -157,7 +157,7 @@ class Stats:
         current = (now, self.puts, self.gets, self.found, self.not_found)
         shown = []
         for seconds in (10, 60, 600):
-            first = next((one for one in self._totals if now - one[0] <= seconds + 1), current)
+            first = next((sample for sample in self._totals if now - sample[0] <= seconds + 1), current)
             shown.append(f"{(current[column] - first[column]) / max(1.0, now - first[0]):.2f}")
         return " ".join(shown)
 

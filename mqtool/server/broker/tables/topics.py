@@ -104,19 +104,19 @@ class TopicTable(ConfigTable[TopicConfig]):
             numbers[TRACE_TOPIC] = 1
         if settings.flag("timerWheelEnable"):
             numbers[TIMER_TOPIC] = 1
-        found = [plain_topic(name, number) for name, number in numbers.items()]
-        found.append(plain_topic(cluster, 16, shared if settings.flag("clusterTopicEnable") else PERM_INHERIT))
-        found.append(plain_topic(broker, 1, shared if settings.flag("brokerTopicEnable") else PERM_INHERIT))
+        topics = [plain_topic(name, number) for name, number in numbers.items()]
+        topics.append(plain_topic(cluster, 16, shared if settings.flag("clusterTopicEnable") else PERM_INHERIT))
+        topics.append(plain_topic(broker, 1, shared if settings.flag("brokerTopicEnable") else PERM_INHERIT))
         if settings.flag("autoCreateTopicEnable"):
-            found.append(plain_topic(DEFAULT_TOPIC, settings.number("defaultTopicQueueNums"), shared))
-        return found
+            topics.append(plain_topic(DEFAULT_TOPIC, settings.number("defaultTopicQueueNums"), shared))
+        return topics
 
     def get(self, topic: str) -> TopicConfig | None:
         """Returns a topic; None if it does not exist. With enableLmq, every LMQ exists."""
-        found = self.table.get(topic)
-        if found is None and is_lmq(topic) and self._settings.flag("enableLmq"):  # LmqTopicConfigManager
+        config = self.table.get(topic)
+        if config is None and is_lmq(topic) and self._settings.flag("enableLmq"):  # LmqTopicConfigManager
             return plain_topic(topic, 1)
-        return found
+        return config
 
     def put(self, config: TopicConfig) -> None:
         """Adds or replaces a topic."""
@@ -165,13 +165,13 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def create_for_send_back(self, topic: str, queues: int, *, unit: bool = False) -> TopicConfig:
         """Returns a retry or dead letter topic; creates it if it does not exist, with at most MAX_QUEUES queues."""
-        found = self.table.get(topic)
-        if found is None:
-            found = replace(
+        config = self.table.get(topic)
+        if config is None:
+            config = replace(
                 plain_topic(topic, min(queues, MAX_QUEUES)), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0
             )
-            self.put(found)
-        return found
+            self.put(config)
+        return config
 
 
 def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
