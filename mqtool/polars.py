@@ -54,17 +54,19 @@ def scan_store(
     except ImportError as error:
         raise UnavailableError('lazy frames need polars: pip install "rocketmq-mqtool[polars]"') from error
     sources = tuple(resolve(stores, config))
-    whole = schema_of(keyed=keyed)
-    schema = pl.DataFrame(pl.from_arrow(whole.empty_table())).schema
+    full_schema = schema_of(keyed=keyed)
+    schema = pl.DataFrame(pl.from_arrow(full_schema.empty_table())).schema
 
     def batches(
         with_columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, batch_size: int | None
     ) -> Iterator["pl.DataFrame"]:
-        names = whole.names if with_columns is None else [name for name in whole.names if name in with_columns]
+        names = (
+            full_schema.names if with_columns is None else [name for name in full_schema.names if name in with_columns]
+        )
         options = Options(every_class, keyed, frozenset(map(Trust, trust)), None, n_rows, batch_size or BATCH_ROWS)
         late = predicate if n_rows is not None else None  # the limit counts rows before the condition
         needed = {*names, *(late.meta.root_names() if late is not None else ())}
-        read = [name for name in whole.names if name in needed]
+        read = [name for name in full_schema.names if name in needed]
         for batch in Stores(sources).messages(read, _where(None if n_rows is not None else predicate), options):
             frame = pl.DataFrame(pl.from_arrow(batch)).cast({name: schema[name] for name in read})
             yield frame if late is None else frame.filter(late).select(names)

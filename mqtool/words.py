@@ -96,10 +96,10 @@ def _has_shape(character: str) -> bool:
     return character == " " or unicodedata.category(character)[0] not in "CZ"
 
 
-def runs(offsets: Iterable[tuple[int, int]], most: int = 8) -> str:
+def runs(offsets: Iterable[tuple[int, int]], limit: int = 8) -> str:
     """Returns ranges with inclusive ends as text: `3, 7–9, and 2 more`."""
     every = list(offsets)
-    texts = [str(first) if first == last else f"{first}–{last}" for first, last in every[:most]]
-    if len(every) > most:
-        texts.append(f"and {len(every) - most} more")
+    texts = [str(first) if first == last else f"{first}–{last}" for first, last in every[:limit]]
+    if len(every) > limit:
+        texts.append(f"and {len(every) - limit} more")
     return ", ".join(texts)

@@ -21,22 +21,22 @@ class BodyView(Struct, frozen=True):
     Attributes:
         mode: encoding.
         raw: as stored, not decompressed.
-        most: maximum number of bytes of each, None for all.
+        max_bytes: maximum number of bytes of each, None for all.
     """
 
     mode: Body = Body.TEXT
     raw: bool = False
-    most: int | None = None
+    max_bytes: int | None = None
 
     def encode(self, body: bytes) -> Encoded:
         """Returns a body with its actual encoding: text that is not UTF-8 becomes base64."""
         if self.mode is Body.NONE:
             return None, "none"
         if self.mode is Body.JSON:
-            parsed = _parsed(body) if self.most is None or len(body) <= self.most else _NOTHING
+            parsed = _parsed(body) if self.max_bytes is None or len(body) <= self.max_bytes else _NOTHING
             if parsed is not _NOTHING:
                 return parsed, "json"
-        shown = body if self.most is None else body[: self.most]
+        shown = body if self.max_bytes is None else body[: self.max_bytes]
         if self.mode is Body.HEX:
             return shown.hex(), "hex"
         if self.mode is Body.BASE64:

@@ -9,7 +9,7 @@ from mqtool.cli.invocation import note
 if TYPE_CHECKING:
     from mqtool.records.damage import Damage, Tail
 
-MOST_LINES = 1000
+MAX_LINES = 1000
 """Lines of damage; the rest is counted. A store of zeros must not flood a terminal."""
 
 
@@ -37,7 +37,7 @@ class DamageReport:
     def report(self, text: str) -> None:
         """Counts one damage and prints its line."""
         self.count += 1
-        if self._lines and self.count <= MOST_LINES:
+        if self._lines and self.count <= MAX_LINES:
             note(text)
 
     def damage(self, damage: "Damage") -> None:
@@ -60,6 +60,6 @@ class DamageReport:
 
     def code(self) -> ExitCode:
         """Returns the exit code."""
-        if self._lines and self.count > MOST_LINES:
-            note(f"damage: {self.count - MOST_LINES} more; `mqtool info --deep` sums them up")
+        if self._lines and self.count > MAX_LINES:
+            note(f"damage: {self.count - MAX_LINES} more; `mqtool info --deep` sums them up")
         return ExitCode.NO if self.count or self._missing else ExitCode.OK

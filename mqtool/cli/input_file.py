@@ -17,21 +17,21 @@ def is_there(word: str) -> bool:
     return os.path.exists(word)  # noqa: PTH110 - Path.exists raises for more bytes than a name has
 
 
-def read_input(path: Path, most: int) -> bytes:
+def read_input(path: Path, limit: int) -> bytes:
     """Returns the content of a file, a pipe, or stdin for `-`.
 
     Raises:
-        UsageError: it is more than `most` bytes.
+        UsageError: it is more than `limit` bytes.
     """
     from mqtool.store.files import read_file
 
     if is_dash(path):
-        data = sys.stdin.buffer.read(most + 1)
+        data = sys.stdin.buffer.read(limit + 1)
     elif path.is_fifo():
         with path.open("rb") as pipe:
-            data = pipe.read(most + 1)
+            data = pipe.read(limit + 1)
     else:
-        return read_file(path, most)
-    if len(data) > most:
-        raise UsageError(f"{path}: expected at most {most} bytes")
+        return read_file(path, limit)
+    if len(data) > limit:
+        raise UsageError(f"{path}: expected at most {limit} bytes")
     return data

@@ -107,7 +107,7 @@ class MessageRows(Struct, frozen=True):
         body = message.raw_body if self.bodies.raw else message.body
         row = row_of(message, Body.NONE)
         row["body"], row["body_encoding"] = self.bodies.encode(body)
-        if self.bodies.most is not None or self.in_table:
+        if self.bodies.max_bytes is not None or self.in_table:
             row["body_size"] = len(body)
         if message.batch_index is not None:
             row["batch_index"] = message.batch_index

@@ -40,8 +40,8 @@ class MessageView(Struct, frozen=True, kw_only=True):
         """
         in_table = self.format in TABLE_FORMATS
         by_format = Body.NONE if in_table else Body.TEXT
-        most = ranges.parse_size(self.max_body) if self.max_body else None
-        bodies = BodyView(self.body or default or by_format, self.raw, most)
+        max_body = ranges.parse_size(self.max_body) if self.max_body else None
+        bodies = BodyView(self.body or default or by_format, self.raw, max_body)
         return MessageRows(bodies, Redaction() if self.redact else None, in_table)
 
     def ready_lines(self) -> str | None:

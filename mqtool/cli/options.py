@@ -15,7 +15,7 @@ from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 SELECTION = "Selection"
 OUTPUT = "Output"
 WORK = "Work"
-_MOST_KEYS = 20
+_MAX_KEYS = 20
 """Unknown keys of a configuration that are reported."""
 
 
@@ -103,7 +103,7 @@ def _read_keys(path: Path | None) -> Path | None:
 
         with contextlib.suppress(StoreError):
             config = broker_config.load(path)
-            for words in [*config.unknown_keys(), *config.misread()][:_MOST_KEYS]:
+            for words in [*config.unknown_keys(), *config.misread()][:_MAX_KEYS]:
                 note(f"{path}: {words}")
     return path
 
@@ -133,13 +133,13 @@ FormatOption = Annotated[
 ]
 
 
-MOST_JOBS = 1024
+MAX_JOBS = 1024
 """Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
 
 
 def jobs_option(words: str = "Parallel workers. Default: one for each core.", panel: str | None = None) -> Any:
     """Returns `--jobs` with its help, in a panel of the help."""
-    return option("--jobs", "-j", metavar="N", min=1, max=MOST_JOBS, panel=panel, help=words)
+    return option("--jobs", "-j", metavar="N", min=1, max=MAX_JOBS, panel=panel, help=words)
 
 
 def continuing_state_option(panel: str | None = None) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _DIGITS = frozenset("0123456789")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 def convert_plainly(command: Any) -> None:
@@ -58,18 +58,18 @@ def _plain(value: Any, kind: Any, about: Any) -> Any:
         return next((member for member in kind if member.value == value), None) if about.case_sensitive else None
     if kind is Path:
         return _path(value, about)
-    if kind is int and isinstance(value, str) and len(value) <= _MOST_DIGITS and _DIGITS.issuperset(value):
+    if kind is int and isinstance(value, str) and len(value) <= _MAX_DIGITS and _DIGITS.issuperset(value):
         value = int(value) if value else None
     if kind in (int, float, bool) and type(value) is kind:
-        least, most = about.min, about.max
-        return value if (least is None or value >= least) and (most is None or value <= most) else None
+        minimum, maximum = about.min, about.max
+        return value if (minimum is None or value >= minimum) and (maximum is None or value <= maximum) else None
     return None
 
 
 def _path(value: Any, about: Any) -> Path | None:
     """Returns a path if the only condition on it is that an existing file is readable."""
-    asked = about.exists or about.writable or about.resolve_path or about.allow_dash or about.path_type
-    if asked or not (about.file_okay and about.dir_okay) or not isinstance(value, str | Path):
+    is_restricted = about.exists or about.writable or about.resolve_path or about.allow_dash or about.path_type
+    if is_restricted or not (about.file_okay and about.dir_okay) or not isinstance(value, str | Path):
         return None
     if os.access(value, os.F_OK) and not os.access(value, os.R_OK):
         return None

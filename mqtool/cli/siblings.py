@@ -179,8 +179,8 @@ def _table(opened: "OpenedStore", name: str | None) -> Table:
 
 def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
     by_format = Body.NONE if view.format in TABLE_FORMATS else Body.TEXT
-    most = parse_size(view.max_body) if view.max_body else None
-    return BodyView(view.body or default or by_format, most=most)
+    max_body = parse_size(view.max_body) if view.max_body else None
+    return BodyView(view.body or default or by_format, max_bytes=max_body)
 
 
 def _selected(

@@ -29,7 +29,7 @@ _WORDS = [
     "HAVING",
     "DESCRIBE",
 ]
-_MOST_LINES = 1000
+_MAX_LINES = 1000
 
 
 def statements(names: Iterable[str]) -> Iterator[str]:
@@ -50,7 +50,7 @@ def statements(names: Iterable[str]) -> Iterator[str]:
     history = _history()
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
-    readline.set_history_length(_MOST_LINES)
+    readline.set_history_length(_MAX_LINES)
     try:
         yield from _typed()
     finally:

@@ -293,7 +293,7 @@ def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
         "log": None if bounds is None else f"{bounds[0]} to {bounds[1]}",
         "scan": _scan(outcome),
         "index": f"{len(outcome.index_after)} file(s), {new} of them new",
-        "time": f"{effort.least_minutes} to {effort.most_minutes} minutes" if bounds else None,
+        "time": f"{effort.min_minutes} to {effort.max_minutes} minutes" if bounds else None,
         "lost": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
         "deleted": outcome.files.deleted,
         "created": outcome.files.created,

@@ -21,7 +21,7 @@ STYLES = {
 }
 """Colours of severities and states on a terminal; what is not listed has none."""
 
-MOST = 100
+MAX = 100
 """Findings that `--format table` prints; `wide` prints all."""
 _RUNS = 8
 _WORDS = {
@@ -71,7 +71,7 @@ def _head(verification: Verification) -> Iterator[str]:
 
 
 def _findings(findings: Sequence[Finding], *, wide: bool) -> Iterator[str]:
-    shown = findings if wide else findings[:MOST]
+    shown = findings if wide else findings[:MAX]
     for finding in shown:
         yield "\n".join(_finding(finding, wide=wide))
     if len(findings) > len(shown):

@@ -85,7 +85,7 @@ class LogDifference(Struct, frozen=True):
         same_bytes, different_bytes: numbers of equal and of differing bytes in the ranges that both have.
         filler_bytes: number of differing bytes after a BLANK. A broker does not clear them, so they do not count as a
             difference.
-        regions: the differing regions, ascending; at most `MOST_REGIONS`.
+        regions: the differing regions, ascending; at most `MAX_REGIONS`.
         region_count: number of all differing regions.
         messages_a, messages_b: number of valid records of each log in all regions.
         alone: ranges that only one log has, ascending.

@@ -9,7 +9,7 @@ from mqtool.formats import commit_log as commit_log_format
 from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
 
-MOST_REGIONS = 1000
+MAX_REGIONS = 1000
 """Maximum number of regions in a result; further regions are only counted."""
 
 
@@ -75,7 +75,7 @@ class Regions(Struct, frozen=True):
     """The differing regions of two logs.
 
     Attributes:
-        first: the first `MOST_REGIONS` regions.
+        first: the first `MAX_REGIONS` regions.
         count: number of all regions.
         different: number of differing bytes in all regions.
         filler: number of differing bytes after BLANKs.
@@ -113,7 +113,7 @@ def regions_of(runs: Runs, a: DifferingRecords, b: DifferingRecords) -> Regions:
             _side(a, int(records[0][n]), int(low[n]), int(high[n])),
             _side(b, int(records[1][n]), int(low[n]), int(high[n])),
         )
-        for n in numbers[:MOST_REGIONS].tolist()
+        for n in numbers[:MAX_REGIONS].tolist()
     )
     sums = [int(totals[numbers].sum()) for totals in records]
     return Regions(regions, len(numbers), int(counts.sum()), filler_bytes, sums[0], sums[1])

@@ -12,7 +12,7 @@ from mqtool.store.consume_queue import Queue, has_record
 UNIT = CONSUME_QUEUE_UNIT.dtype
 STEP = 1 << 18
 """Number of units that are compared at a time."""
-MOST_RUNS = 1000
+MAX_RUNS = 1000
 """Maximum number of runs of queue offsets reported for each store and queue; further messages are only counted."""
 
 
@@ -26,7 +26,7 @@ class _OffsetRanges(Struct):
         self.messages += last - first + 1
         if self.runs and self.runs[-1][1] + 1 == first:
             self.runs[-1] = (self.runs[-1][0], last)
-        elif len(self.runs) < MOST_RUNS:
+        elif len(self.runs) < MAX_RUNS:
             self.runs.append((first, last))
 
     def add_each(self, offsets: np.ndarray) -> None:

@@ -148,9 +148,9 @@ class StoreOptions(Struct, frozen=True):
         """Rounds the size of queue files up to a multiple of the unit size, as MessageStoreConfig's getter does."""
         size = queue_format.round_up_file_size(self.consume_queue_file_size)
         structs.force_setattr(self, "consume_queue_file_size", size)
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise UsageError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        for name, minimum in _MIN.items():
+            if getattr(self, name) < minimum:
+                raise UsageError(f"{name}: expected at least {minimum}, found {getattr(self, name)}")
 
     @property
     def sync(self) -> bool:
@@ -163,7 +163,7 @@ class StoreOptions(Struct, frozen=True):
         return V4_9 if self.compat is Compat.V4_9 else V5_5
 
 
-_LEAST = {
+_MIN = {
     "commit_log_file_size": file_sizes.COMMIT_LOG.minimum,
     "consume_queue_file_size": file_sizes.CONSUME_QUEUE.minimum,
     "consume_queue_ext_file_size": file_sizes.CONSUME_QUEUE_EXT.minimum,

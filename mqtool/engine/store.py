@@ -459,11 +459,11 @@ class MessageStore:
             False if there is no such segment or its deletion has begun.
         """
         file = self._open.log.queue.find(physical_offset)
-        held = file is not None and file.hold()
+        is_held = file is not None and file.hold()
         try:
-            yield held
+            yield is_held
         finally:
-            if file is not None and held:
+            if file is not None and is_held:
                 file.release()
 
     # -- upkeep --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.sources import Source
 from mqtool.export.task import Task, TaskResult
 
-MOST_TASKS = 100_000
+MAX_TASKS = 100_000
 """Maximum tasks of one store. Each writes separate files, and one process plans and lists them all."""
 
 
@@ -24,10 +24,10 @@ def check_split(split_bytes: int | None, log_bytes: int) -> None:
     Raises:
         UsageError: it would.
     """
-    if split_bytes is not None and log_bytes // max(1, split_bytes) >= MOST_TASKS:
-        least = -(-log_bytes // MOST_TASKS)
+    if split_bytes is not None and log_bytes // max(1, split_bytes) >= MAX_TASKS:
+        minimum = -(-log_bytes // MAX_TASKS)
         raise UsageError(
-            f"tasks of {split_bytes} bytes are more than {MOST_TASKS}; give a size of at least {least} bytes"
+            f"tasks of {split_bytes} bytes are more than {MAX_TASKS}; give a size of at least {minimum} bytes"
         )
 
 

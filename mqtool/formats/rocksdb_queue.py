@@ -77,8 +77,8 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int]:
     tail = key[_I32.size + 1 + len(topic) :]
     if len(tail) != _TAIL.size:
         raise FormatError(f"expected {_TAIL.size} bytes after the topic, found {len(tail)}", layout=_LAYOUT)
-    before, queue_id, behind, queue_offset = _TAIL.unpack(tail)
-    if before != _SEPARATOR or behind != _SEPARATOR:
+    before, queue_id, after, queue_offset = _TAIL.unpack(tail)
+    if before != _SEPARATOR or after != _SEPARATOR:
         raise FormatError("expected 0x01 around the queue id", layout=_LAYOUT)
     return topic, queue_id, queue_offset
 

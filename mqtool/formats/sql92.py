@@ -233,10 +233,10 @@ class _Parser:
 
     def _number(self, kind: str, text: str) -> int | float:
         if kind == "int":
-            whole = int(text) if len(text) < 20 else java.LONG_MAX + 1
-            if whole > java.LONG_MAX:
+            integer = int(text) if len(text) < 20 else java.LONG_MAX + 1
+            if integer > java.LONG_MAX:
                 raise self._unexpected("a number of 64 bits")
-            return whole if whole <= java.INT_MAX else Long(whole)
+            return integer if integer <= java.INT_MAX else Long(integer)
         number = float(text)
         if not 0 < number < float("inf"):  # the broker takes the least positive number for the least of all
             raise self._unexpected("a positive number that a double can hold")

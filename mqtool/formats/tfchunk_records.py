@@ -183,9 +183,9 @@ def parse(data: Buffer, position: int = 0) -> Record:
     if after != len(data):
         reason = f"expected a record that fills {len(data) - position} bytes, found one of {after - position}"
         raise FormatError(reason, layout=layout.name, position=position)
-    for name, (least, most) in BOUNDS[head.record_type].items():
-        if not least <= getattr(record, name) <= most:
-            reason = f"expected {name} from {least} to {most}, found {getattr(record, name)}"
+    for name, (minimum, maximum) in BOUNDS[head.record_type].items():
+        if not minimum <= getattr(record, name) <= maximum:
+            reason = f"expected {name} from {minimum} to {maximum}, found {getattr(record, name)}"
             raise FormatError(reason, layout=layout.name, position=position)
     return record
 

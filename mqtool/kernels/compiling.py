@@ -219,17 +219,17 @@ def build(cpu: str) -> Image:
     Args:
         cpu: LLVM's name of it; numba must be configured for the same one.
     """
-    whole: Any = None
+    combined: Any = None
     names = {}
     for name, function in _compiled_kernels():
         library, symbol = function
         module = binding.parse_assembly(str(library._final_module))
         names[symbol] = name
-        if whole is None:
-            whole = module
+        if combined is None:
+            combined = module
         else:
-            whole.link_in(module)
-    for function in whole.functions:
+            combined.link_in(module)
+    for function in combined.functions:
         if not function.is_declaration and function.name not in names:
             function.linkage = "internal"
     machine = binding.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
@@ -237,8 +237,8 @@ def build(cpu: str) -> Image:
     )
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
-    passes.run(whole, binding.create_pass_builder(machine, binding.create_pipeline_tuning_options()))
-    code, symbols = image_of(machine.emit_object(whole))
+    passes.run(combined, binding.create_pass_builder(machine, binding.create_pipeline_tuning_options()))
+    code, symbols = image_of(machine.emit_object(combined))
     starts = {name: symbols[symbol] for symbol, name in names.items()}
     return Image(code, {name: (starts[name], *_kernels[name][1:]) for name in starts})
 

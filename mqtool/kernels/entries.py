@@ -60,7 +60,7 @@ def plain_entries(
     """
     entries, slots = len(data) // _ENTRY, np.int64(len(heads))
     inverse = 1.0 / len(heads)  # infinite without slots, of which then none is looked for
-    least, most = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1)
+    lowest, highest = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1)
     heads_at = np.uint64(heads.ctypes.data)
     bucket = low = high = segment = taken = summed = np.int64(0)
     mixed = np.uint64(0)
@@ -84,21 +84,21 @@ def plain_entries(
                 break
         heads[slot] = np.int32(first + taken)
         mixed += mixed_entry(physical, key_hash, i32_at(data, at + _TIME_AT))
-        least, most = min(least, physical), max(most, physical)
+        lowest, highest = min(lowest, physical), max(highest, physical)
         taken += 1
     add_to_bucket(total, count, bucket, mixed, taken - summed)
-    seen[0], seen[1] = least, most
+    seen[0], seen[1] = lowest, highest
     return int(taken)
 
 
 @compiled(("int64", "int64", "int64"), BYTES, I32, "int64")
-def compare_slots(data: Any, heads: Any, most: int) -> Any:
+def compare_slots(data: Any, heads: Any, maximum: int) -> Any:
     """Compares stored slots with the newest entries that they should lead to.
 
     Args:
         data: the slots' bytes.
         heads: number of the newest entry of each.
-        most: slots that lead to a later entry than this one are not wrong: a broker has just written them.
+        maximum: slots that lead to a later entry than this one are not wrong: a broker has just written them.
 
     Returns:
         How many are wrong, the first of these or -1, and how many are not zero.
@@ -108,7 +108,7 @@ def compare_slots(data: Any, heads: Any, most: int) -> Any:
     for slot in range(len(data) // SLOT_SIZE):
         stored = i32_at(data, slot * SLOT_SIZE)
         used += stored != 0
-        if stored != heads[slot] and stored <= most:
+        if stored != heads[slot] and stored <= maximum:
             first = np.int64(slot) if first < 0 else first
             wrong += 1
     return wrong, first, used

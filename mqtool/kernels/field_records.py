@@ -24,7 +24,7 @@ def field_records(
     pread: Any,
     file: Any,
     window: Any,
-    held: Any,
+    last_window: Any,
     topics: Any,
     latest: Any,
     taken: Any,
@@ -40,7 +40,7 @@ def field_records(
         pread: of the C library.
         file: see `heads.FILE`.
         window: memory for the bytes: the size of what is read at a time, and `tables.SPARE`.
-        held: position of the window's first byte in the file, and how many bytes it holds; updated.
+        last_window: position of the window's first byte in the file, and how many bytes it holds; updated.
         topics: as for `trailers.dispatch`.
         latest: maximum of a timestamp in milliseconds.
         taken: records that the outputs hold already.
@@ -52,15 +52,15 @@ def field_records(
         there is not known, its position in the window, and its length; otherwise -1 and 0.
     """
     base, position = file[1], file[2]
-    start, got = (held[0], held[1]) if held[0] <= position else (position, np.int64(0))
+    start, filled = (last_window[0], last_window[1]) if last_window[0] <= position else (position, np.int64(0))
     count, bytes_read = taken, np.int64(0)
     entry = np.int64(-1)
     unknown_at, unknown_length = np.int64(-1), np.int64(0)
     while count < len(codes):
-        before = start, got
-        start, got, total = record_in(pread, file, window, position, start, got)
-        if (start, got) != before:
-            bytes_read += got
+        before = start, filled
+        start, filled, total = record_in(pread, file, window, position, start, filled)
+        if (start, filled) != before:
+            bytes_read += filled
         at = position - start
         if total < MIN_SIZE or i32_at(window, at + 4) != V1:
             break
@@ -83,5 +83,5 @@ def field_records(
         longs[2, count], longs[3, count] = born, stored
         count += 1
         position += total
-    held[0], held[1] = start, got
+    last_window[0], last_window[1] = start, filled
     return count, position, bytes_read, unknown_at, unknown_length

@@ -20,7 +20,7 @@ _LINE = 64
 
 _copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
 
-_MOST = 256
+_MAX = 256
 """Maximum number of units that a plain get examines; more are for the slow path."""
 
 _SINK = ("uint64",) * (len(engine_files.FILES_SINK) + 9)
@@ -38,13 +38,13 @@ _SINK = ("uint64",) * (len(engine_files.FILES_SINK) + 9)
 
 
 @called
-def _take(data: Any, count: Any, most: Any, most_bytes: Any, base: Any, end: Any, memory: Any, limits: Any) -> Any:
+def _take(data: Any, count: Any, limit: Any, limit_bytes: Any, base: Any, end: Any, memory: Any, limits: Any) -> Any:
     """Counts the units that an unfiltered get takes, by the rules of `store.get_message`.
 
     Args:
         data: the units.
         count: how many there are.
-        most, most_bytes: maximum number of messages, and maximum sum of their sizes.
+        limit, limit_bytes: maximum number of messages, and maximum sum of their sizes.
         base, end: physical offsets between which the records must be.
         memory: physical offset from which records count as being in memory.
         limits: bytes and messages in memory, bytes and messages on disk.
@@ -59,9 +59,9 @@ def _take(data: Any, count: Any, most: Any, most_bytes: Any, base: Any, end: Any
         physical, size = i64_at(data, at), i32_at(data, at + _SIZE_AT)
         if taken > 0:
             in_memory = physical >= memory
-            if taken >= min(most, limits[1] if in_memory else limits[3]):
+            if taken >= min(limit, limits[1] if in_memory else limits[3]):
                 break
-            if total + size > min(limits[0] if in_memory else limits[2], most_bytes):
+            if total + size > min(limits[0] if in_memory else limits[2], limit_bytes):
                 break
         if size <= 0 or physical < base or physical + size > end:
             return np.int64(0), np.int64(0), np.int64(0)
@@ -127,11 +127,11 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     """
     # returned where the get is not for here, and given back below where it is
     none = capi.kept(api, sink[engine_files.NONE])
-    offset, most = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
-    most_bytes = capi.to_number(api, arguments[4])
-    if (offset == -1 or most == -1 or most_bytes == -1) and capi.has_failed(api):
+    offset, limit = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
+    limit_bytes = capi.to_number(api, arguments[4])
+    if (offset == -1 or limit == -1 or limit_bytes == -1) and capi.has_failed(api):
         return none
-    most_bytes = max(shortest, min(most_bytes, longest))
+    limit_bytes = max(shortest, min(limit_bytes, longest))
     queue = capi.item_of(api, sink[_QUEUES], arguments[0], arguments[1])
     if queue == 0 or capi.is_instance(api, queue, sink[_KIND]) != 1:
         return none
@@ -147,7 +147,7 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     file = engine_files.file_at(api, sink, files, offset * _UNIT)
     if file == 0:
         return none
-    count = min(most, _MOST, highest - offset, engine_files.read_end(api, sink, file) // _UNIT - offset)
+    count = min(limit, _MAX, highest - offset, engine_files.read_end(api, sink, file) // _UNIT - offset)
     pin, start = engine_files.pin_of(api, sink, file)
     if pin == 0 or count <= 0:
         return none
@@ -170,9 +170,9 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     )
     base = engine_files.number_of(api, segment, sink[engine_files.BASE_NAME])
     end = engine_files.read_end(api, sink, segment)
-    taken, size, last = _take(data, count, most, most_bytes, base, end, in_memory_from, bounds)
+    taken, size, last = _take(data, count, limit, limit_bytes, base, end, in_memory_from, bounds)
     pin, _ = engine_files.pin_of(api, sink, segment)
-    if taken == 0 or taken == _MOST < most or pin == 0:
+    if taken == 0 or taken == _MAX < limit or pin == 0:
         return none
     capi.keep(api, pin)
     units = capi.new_bytes(api, np.uint64(start), taken * _UNIT)

@@ -29,14 +29,14 @@ def refill(pread: Any, descriptor: Any, window: Any, position: Any, end: Any) ->
     Returns:
         Bytes in it; 0 if there are fewer than a record has, or an error: who reads on finds it again and reports it.
     """
-    got, count = np.int64(0), min(np.int64(len(window) - SPARE), end - position)
+    filled, count = np.int64(0), min(np.int64(len(window) - SPARE), end - position)
     if count >= MIN_SIZE:
-        got = _pread(pread, descriptor, np.uint64(window.ctypes.data), np.uint64(count), position)
-    return got if got >= MIN_SIZE else np.int64(0)
+        filled = _pread(pread, descriptor, np.uint64(window.ctypes.data), np.uint64(count), position)
+    return filled if filled >= MIN_SIZE else np.int64(0)
 
 
 @inlined
-def record_in(pread: Any, file: Any, window: Any, position: Any, start: Any, got: Any) -> Any:
+def record_in(pread: Any, file: Any, window: Any, position: Any, start: Any, filled: Any) -> Any:
     """Finds the record at a position in the window; reads a new window unless this one contains all of the record.
 
     Args:
@@ -44,22 +44,22 @@ def record_in(pread: Any, file: Any, window: Any, position: Any, start: Any, got
         file: see `FILE`.
         window: the bytes.
         position: of the record.
-        start, got: position of the window's first byte, and how many bytes it holds.
+        start, filled: position of the window's first byte, and how many bytes it holds.
 
     Returns:
         `start` and `got` afterwards; total_size, 0 without a complete record, -1 if no further window is to be read.
     """
     descriptor, _, _, end, stop = file
     at = position - start
-    total = i32_at(window, at) if at + MIN_SIZE <= got else np.int64(0)
-    if at + MIN_SIZE > got or at + total > got:
+    total = i32_at(window, at) if at + MIN_SIZE <= filled else np.int64(0)
+    if at + MIN_SIZE > filled or at + total > filled:
         if position >= stop:
-            return start, got, np.int64(-1)
-        is_longer = got > 0 and at == 0  # than a window, or the file ends
-        start, got = position, np.int64(0) if is_longer else refill(pread, descriptor, window, position, end)
-        total = i32_at(window, 0) if got > 0 else np.int64(0)
-        total = total if total <= got else np.int64(0)
-    return start, got, max(total, np.int64(0))
+            return start, filled, np.int64(-1)
+        is_longer = filled > 0 and at == 0  # than a window, or the file ends
+        start, filled = position, np.int64(0) if is_longer else refill(pread, descriptor, window, position, end)
+        total = i32_at(window, 0) if filled > 0 else np.int64(0)
+        total = total if total <= filled else np.int64(0)
+    return start, filled, max(total, np.int64(0))
 
 
 @inlined

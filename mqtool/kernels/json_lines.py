@@ -52,7 +52,7 @@ _STARTS = tuple(sum(_LENGTHS[:number]) for number in range(len(_LENGTHS)))
     _TO_END,
 ) = range(len(json_texts.FRAGMENTS))
 
-ESCAPED, FIXED, MOST_NAMES = json_texts.ESCAPED, json_texts.FIXED, json_texts.MOST_NAMES
+ESCAPED, FIXED, MAX_NAMES = json_texts.ESCAPED, json_texts.FIXED, json_texts.MAX_NAMES
 
 _PIECE = 64
 _10 = np.uint64(10)
@@ -227,7 +227,7 @@ def _put_properties(memcpy: Any, data: Any, start: int, end: int, target: Any, a
             close += 1
         if start < split < close - 1:  # as in the broker, empty names and values are dropped
             length = split - start
-            if count == MOST_NAMES or _is_known(data, start, length, known, count):
+            if count == MAX_NAMES or _is_known(data, start, length, known, count):
                 return -1
             known[2 * count], known[2 * count + 1] = start, length
             if count:
@@ -315,7 +315,7 @@ def json_lines(
         is_text: whether bodies are written, as text.
         is_raw: whether they are written as stored though they are compressed.
         texts: `json_texts.TEXTS`.
-        known: room for two numbers for each of `json_texts.MOST_NAMES`.
+        known: room for two numbers for each of `json_texts.MAX_NAMES`.
         target: output. A record is left out if there is less room than `json_texts.FIXED` and
             `json_texts.ESCAPED` times its size.
         ends: output: position in the target after the line of each record, the one before if it has none.

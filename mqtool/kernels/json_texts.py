@@ -29,5 +29,5 @@ ESCAPED = 6
 """Bytes of a control character in JSON, of all characters the most."""
 FIXED = 1024
 """Bytes of a line without its strings, at most."""
-MOST_NAMES = 64
+MAX_NAMES = 64
 """Properties of a record, whose names are compared with one another."""

@@ -144,7 +144,7 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
         pread: of the C library.
         file: see `heads.FILE`.
         window: memory for the bytes: the size of what is read at a time, and `tables.SPARE`.
-        topics, wanted: as for `trailers.dispatch`.
+        topics, options: as for `trailers.dispatch`.
         queues: the table of their numbers by topic and queue id: values, numbers, shift (`records.words.WordTable`).
             By number: `verify.checksums.queue_key`, bits of `plain_state`, and the columns of
             `verify.continuity.QueueSpan` from `first` on, which are updated.
@@ -160,7 +160,7 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
     base, position = file[1], file[2]
     schedule, with_keys, index_tags = options
     shift, unit_total, unit_count, key_total, key_count, first_record = sums
-    start, got = position, np.int64(0)
+    start, filled = position, np.int64(0)
     entry = np.int64(-1)
     index_file = -1
     taken, newest, seen = np.int64(0), state[_NEWEST], state[_KNOWN]
@@ -168,7 +168,7 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
     step_before = time_last - time_before if seen > 1 else np.int64(0)
     is_plain = True
     while True:
-        start, got, total = record_in(pread, file, window, position, start, got)
+        start, filled, total = record_in(pread, file, window, position, start, filled)
         if total < 0:
             break
         is_plain, at = False, position - start

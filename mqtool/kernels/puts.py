@@ -174,17 +174,17 @@ def plain_put(
     """
     none = sink[_NONE]
     capi.keep(api, none)  # returned where the message is not for here, and given back below where it is
-    topic, queue_id, body, held = arguments[0], arguments[1], arguments[2], arguments[3]
-    if capi.is_instance(api, body, sink[_BYTES_KIND]) != 1 or capi.is_instance(api, held, sink[_BYTES_KIND]) != 1:
+    topic, queue_id, body, properties = arguments[0], arguments[1], arguments[2], arguments[3]
+    if capi.is_instance(api, body, sink[_BYTES_KIND]) != 1 or capi.is_instance(api, properties, sink[_BYTES_KIND]) != 1:
         return none
-    size, room = capi.bytes_size(api, body), capi.bytes_size(api, held)
+    size, room = capi.bytes_size(api, body), capi.bytes_size(api, properties)
     flag, sys_flag = capi.to_number(api, arguments[4]), capi.to_number(api, arguments[5])
     reconsumed, prepared = capi.to_number(api, arguments[9]), capi.to_number(api, arguments[10])
     now = _now(api, sink)
     born = now if arguments[6] == none else capi.to_number(api, arguments[6])
     if (flag == -1 or sys_flag == -1 or reconsumed == -1 or prepared == -1 or born == -1) and capi.has_failed(api):
         return none
-    held_at = capi.bytes_address(api, held)
+    held_at = capi.bytes_address(api, properties)
     if (
         now < 0
         or size > longest_body
@@ -239,8 +239,8 @@ def _batched(api: Any, sink: Any, messages: Any, kind: Any, row: int) -> Any:
     if item == 0 or capi.is_instance(api, item, kind) != 1:
         return np.uint64(0), np.int64(-1), np.uint64(0), np.int64(-1), np.int64(0)
     body, size = _piece(api, sink, capi.tuple_item(api, item, 0))
-    held, room = _piece(api, sink, capi.tuple_item(api, item, 1))
-    return body, size, held, room, capi.to_number(api, capi.tuple_item(api, item, 2))
+    properties, room = _piece(api, sink, capi.tuple_item(api, item, 1))
+    return body, size, properties, room, capi.to_number(api, capi.tuple_item(api, item, 2))
 
 
 @called
@@ -254,11 +254,11 @@ def _encoded(data: Any, start: Any, at: Any, end: Any) -> Any:
     if size < 0 or body + size + ROOM > end:
         return wrong
     room = i16_at(data, body + size)
-    held = body + size + ROOM
-    if room < 0 or held + room > end or i32_at(data, at) != held + room - at:
+    properties = body + size + ROOM
+    if room < 0 or properties + room > end or i32_at(data, at) != properties + room - at:
         return wrong
     flag = i32_at(data, at + _BATCHED_FLAG)
-    return start + np.uint64(body), size, start + np.uint64(held), room, flag, np.int64(held + room)
+    return start + np.uint64(body), size, start + np.uint64(properties), room, flag, np.int64(properties + room)
 
 
 @called
@@ -285,13 +285,13 @@ def _batch_size(
     total, at = np.int64(0), np.int64(0)
     for row in range(rows):
         if end < 0:
-            _, size, held, room, flag = _batched(api, sink, messages, kind, row)
+            _, size, properties, room, flag = _batched(api, sink, messages, kind, row)
         else:
-            _, size, held, room, flag, at = _encoded(data, start, at, end)
+            _, size, properties, room, flag, at = _encoded(data, start, at, end)
         if size < 0 or room < 0 or size > longest_body or room > _LONGEST_PROPERTIES or not _is_int32(flag):
             total = np.int64(-1)
             break
-        if _search(library[2], held, np.uint64(room), np.uint64(inner), np.uint64(_INNER_LENGTH)) != 0:
+        if _search(library[2], properties, np.uint64(room), np.uint64(inner), np.uint64(_INNER_LENGTH)) != 0:
             total = np.int64(-1)
             break
         if flag == -1 and capi.has_failed(api):
@@ -368,12 +368,14 @@ def plain_batch(
     queue, position, at = _queue(lead), wrote, np.int64(0)
     for row in range(rows):
         if end < 0:
-            body, size, held, room, flag = _batched(api, sink, messages, message_kind, row)
+            body, size, properties, room, flag = _batched(api, sink, messages, message_kind, row)
         else:
-            body, size, held, room, flag, at = _encoded(data, start, at, end)
+            body, size, properties, room, flag, at = _encoded(data, start, at, end)
         fields = flag, number + row, base + position, sys_flag & ~_V6, born, now, reconsumed, np.int64(0)
         capi.set_tuple_item(api, offsets, row, capi.from_number(api, base + position))
-        position += put_record(library, segment + np.uint64(position), queue, (body, size, held, room), fields, hosts)
+        position += put_record(
+            library, segment + np.uint64(position), queue, (body, size, properties, room), fields, hosts
+        )
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], position)
     _set_number(api, state, sink[_NEXT_NAME], number + rows)

@@ -61,7 +61,7 @@ def _key_hash(api: Any, topic: Any, key: Any) -> Any:
 
 @called
 def _add_entries(
-    api: Any, offsets: Any, address: Any, slots: Any, file_begin: Any, highest: Any, matches: Any, most: Any
+    api: Any, offsets: Any, address: Any, slots: Any, file_begin: Any, highest: Any, matches: Any, limit: Any
 ) -> None:
     """Appends the physical offsets of entries of a file, by the rules of `records.index_lookup.offsets_in_chain`.
 
@@ -72,13 +72,13 @@ def _add_entries(
         slots: how many slots it has.
         file_begin, highest: begin timestamp of its header, and the largest number of an entry.
         matches: hash of the key, and the range of store timestamps in ms, both inclusive.
-        most: maximum number of entries.
+        limit: maximum number of entries.
     """
     key_hash, begin, end = matches
     entries = _HEADER + slots * _SLOT
     data = array_at(address, (entries + (highest + 1) * _ENTRY,), np.uint8)
     number, count = i32_at(data, _HEADER + key_hash % slots * _SLOT), np.int64(0)
-    while 0 < number <= highest and count < most:
+    while 0 < number <= highest and count < limit:
         at = entries + number * _ENTRY
         diff, previous = i32_at(data, at + _TIME_AT), i32_at(data, at + _PREVIOUS_AT)
         time = file_begin + diff * 1000
@@ -100,7 +100,7 @@ def _append_number(api: Any, numbers: Any, number: Any) -> None:
 
 
 @called
-def _add_offsets(api: Any, sink: Any, files: Any, offsets: Any, matches: Any, most: Any) -> bool:
+def _add_offsets(api: Any, sink: Any, files: Any, offsets: Any, matches: Any, limit: Any) -> bool:
     """Appends the physical offsets of entries of all files, by the rules of `records.index_lookup.query_offsets`.
 
     Returns:
@@ -122,9 +122,9 @@ def _add_offsets(api: Any, sink: Any, files: Any, offsets: Any, matches: Any, mo
                 engine_files.number_of(api, file, sink[_SLOTS_NAME]),
                 engine_files.number_of(api, file, sink[_ENTRIES_NAME]) - 1,
             )
-            left = most - capi.list_size(api, offsets)
+            left = limit - capi.list_size(api, offsets)
             _add_entries(api, offsets, address, slots, first, min(count, highest), matches, left)
-        if first < begin or capi.list_size(api, offsets) >= most:
+        if first < begin or capi.list_size(api, offsets) >= limit:
             break
     return True
 
@@ -208,16 +208,16 @@ def plain_query(api: Any, sink: Any, arguments: Any) -> Any:
     """
     # returned where the query is not for here, and given back below where it is
     none = capi.kept(api, sink[engine_files.NONE])
-    most, begin = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
+    limit, begin = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
     end = capi.to_number(api, arguments[4])
-    if (most == -1 or begin == -1 or end == -1) and capi.has_failed(api):
+    if (limit == -1 or begin == -1 or end == -1) and capi.has_failed(api):
         return none
     key_hash = _key_hash(api, arguments[0], arguments[1])
     files = capi.attribute(api, sink[_INDEX], sink[engine_files.FILES_NAME])
     count = capi.tuple_size(api, files)
     offsets, records, matches = capi.new_list(api, 0), capi.new_list(api, 0), capi.new_list(api, 0)
     is_done = offsets != 0 and records != 0 and matches != 0 and key_hash >= 0 and count > 0
-    is_done = is_done and _add_offsets(api, sink, files, offsets, (key_hash, begin, end), most)
+    is_done = is_done and _add_offsets(api, sink, files, offsets, (key_hash, begin, end), limit)
     if is_done:
         capi.sort(api, offsets)
         is_done = _add_records(api, sink, offsets, records, matches)

@@ -54,7 +54,7 @@ def put_record(library: Any, to: Any, queue: Any, pieces: Any, fields: Any, host
         hosts: addresses of born host and store host.
     """
     magic_code, queue_id, topic, topic_size = queue
-    body, size, held, room = pieces
+    body, size, properties, room = pieces
     flag, number, physical, sys_flag, born, now, reconsumed, prepared = fields
     topic_at = HEAD + size
     room_at = topic_at + topic_size
@@ -62,7 +62,7 @@ def put_record(library: Any, to: Any, queue: Any, pieces: Any, fields: Any, host
     target = array_at(to, (total,), np.uint8)
     _copy(library[1], to + np.uint64(HEAD), body, np.uint64(size))
     _copy(library[1], to + np.uint64(topic_at), topic, np.uint64(topic_size))
-    _copy(library[1], to + np.uint64(room_at + ROOM), held, np.uint64(room))
+    _copy(library[1], to + np.uint64(room_at + ROOM), properties, np.uint64(room))
     put_i16(target, room_at, room)
     _copy(library[1], to + np.uint64(BORN_HOST), hosts[0], _HOST)
     _copy(library[1], to + np.uint64(STORE_HOST), hosts[1], _HOST)

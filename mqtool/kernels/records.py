@@ -36,7 +36,7 @@ def encode(
     place: Any,
     rows: Any,
     bodies: Any,
-    held: Any,
+    properties: Any,
     heads: Any,
     queues: Any,
     next_offsets: Any,
@@ -51,14 +51,14 @@ def encode(
         place: position of the first record; physical offset of the target's first byte; store timestamp, and whether
             it is also the born timestamp.
         rows: the first message and the number of messages; the following columns contain all messages.
-        bodies, held: address and size of each body, and of each message's encoded properties.
+        bodies, properties: address and size of each body, and of each message's encoded properties.
         heads: the fixed fields of each message, or of one for all, and the step to the next (0: one for all). Those
             that depend on queue, position and body are not read.
         queues: the queue number of each message; for the queues: topic length and topic, concatenated, their starts
             and the end of the last; bytes of the topic length; magic code; queue id.
         next_offsets: queue offset of each queue's next message; updated.
-        made: outputs for each record: its position in the target, physical offset, queue offset, position and length of
-            the topic, position of the properties.
+        columns: outputs for each record: its position in the target, physical offset, queue offset, position and length
+            of the topic, position of the properties.
     """
     at, base, now, born_now = place
     head_bytes, head_step = heads
@@ -69,7 +69,7 @@ def encode(
         row = rows[0] + count
         queue = queue_of[row]
         head = row * head_step
-        size, room = bodies[1][row], held[1][row]
+        size, room = bodies[1][row], properties[1][row]
         topic, topic_size = topic_starts[queue], topic_starts[queue + 1] - topic_starts[queue]
         born = now if born_now else i64_at(head_bytes, head + BORN)
         fields = (
@@ -83,7 +83,7 @@ def encode(
             i64_at(head_bytes, head + PREPARED),
         )
         hosts = np.uint64(head_data + head + BORN_HOST), np.uint64(head_data + head + STORE_HOST)
-        pieces = bodies[0][row], size, held[0][row], room
+        pieces = bodies[0][row], size, properties[0][row], room
         of_queue = magic_codes[queue], queue_ids[queue], np.uint64(topic_data + topic), topic_size
         total = put_record((crc32, memcpy), np.uint64(to + at), of_queue, pieces, fields, hosts)
         positions[count], physical[count], offsets[count] = at, base + at, next_offsets[queue]

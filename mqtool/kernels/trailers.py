@@ -292,9 +292,9 @@ def dispatch(data: Any, place: Any, table: Any, options: Any, done: Any, results
         data: the buffer.
         place: topic start and length, properties start and length of each record, inside the buffer.
         table: the topics: see `records.topics.TopicSlots.columns`.
-        wanted: number of the schedule topic; whether to return keys; whether tags are indexed as keys.
+        options: number of the schedule topic; whether to return keys; whether tags are indexed as keys.
         done: number of records, keys and records for array operations from an earlier call.
-        found: outputs: topic number and tags code of each record; record and hash of each key, in the broker's order,
+        results: outputs: topic number and tags code of each record; record and hash of each key, in the broker's order,
             with room for one per byte of properties; the records for array operations.
 
     Returns:

@@ -14,20 +14,20 @@ from mqtool.kernels.sums import mixed_unit
 
 _SIZE_AT, _TAGS_AT = (CONSUME_QUEUE_UNIT.offset(name) for name in ("size", "tags_code"))
 _UNIT = CONSUME_QUEUE_UNIT.size
-_LEAST, _MOST = commit_log.MIN_RECORD_SIZE, 1 << 28
+_MIN, _MAX = commit_log.MIN_RECORD_SIZE, 1 << 28
 
 
 @called
 def _add(data: Any, units: Any, start: Any, key: Any, log: Any, total: Any, count: Any, seen: Any, is_undo: Any) -> Any:
     """Adds units to the sums until one is not plain, or takes them away again; returns how many."""
     end, bases, ends, first_buckets, shift = log
-    least, most, last_end = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1), np.int64(-1)
+    lowest, highest, last_end = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1), np.int64(-1)
     bucket = low = high = segment = taken = summed = np.int64(0)
     mixed, sign = np.uint64(0), np.int64(-1 if is_undo else 1)
     while taken < units:
         at = taken * _UNIT
         physical, size, tags = i64_at(data, at), i32_at(data, at + _SIZE_AT), i64_at(data, at + _TAGS_AT)
-        if size < _LEAST or size >= _MOST or tags <= MAX_EXT_ADDRESS:
+        if size < _MIN or size >= _MAX or tags <= MAX_EXT_ADDRESS:
             break
         if physical < low or physical >= high:
             add_to_bucket(total, count, bucket, mixed * np.uint64(sign), (taken - summed) * sign)
@@ -36,10 +36,10 @@ def _add(data: Any, units: Any, start: Any, key: Any, log: Any, total: Any, coun
             if low >= high:
                 break
         mixed += mixed_unit(physical, start + taken, size, tags, key)
-        least, most, last_end = min(least, physical), max(most, physical), max(last_end, physical + size)
+        lowest, highest, last_end = min(lowest, physical), max(highest, physical), max(last_end, physical + size)
         taken += 1
     add_to_bucket(total, count, bucket, mixed * np.uint64(sign), (taken - summed) * sign)
-    seen[0], seen[1], seen[2] = least, most, last_end
+    seen[0], seen[1], seen[2] = lowest, highest, last_end
     return taken
 
 

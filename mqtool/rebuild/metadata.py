@@ -182,8 +182,8 @@ class _Composer:
         }
         lmq = {key: self._bounded(name, key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()}
         version = known.data_version if self._release < (5, 5) else self._version(known.data_version)
-        whole = ConsumerOffsets(offsets, lmq if has_lmq else None, known.pull_offset_table, version, known.extra)
-        self._put(name, config_files.build_consumer_offsets(whole, self._style))
+        kept = ConsumerOffsets(offsets, lmq if has_lmq else None, known.pull_offset_table, version, known.extra)
+        self._put(name, config_files.build_consumer_offsets(kept, self._style))
 
     def _bounded(self, file: str, key: str, queue_id: int, offset: int) -> int:
         topic, group = config_files.split_topic_group(key)

@@ -61,7 +61,7 @@ def walk_of(
 def scan_entries(view: memoryview, start: int) -> FrameScan:
     """Follows the sizes in entry headers; returns positions and sizes of the records."""
     unpack, last = _HEADS.unpack_from, len(view) - _HEAD
-    v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
+    v1, v2, minimum = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
     positions: list[int] = []
     sizes: list[int] = []
     at, stop = start, Stop.END
@@ -70,7 +70,7 @@ def scan_entries(view: memoryview, start: int) -> FrameScan:
             stop = _stop_at_end(view, at, is_first=at == start)
             break
         magic, size, total, code = unpack(view, at)
-        is_record = code in (v1, v2) and total >= least
+        is_record = code in (v1, v2) and total >= minimum
         if magic != MAGIC_ENTRY or not is_record or size != total + ENTRY_HEADER_SIZE:
             stop = _stop_of(magic, size)
             break

@@ -19,7 +19,7 @@ _FIRST_STEP, _STEP = 8 << 20, 64 << 20
 """Bytes of one result: at first, so that who wants few rows waits for few, and at most; it doubles."""
 _USUAL = 256
 """Bytes for which a result has room for one record; smaller records fill it before its bytes are read."""
-_MOST_TOPICS = 4096
+_MAX_TOPICS = 4096
 """A log with more topics is left to array operations: each new one ends a call of the pass."""
 
 
@@ -88,7 +88,7 @@ class FieldPass:
         ints, longs = np.empty((len(tables.INTS), rows), np.int32), np.empty((len(tables.LONGS), rows), np.int64)
         stop, at, taken = position + self._step, position, 0
         self._step = min(2 * self._step, _STEP)
-        while len(self._topics.names) < _MOST_TOPICS:
+        while len(self._topics.names) < _MAX_TOPICS:
             taken, at, bytes_read, topic_at, topic_length = self._pass(
                 (descriptor, self._base, at, end, stop),
                 self._window,

@@ -65,24 +65,24 @@ def scan_of_positions(view: memoryview, start: int, positions: np.ndarray) -> Fr
     return FrameScan(positions, np.diff(positions, append=onward), onward, stop)
 
 
-def scan_some(view: memoryview, start: int, most: int) -> tuple[list[int], int, Stop | None]:
-    """Follows at most `most` frames, one by one.
+def scan_some(view: memoryview, start: int, limit: int) -> tuple[list[int], int, Stop | None]:
+    """Follows at most `limit` frames, one by one.
 
     Returns:
-        Their positions; where the next frame begins; why the scan ended, None if `most` was reached. After
+        Their positions; where the next frame begins; why the scan ended, None if `limit` was reached. After
         `Stop.MORE` the last position is that of the incomplete frame, and the next frame begins there.
     """
     unpack = commit_log.FRAME.unpack_from
-    v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
+    v1, v2, minimum = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
     starts: list[int] = []
     append = starts.append
     at, last_start = start, len(view) - 8
     total = magic = 0
-    for _ in repeat(None, most):
+    for _ in repeat(None, limit):
         if at > last_start:
             break
         total, magic = unpack(view, at)
-        if (magic != v1 and magic != v2) or total < least:  # noqa: PLR1714 - `in` costs a tenth of the loop
+        if (magic != v1 and magic != v2) or total < minimum:  # noqa: PLR1714 - `in` costs a tenth of the loop
             break
         append(at)
         at += total

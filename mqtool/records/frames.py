@@ -18,7 +18,7 @@ _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
 _ABOVE_PORT = np.uint64(0xFFFF << 32)
 """In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
-_MOST_TOPICS = 4096
+_MAX_TOPICS = 4096
 """Topics in one set of frames that are told apart by compiled loops; a power of two."""
 _CRC32_NAME = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
 _COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
@@ -173,8 +173,8 @@ class Frames:
         """The topic of each frame as a number (int32), and the topics by number. Only meaningful where `valid`."""
         compiled, count = kernels(), len(self)
         if compiled is not None:
-            codes, firsts = np.empty(count, np.int32), np.empty(_MOST_TOPICS, np.int64)
-            table = np.full(2 * _MOST_TOPICS, -1, np.int32)
+            codes, firsts = np.empty(count, np.int32), np.empty(_MAX_TOPICS, np.int64)
+            table = np.full(2 * _MAX_TOPICS, -1, np.int32)
             known = compiled.group(self.data, self.topic_start, self.topic_length, table, firsts, codes)
             if known >= 0:
                 starts, lengths = self.topic_start[firsts[:known]], self.topic_length[firsts[:known]]
@@ -216,8 +216,8 @@ class Frames:
 
     def rows_with(self, word: bytes) -> list[int]:
         """Returns the indices of the frames that contain a word anywhere, also in their body."""
-        whole = self.view.obj
-        data = whole if isinstance(whole, bytes) and len(whole) == len(self.view) else bytes(self.view)
+        owner = self.view.obj
+        data = owner if isinstance(owner, bytes) and len(owner) == len(self.view) else bytes(self.view)
         rows: list[int] = []
         at = data.find(word)
         while at >= 0:

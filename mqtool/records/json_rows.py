@@ -104,7 +104,7 @@ def _compiled_lines(compiled: Kernels, frames: Frames, body_mode: str, *, raw: b
     sizes = frames.sizes
     room = int(sizes.sum()) * 2 + len(sizes) * json_texts.FIXED + int(sizes.max()) * json_texts.ESCAPED
     target, ends = np.empty(room, np.uint8), np.empty(len(frames), np.int64)
-    known = np.empty(2 * json_texts.MOST_NAMES, np.int64)
+    known = np.empty(2 * json_texts.MAX_NAMES, np.int64)
     texts = np.frombuffer(json_texts.TEXTS, np.uint8)
     positions = np.ascontiguousarray(frames.positions, np.int64)
     used = compiled.json_lines(frames.data, positions, body_mode == "text", raw, texts, known, target, ends)

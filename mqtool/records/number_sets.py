@@ -55,10 +55,10 @@ def stable_order(numbers: np.ndarray) -> np.ndarray:
     Args:
         numbers: of any integer type.
     """
-    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    if least < 0 or most >= 1 << 32:
+    lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if lowest < 0 or highest >= 1 << 32:
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers.astype(np.uint16), kind="stable")  # by the lower bits: the cast drops the others
-    if most >= 1 << 16:
+    if highest >= 1 << 16:
         order = order[np.argsort((numbers >> 16).astype(np.uint16)[order], kind="stable")]
     return order

@@ -11,7 +11,7 @@ from mqtool.records.trailers import PropertySlices, Trailers
 from mqtool.records.words import name_mask, words_of
 
 MAP = pa.map_(pa.string(), pa.string())
-_MOST_GROUPS = 64
+_MAX_GROUPS = 64
 
 
 def value_column(trailers: Trailers, name: str) -> Any:
@@ -96,7 +96,7 @@ def name_groups(slices: PropertySlices) -> list[NameGroup]:
     patterns, which = np.unique(slices.name_patterns, return_inverse=True)
     edges = np.searchsorted(slices.owner, np.arange(slices.count + 1))
     groups = []
-    for number in range(len(patterns) if len(patterns) <= _MOST_GROUPS else 0):
+    for number in range(len(patterns) if len(patterns) <= _MAX_GROUPS else 0):
         rows = np.flatnonzero(which == number)
         first = int(rows[0])
         places = edges[rows][:, None] + np.arange(edges[first + 1] - edges[first])

@@ -142,8 +142,8 @@ class _Search:
 
     def _continues_after(self, blank: int) -> bool:
         """Whether a BLANK is followed by records that are not older than those before it; then it is part of a body."""
-        behind = _candidates(self._segment, blank + commit_log.BLANK_SIZE, self._end)
-        younger = (at for at in behind if not is_older(self._segment, at, self._newest))
+        following = _candidates(self._segment, blank + commit_log.BLANK_SIZE, self._end)
+        younger = (at for at in following if not is_older(self._segment, at, self._newest))
         return any(self._segment.record(at) is not None for at in younger)
 
     def _is_proven(self, position: int, *, known: bool) -> bool:

@@ -179,16 +179,16 @@ class SegmentBytes:
         frame = Frames(memoryview(data), self.base + position, np.zeros(1, np.int64), np.array([total]))
         return frame if frame.valid[0] else None
 
-    def chain_end(self, position: int, most: int) -> int:
+    def chain_end(self, position: int, limit: int) -> int:
         """Returns the end of the chain of frames from a position, by magic code and total_size only.
 
         Args:
             position: of the first frame.
-            most: maximum number of bytes to follow it.
+            limit: maximum number of bytes to follow it.
         """
         at = position
-        while at + commit_log.FRAME.size <= self.size and at - position < most:
-            data = self.read(at, min(_CHAIN_STEP, position + most - at))
+        while at + commit_log.FRAME.size <= self.size and at - position < limit:
+            data = self.read(at, min(_CHAIN_STEP, position + limit - at))
             chain = scan_frames(memoryview(data), 0)
             at += chain.end
             if chain.stop is Stop.MORE and not chain.end:

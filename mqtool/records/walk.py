@@ -174,10 +174,10 @@ class SegmentWalk:
         """Whether the segment ends or continues validly at a position."""
         return self._segment.is_boundary(position)
 
-    def _read(self, at: int, count: int, least: int = segment_bytes.NEAR) -> None:
-        """Loads a view that begins at a position; of known zeros it contains no more than `least` bytes."""
+    def _read(self, at: int, count: int, minimum: int = segment_bytes.NEAR) -> None:
+        """Loads a view that begins at a position; of known zeros it contains no more than `minimum` bytes."""
         if self._span.data_end is not None:
-            count = min(count, max(self._span.data_end - at, least))
+            count = min(count, max(self._span.data_end - at, minimum))
         count = max(0, min(count, self._segment.size - at))
         if self._read_into is not None and count <= segment_bytes.WINDOW:
             if len(self._memory) < count:

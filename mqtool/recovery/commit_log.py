@@ -178,8 +178,8 @@ class LogRecovery:
         if self._normally:
             if self._settings.release < (5, 5):
                 return
-            behind = frames.column("physical_offset") > self.queues_end
-            frames = frames.select(behind)
+            unqueued = frames.column("physical_offset") > self.queues_end
+            frames = frames.select(unqueued)
             if len(frames):
                 self._state.actions.log_reason(
                     f"records that state a physical offset above {self.queues_end}, the largest end of a queue, are "
@@ -188,10 +188,10 @@ class LogRecovery:
         self._dispatcher.dispatch(frames)
 
     def _note_memory(self) -> None:
-        asked = self._check.largest_array
-        if asked > _LARGE_ARRAY:
+        requested = self._check.largest_array
+        if requested > _LARGE_ARRAY:
             self._state.actions.log_undecided(
-                f"whether the broker can allocate the {asked} bytes that an invalid record asks for: if "
+                f"whether the broker can allocate the {requested} bytes that an invalid record asks for: if "
                 f"not, it ends with an OutOfMemoryError; a heap of {self._settings.heap_bytes} bytes was taken (--heap)"
             )
 

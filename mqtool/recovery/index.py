@@ -105,8 +105,8 @@ class SimulatedIndex:
                 "only scanned records are indexed again (IndexService.load)"
             )
             return True
-        held = replace(header, index_count=max(header.index_count, 1))
-        self.files.append(SimulatedIndexFile(entry.path, held, self._capacity, stored_count=header.index_count))
+        counted = replace(header, index_count=max(header.index_count, 1))
+        self.files.append(SimulatedIndexFile(entry.path, counted, self._capacity, stored_count=header.index_count))
         return True
 
     def _grow(self, entry: Entry) -> None:

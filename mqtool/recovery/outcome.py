@@ -107,14 +107,14 @@ class Effort(Struct, frozen=True):
 
     Attributes:
         scanned_bytes, scanned_records, dispatched_records: by recovery and the first dispatch.
-        least_minutes, most_minutes: with everything in the page cache, and from a slow disk.
+        min_minutes, max_minutes: with everything in the page cache, and from a slow disk.
     """
 
     scanned_bytes: int
     scanned_records: int
     dispatched_records: int
-    least_minutes: float
-    most_minutes: float
+    min_minutes: float
+    max_minutes: float
 
 
 class Outcome(Struct, frozen=True):
@@ -212,7 +212,7 @@ class Outcome(Struct, frozen=True):
                 "scanned_bytes": self.effort.scanned_bytes,
                 "scanned_records": self.effort.scanned_records,
                 "dispatched_records": self.effort.dispatched_records,
-                "minutes": [self.effort.least_minutes, self.effort.most_minutes],
+                "minutes": [self.effort.min_minutes, self.effort.max_minutes],
             },
         }
 

@@ -84,10 +84,10 @@ class Proof(_Columns, frozen=True, dict=True):
             first, end = self.edges[number : number + 2].tolist()
             if first == end:
                 continue
-            asked = np.flatnonzero(segment == number)
-            row = first + np.minimum(np.searchsorted(self.position[first:end], position[asked]), end - first - 1)
-            hit = self.position[row] == position[asked]
-            numbers[asked[hit]] = row[hit]
+            rows = np.flatnonzero(segment == number)
+            row = first + np.minimum(np.searchsorted(self.position[first:end], position[rows]), end - first - 1)
+            hit = self.position[row] == position[rows]
+            numbers[rows[hit]] = row[hit]
         return numbers
 
 

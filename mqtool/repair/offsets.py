@@ -21,7 +21,7 @@ from mqtool.store.queue_messages import StoredQueues
 from mqtool.store.store import Store
 from mqtool.words import moment
 
-_MOST_NOTES = 1000
+_MAX_NOTES = 1000
 """Queues that a plan describes one by one."""
 
 
@@ -113,10 +113,10 @@ def _style(store: Store, table: OffsetTable | None) -> JsonStyle:
 def _notes(store: Store, tables: OffsetTables, change: MoveOffsets, name: str) -> Iterator[str]:
     yield from lints(store, tables, change.moves, name)
     queues = StoredQueues(store)
-    for move in change.moves[:_MOST_NOTES]:
+    for move in change.moves[:_MAX_NOTES]:
         yield words_of(effect_of(move, queues), moment)
-    if len(change.moves) > _MOST_NOTES:
-        yield f"{len(change.moves) - _MOST_NOTES} more queue(s); `mqtool plan` prints all of them"
+    if len(change.moves) > _MAX_NOTES:
+        yield f"{len(change.moves) - _MAX_NOTES} more queue(s); `mqtool plan` prints all of them"
 
 
 def lints(store: Store, tables: OffsetTables, moves: tuple[Move, ...], name: str) -> Iterator[str]:

@@ -31,14 +31,14 @@ def check_rate(rate: float | None) -> None:
 class Pace:
     """Splits a replay into chunks and delays them to keep the rate."""
 
-    def __init__(self, rate: float | None, most: int) -> None:
+    def __init__(self, rate: float | None, max_size: int) -> None:
         """Starts the clock.
 
         Args:
             rate: maximum messages per second; None for no limit.
-            most: maximum messages in a chunk.
+            max_size: maximum messages in a chunk.
         """
-        self._size = most if rate is None else min(most, max(1, int(rate / _CHUNKS_A_SECOND)))
+        self._size = max_size if rate is None else min(max_size, max(1, int(rate / _CHUNKS_A_SECOND)))
         self._throttle = Throttle(rate, makes_up=True, clock=time.monotonic, sleep=time.sleep)
         self._saved = time.monotonic()
 

@@ -19,9 +19,9 @@ from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verificatio
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
 
-MOST_ROWS = 500
+MAX_ROWS = 500
 """Maximum number of rows of a table; further ones are only counted."""
-MOST_PLACES = 50
+MAX_PLACES = 50
 """Maximum number of locations listed per code."""
 
 VERDICTS = {
@@ -149,12 +149,12 @@ def gather(
         marks=tuple(damage_map(survey.min_offset, end, losses.ranges)),
         start=survey.min_offset,
         end=end,
-        ranges=losses.ranges[:MOST_ROWS],
+        ranges=losses.ranges[:MAX_ROWS],
         chart=chart(facts.timeline),
-        queues=tuple(queues[:MOST_ROWS]),
-        lags=tuple(lags[:MOST_ROWS]),
-        waiting=tuple(waiting[:MOST_ROWS]),
-        notes={name: max(0, len(listed) - MOST_ROWS) for name, listed in rows.items()},
+        queues=tuple(queues[:MAX_ROWS]),
+        lags=tuple(lags[:MAX_ROWS]),
+        waiting=tuple(waiting[:MAX_ROWS]),
+        notes={name: max(0, len(listed) - MAX_ROWS) for name, listed in rows.items()},
         commands={
             "verify": command("verify", shown, "--format", "json"),
             "pending": command("pending", shown),
@@ -184,7 +184,7 @@ def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:
 def _group(code: str, findings: list[Finding]) -> Group:
     check = CATALOGUE[code]
     worst = min((finding.severity for finding in findings), key=lambda severity: _RANK[severity])
-    steps = tuple(dict.fromkeys(finding.next_step for finding in findings[:MOST_PLACES] if finding.next_step))
+    steps = tuple(dict.fromkeys(finding.next_step for finding in findings[:MAX_PLACES] if finding.next_step))
     return Group(
         code,
         worst,
@@ -193,8 +193,8 @@ def _group(code: str, findings: list[Finding]) -> Group:
         len(findings),
         sum(item.lost_messages for item in findings),
         sum(item.lost_bytes for item in findings),
-        tuple(findings[:MOST_PLACES]),
-        steps[:MOST_PLACES],
+        tuple(findings[:MAX_PLACES]),
+        steps[:MAX_PLACES],
     )
 
 
@@ -246,6 +246,6 @@ def _queues(store: Store, answer: Verification) -> tuple[list[QueueRow], list[La
                 lost.get(key, 0),
             )
         )
-    behind = [lag for lag in lags if lag.lag is None or lag.lag > 0]
-    behind.sort(key=lambda lag: (lag.lag is not None, -(lag.lag or 0), lag.group, lag.topic, lag.queue_id))
-    return rows, behind
+    lagging = [lag for lag in lags if lag.lag is None or lag.lag > 0]
+    lagging.sort(key=lambda lag: (lag.lag is not None, -(lag.lag or 0), lag.group, lag.topic, lag.queue_id))
+    return rows, lagging

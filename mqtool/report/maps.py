@@ -9,7 +9,7 @@ from mqtool.store.files import MappedFile
 from mqtool.verify.findings import LostRange
 from mqtool.verify.segment import SegmentFacts
 
-MOST_CELLS = 480
+MAX_CELLS = 480
 """Cells of the segment map; more segments than these share cells."""
 COLUMNS = 24
 WIDTH = 1000
@@ -54,7 +54,7 @@ def segment_map(
             gap = segment.base - segments[number - 1].end
             parts.append(("missing", 0.0, f"missing before {segment.path.name}: {words.size(gap)}"))
         parts.append(_segment(segment, by_number.get(number), ranges))
-    share = -(-len(parts) // MOST_CELLS) or 1
+    share = -(-len(parts) // MAX_CELLS) or 1
     cells = []
     for place, first in enumerate(range(0, len(parts), share)):
         group = parts[first : first + share]
@@ -89,7 +89,7 @@ def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
         left = max(0.0, (lost.start - start) / max(1, total)) * WIDTH
         width = max(_NARROWEST, (lost.end - lost.start) / max(1, total) * WIDTH)
         left = min(left, WIDTH - _NARROWEST)
-        if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MOST_CELLS:
+        if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MAX_CELLS:
             continue  # it would not be seen
         marks.append(
             Mark(

@@ -10,7 +10,7 @@ from mqtool.verify.timeline import MINUTE_MS, Timeline
 
 BINS = 60
 _FEWEST = 12
-MOST_TOPICS = 24
+MAX_TOPICS = 24
 """Maximum number of topics drawn, largest first; the table lists all."""
 _OUTSIDE = 0.001
 """Share of the messages at either end that may lie outside of the axis: a broken clock must not squeeze the rest."""
@@ -72,11 +72,11 @@ def chart(timeline: Timeline) -> Chart | None:
     order = sorted(timeline.records.items(), key=lambda item: (-item[1], item[0]))
     rows = tuple(
         _row(topic, total, timeline.bytes[topic], by_topic.get(topic, []), low, step, bins)
-        for topic, total in order[:MOST_TOPICS]
+        for topic, total in order[:MAX_TOPICS]
     )
     outside = sum(count for minute, count in counts.items() if not low <= minute <= high)
     ends = _time(low), _time(low + step * bins)
-    return Chart(rows, *ends, bins, step, outside, max(0, len(order) - MOST_TOPICS))
+    return Chart(rows, *ends, bins, step, outside, max(0, len(order) - MAX_TOPICS))
 
 
 def _axis(counts: dict[int, int]) -> tuple[int, int]:

@@ -77,7 +77,7 @@ class Bounds(Struct, frozen=True):
 
 
 NO_BOUNDS = Bounds()
-_MOST_ALTERNATIVES = 16
+_MAX_ALTERNATIVES = 16
 
 
 class Facts(Struct, frozen=True):
@@ -123,7 +123,7 @@ class Facts(Struct, frozen=True):
 def _few(alternatives: Iterable[Facts]) -> tuple[Facts, ...]:
     """Returns alternatives if they are few enough to examine each, else none."""
     facts = tuple(alternatives)
-    return facts if len(facts) <= _MOST_ALTERNATIVES else ()
+    return facts if len(facts) <= _MAX_ALTERNATIVES else ()
 
 
 NO_FACTS = Facts({})

@@ -111,9 +111,9 @@ def _queue_units(stores: Stores) -> Iterator[Any]:
 
 def _units_of(source: Source, queue: Queue) -> Iterator[Any]:
     for number, file in enumerate(queue.files):
-        whole = queue.units_of(number)
-        for start in range(0, len(whole), _BATCH_ROWS):
-            units = whole[start : start + _BATCH_ROWS]
+        all_units = queue.units_of(number)
+        for start in range(0, len(all_units), _BATCH_ROWS):
+            units = all_units[start : start + _BATCH_ROWS]
             rows = np.flatnonzero(has_record(units))
             if queue.is_batch:
                 offsets = units["base_queue_offset"].astype(np.int64)
@@ -128,9 +128,9 @@ def _index_entries(stores: Stores) -> Iterator[Any]:
     for source, store in _opened(stores):
         for file in store.index_files():
             known = {"broker": source.broker, "file": file.path.name}
-            begin, whole = file.header.begin_timestamp, file.entries
-            for start in range(0, len(whole), _BATCH_ROWS):
-                entries = whole[start : start + _BATCH_ROWS]
+            begin, all_entries = file.header.begin_timestamp, file.entries
+            for start in range(0, len(all_entries), _BATCH_ROWS):
+                entries = all_entries[start : start + _BATCH_ROWS]
                 fields = {name: entries[name] for name in ("key_hash", "physical_offset", "previous")}
                 numbers = np.arange(start + 1, start + 1 + len(entries))
                 times = entries["time_diff"].astype(np.int64) * 1000 + begin

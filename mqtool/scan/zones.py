@@ -13,7 +13,7 @@ from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Facts
 from mqtool.store.commit_log import Segment
 
-_MOST_TOPICS = 1000
+_MAX_TOPICS = 1000
 
 
 class Zone(Struct):
@@ -41,7 +41,7 @@ class Zone(Struct):
         self.last_time = last if self.last_time is None else max(last, self.last_time)
         if self.topics is not None:
             self.topics.update(item.coded_topics[1])
-            if len(self.topics) > _MOST_TOPICS:
+            if len(self.topics) > _MAX_TOPICS:
                 self.topics = None
 
     def excludes(self, facts: Facts) -> bool:

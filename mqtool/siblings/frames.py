@@ -240,8 +240,8 @@ class FrameFile:
 
         Args:
             start: the data position.
-            found: what is there.
-            what: what the caller expected, in words that `found` can follow.
+            frame: what is there.
+            what: what the caller expected, in words that its detail can follow.
         """
         unread = self.unread_at(start, frame)
         if unread is not None:

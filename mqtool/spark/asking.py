@@ -35,7 +35,7 @@ _COMPARISONS = {
     "GreaterThanOrEqual": ">=",
 }
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_MOST_VALUES = 1000
+_MAX_VALUES = 1000
 
 
 def where(
@@ -165,7 +165,7 @@ def _text_of(condition: Any) -> str | None:
 
 
 def _listed(column: Any, values: list[str | None]) -> str | None:
-    if not _is_column(column) or not values or None in values or len(values) > _MOST_VALUES:
+    if not _is_column(column) or not values or None in values or len(values) > _MAX_VALUES:
         return None
     return f"{column.name()} IN ({', '.join(map(str, values))})"
 

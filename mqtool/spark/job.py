@@ -128,15 +128,15 @@ class _Attempts:
     Without this, Spark would raise a Java exception that contains the error's message somewhere in its text.
     """
 
-    def __init__(self, work: Callable[[Iterable[Any]], Iterator[Any]], errors: Any, most: int) -> None:
-        self._work, self._errors, self._most = work, errors, most
+    def __init__(self, work: Callable[[Iterable[Any]], Iterator[Any]], errors: Any, limit: int) -> None:
+        self._work, self._errors, self._max_attempts = work, errors, limit
 
     def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         try:
             yield from self._work(items)
         except (MqtoolError, OSError) as error:
             context = TaskContext.get()
-            has_retry = context is not None and context.attemptNumber() + 1 < self._most
+            has_retry = context is not None and context.attemptNumber() + 1 < self._max_attempts
             if has_retry and not isinstance(error, CorruptionError):
                 raise
             self._errors.add([error])

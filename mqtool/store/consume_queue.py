@@ -120,8 +120,8 @@ class Queue:
 
     def _room(self, number: int, file: ReadFile) -> int:
         """Number of units of a file before its last hole."""
-        whole = min(self.files[number].size, file.size) // self._unit.size
-        return min(whole, -(-file.data_end() // self._unit.size))
+        capacity = min(self.files[number].size, file.size) // self._unit.size
+        return min(capacity, -(-file.data_end() // self._unit.size))
 
     def _read(self, file: ReadFile, first: int, count: int) -> np.ndarray:
         data = file.read(first * self._unit.size, count * self._unit.size)

@@ -18,7 +18,7 @@ from mqtool.formats.consume_queue_ext import (
 from mqtool.formats.java import LONG_MIN
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, recording_unlisted
 
-MOST_PROBLEMS = 1000
+MAX_PROBLEMS = 1000
 _PIECE = 1 << 20
 
 
@@ -116,7 +116,7 @@ class ExtUnits:
         at = np.minimum(np.searchsorted(offsets, positions), max(0, len(offsets) - 1))
         is_present = offsets[at] == positions if len(offsets) else np.zeros(len(positions), bool)
         absent = [] if unread else np.flatnonzero(~is_present).tolist()
-        for index in absent[: MOST_PROBLEMS - len(problems)]:
+        for index in absent[: MAX_PROBLEMS - len(problems)]:
             where = int(positions[index])
             evidence = f"no unit at extension offset {where}" + (f"; {malformed[0]}" if malformed else "")
             problems.append((where, "ext-dangling-address", evidence))

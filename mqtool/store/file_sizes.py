@@ -83,9 +83,9 @@ class FileSize(Struct, frozen=True):
                 oddities.append(f"{others} {self.directory} file(s) are not of the configured {configured} bytes")
             return KnownSize(configured, "configuration")
         if len(counted) > 1:
-            most = counted.most_common(_LISTED)
-            sizes = ", ".join(f"{n} × {s} bytes" for s, n in sorted(most))
-            more = f" and {len(counted) - len(most)} other sizes" if len(counted) > len(most) else ""
+            common = counted.most_common(_LISTED)
+            sizes = ", ".join(f"{n} × {s} bytes" for s, n in sorted(common))
+            more = f" and {len(counted) - len(common)} other sizes" if len(counted) > len(common) else ""
             oddities.append(f"{self.directory} files differ in size: {sizes}{more}")
         return self._by_lengths(listed, counted) or self._by_names(listed)
 

@@ -25,7 +25,7 @@ def follow(
         config: a broker.conf.
         wait: called when there is nothing new; None sleeps for `INTERVAL`. An exception that it raises ends the
             following.
-        wanted: as for `Store.messages`, without limit.
+        conditions: as for `Store.messages`, without limit.
     """
     pause = wait or (lambda: time.sleep(INTERVAL))
     at, until = conditions.pop("start", None), conditions.pop("end", None)

@@ -326,10 +326,10 @@ class _Get(Generic[R]):
         """Reads units of one file of the queue."""
         unit_size = self._queue.unit_size
         # What limits the search is counted in bytes of the queue, wherever its file ends.
-        most = -(-max(self._limits.filter_bytes, self._count * unit_size) // unit_size)
-        end = min(highest, self._offset + most)
+        limit = -(-max(self._limits.filter_bytes, self._count * unit_size) // unit_size)
+        end = min(highest, self._offset + limit)
         has_units = False
-        for unit in self._queue.units_from(self._offset, self._count + 1, most):
+        for unit in self._queue.units_from(self._offset, self._count + 1, limit):
             has_units = True
             if unit[0] >= end or not self._take(*unit):
                 break
@@ -385,7 +385,7 @@ class _Get(Generic[R]):
             return True
         limits = self._limits
         if in_memory:
-            most_bytes, most = limits.bytes_in_memory, limits.count_in_memory
+            max_bytes, max_count = limits.bytes_in_memory, limits.count_in_memory
         else:
-            most_bytes, most = limits.bytes_on_disk, limits.count_on_disk
-        return self._size + size > most_bytes or self._messages > most - 1
+            max_bytes, max_count = limits.bytes_on_disk, limits.count_on_disk
+        return self._size + size > max_bytes or self._messages > max_count - 1

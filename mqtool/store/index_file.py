@@ -26,7 +26,7 @@ _PROOF = 4096
 """Entries whose chains are looked at."""
 _LIKELY = 256
 """Entries whose chains are looked at in a file that may be damaged."""
-_LEAST_FIT = 0.75
+_MIN_FIT = 0.75
 _SPARSE = 64
 _CHAIN_BLOCK = 1024
 
@@ -152,7 +152,7 @@ class IndexFile:
         with self._open() as file:
             fits = ((self._fit(file, slots, _LIKELY), slots) for slots in self._candidates(file))
             fit, slots = max(fits, key=itemgetter(0), default=(0.0, 0))  # the most likely one comes first
-        return slots if fit >= _LEAST_FIT else None
+        return slots if fit >= _MIN_FIT else None
 
     def _fit(self, file: ReadFile, slots: int, count: int) -> float:
         """Returns the fraction of the slots of the newest entries that lead to these.

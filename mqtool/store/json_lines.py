@@ -28,7 +28,7 @@ def json_lines(
         raw: bodies as stored.
         jobs: number of processes, or of threads if a compiled loop builds the lines, including this one; the lines
             are the same.
-        wanted: as for `Store.messages`.
+        conditions: as for `Store.messages`.
     """
     make, selection = LineMaker(body_mode, raw), Selection.of(**conditions)
     with compiled_for(_bytes_of(store, selection)):

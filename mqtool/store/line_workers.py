@@ -74,17 +74,17 @@ def spread(
         workers: of the pool.
     """
     started = pool.submit(_ready)
-    asked: list[Future[Lines | None]] = []
+    futures: list[Future[Lines | None]] = []
 
     def begun() -> Iterator[_BuiltBlock | _WorkerBlock]:
         for item in items:
-            asked[:] = [future for future in asked if not future.done()]
-            is_free = started.done() and len(asked) < workers * _AHEAD
+            futures[:] = [future for future in futures if not future.done()]
+            is_free = started.done() and len(futures) < workers * _AHEAD
             piece = _submit(item, log, make, pool) if is_free and not isinstance(item, Damage) else None
             if piece is None:
                 yield _BuiltBlock(item if isinstance(item, Damage) else make(item))
             else:
-                asked.append(piece.future)
+                futures.append(piece.future)
                 yield piece
 
     for piece in in_order(begun(), _WAITING):

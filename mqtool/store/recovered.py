@@ -34,9 +34,9 @@ from mqtool.store.index_file import IndexFile, Shape
 from mqtool.store.layout import StoreLayout
 from mqtool.store.overlay import Patch, RecoveredIndexFile, RecoveredQueue
 
-MOST_QUEUE_BYTES = 128 << 20
+MAX_QUEUE_BYTES = 128 << 20
 """Bytes of the log that are read for queues: they are asked for whenever a store is described."""
-MOST_INDEX_BYTES = 2 << 30
+MAX_INDEX_BYTES = 2 << 30
 
 
 class PendingUnits(Struct, frozen=True):
@@ -63,10 +63,10 @@ def pending_units(
         scan_from: where recovery begins, see `recovery_start`.
     """
     start = scan_from
-    if log.max_offset - start > MOST_QUEUE_BYTES:
+    if log.max_offset - start > MAX_QUEUE_BYTES:
         end = max((_dispatched_to(queue) for queue in queues), default=log.min_offset)
         start = _next_record(log, max(end, log.min_offset))
-    if start >= log.max_offset or log.max_offset - start > MOST_QUEUE_BYTES:
+    if start >= log.max_offset or log.max_offset - start > MAX_QUEUE_BYTES:
         return {}
     lacking = _MissingUnits({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
     dispatcher = Dispatcher(rules)
@@ -196,7 +196,7 @@ def recovered_index(
         much would have to be read.
     """
     kept = [file for file in disk if file.header.end_timestamp <= known_until]
-    if log.max_offset - scan_from > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
+    if log.max_offset - scan_from > MAX_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
         return disk
     last = kept[-1] if kept else None
     resumed = None

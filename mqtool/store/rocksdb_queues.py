@@ -32,7 +32,7 @@ from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.store.rocksdb import Database, is_database
 
-MOST_OFFSETS = 10**11
+MAX_OFFSETS = 10**11
 """Between the first and the last unit of a queue: beyond that a key is damaged."""
 
 
@@ -52,7 +52,7 @@ class QueueDatabase(Database):
             topic, queue_id, first = self._parsed(key)
             start = unit_key(topic, queue_id, -1)  # offsets are not negative, so this is behind all of them
             last = self._parsed(self.last_before(UNITS, start) or key)[2]
-            if last - first > MOST_OFFSETS:
+            if last - first > MAX_OFFSETS:
                 raise StoreError(f"queue {topic!r}/{queue_id} cannot reach from {first} to {last}", self.path)
             name = (java.decode_utf8(topic), queue_id)
             yield *name, first, min(last, ends[name].queue_offset) if name in ends else last

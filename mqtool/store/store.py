@@ -350,8 +350,9 @@ class Store:
         """Yields messages in CommitLog order, and damage between them.
 
         Args:
-            wanted: see `Selection`; `check_crc=False` accepts records with a wrong body too. With `inner_batches=True`,
-                tags, keys, properties and bodies are those of each message of an inner batch, which is yielded alone.
+            conditions: see `Selection`; `check_crc=False` accepts records with a wrong body too. With
+                `inner_batches=True`, tags, keys, properties and bodies are those of each message of an inner batch,
+                which is yielded alone.
         """
         check_crc, inner = bool(conditions.pop("check_crc", True)), bool(conditions.pop("inner_batches", False))
         selection = Selection.of(**conditions)
@@ -381,7 +382,7 @@ class Store:
         Args:
             columns: names of `records.columns.COLUMNS`; None for all but raw_body.
             damage: list that receives damage found on the way.
-            wanted: as for `messages`.
+            conditions: as for `messages`.
         """
         from mqtool.records import columns as scan_columns  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
@@ -448,8 +449,8 @@ class Store:
         Never more than the configuration's maxMsgsNumBatch, or 64.
         """
         limit = self.config.integer("maxMsgsNumBatch")
-        most = min(max_num, DEFAULT_MAX_QUERY if limit is None else limit)
-        return query_message(self.commit_log, self.index_files(), topic, key, most, begin, end)
+        count = min(max_num, DEFAULT_MAX_QUERY if limit is None else limit)
+        return query_message(self.commit_log, self.index_files(), topic, key, count, begin, end)
 
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: str = "LOWER", *, version: str | None = None

@@ -81,8 +81,8 @@ class Buckets:
             seen,
         ):
             return None
-        least, most, last_end = seen.tolist()
-        return least, most, last_end
+        lowest, highest, last_end = seen.tolist()
+        return lowest, highest, last_end
 
     def add_plain_entries(
         self, sums: "Sums", entries: np.ndarray, first: int, heads: np.ndarray, end: int

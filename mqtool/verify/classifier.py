@@ -230,11 +230,11 @@ class Classifier:
         self._queue_details()
         self._extensions()
 
-    def _queue_files(self, behind: set[tuple[str, int]]) -> None:
+    def _queue_files(self, lagging: set[tuple[str, int]]) -> None:
         """Checks names and lengths of queue files, and the directories around them.
 
         Args:
-            behind: queues without a unit for some record.
+            lagging: queues without a unit for some record.
         """
         survey, layout = self._survey, self._store.layout
         simple = _size(
@@ -248,7 +248,7 @@ class Classifier:
         for queue, queue_facts in zip(survey.queues, self._facts.queues, strict=True):
             if survey.includes(queue.topic):
                 size = batch if queue.is_batch else simple
-                is_whole = queue.key not in behind and not queue_facts.failure
+                is_whole = queue.key not in lagging and not queue_facts.failure
                 queue_files.check_queue_files(survey, queue, queue_facts, size, self._collector, is_whole=is_whole)
                 if queue_facts.failure:
                     area = Area.BATCH_CONSUME_QUEUE if queue.is_batch else Area.CONSUME_QUEUE

@@ -130,8 +130,8 @@ def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: 
         if before.end >= after.base:
             continue
         pointed_at = any(run.start < after.base and run.end > before.end for run in ahead)
-        whole = size in (None, before.size)
-        if after.base < end or pointed_at or (whole and not survey.clean_stop):
+        is_full = size in (None, before.size)
+        if after.base < end or pointed_at or (is_full and not survey.clean_stop):
             words = f"no file between {before.path.name} and {after.path.name}"
             gaps.append(DamagedRange(before.end, after.base, MISSING, words))
     return gaps
@@ -142,10 +142,10 @@ def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -
     if not named or survey.has_dledger or survey.live:
         return []
     last = named[-1]
-    behind = [run for run in ahead if run.end > last.end]
-    if sum(run.messages for run in behind) < _WITNESSES:
+    past_end = [run for run in ahead if run.end > last.end]
+    if sum(run.messages for run in past_end) < _WITNESSES:
         return []
-    end = max(run.end for run in behind)
+    end = max(run.end for run in past_end)
     return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
 
 

@@ -89,9 +89,9 @@ class QueueFacts(Struct):
     @property
     def end(self) -> int:
         """The queue offset after the last unit, including units that point past or before the log."""
-        behind = max((run.last_offset + 1 for run in self.ahead), default=0)
+        ahead_end = max((run.last_offset + 1 for run in self.ahead), default=0)
         expired = self.used_end if self.min_offset is None else 0
-        return max(self.max_offset, behind, expired)
+        return max(self.max_offset, ahead_end, expired)
 
 
 def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> QueueFacts:
@@ -134,10 +134,10 @@ class _Scan:
                 self._throttle.spend(units.nbytes)
                 self._take(number, first, start + first, units)
                 position = start + first + len(units)
-            whole = start + file.size // self._queue.unit.size
-            if position < whole and self._zeros_from is None:
+            capacity = start + file.size // self._queue.unit.size
+            if position < capacity and self._zeros_from is None:
                 self._zeros_from = position
-            position = whole
+            position = capacity
 
     def _take(self, number: int, first: int, start: int, units: np.ndarray) -> None:
         """Processes consecutive units, the first of which has the number `start`."""

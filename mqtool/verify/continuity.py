@@ -13,7 +13,7 @@ from mqtool.records.number_sets import stable_order
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.records.words import WordTable
 
-MOST_JUMPS = 100_000
+MAX_JUMPS = 100_000
 """Jumps that are kept per segment."""
 
 
@@ -123,7 +123,7 @@ class Continuity:
         opens[1:] = code[1:] != code[:-1]
         expected[opens] = before[code[opens]]
         previous[opens] = np.where(fresh[code[opens]], at[opens], before_at[code[opens]])
-        for i in np.flatnonzero(expected != offset).tolist()[: MOST_JUMPS - len(self.span.jumps)]:
+        for i in np.flatnonzero(expected != offset).tolist()[: MAX_JUMPS - len(self.span.jumps)]:
             topic, queue_id = self.span.queues[int(code[i])]
             jump = Jump(topic, queue_id, int(expected[i]), int(offset[i]), int(previous[i]), int(at[i]))
             self.span.jumps.append(jump)

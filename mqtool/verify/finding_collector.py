@@ -10,7 +10,7 @@ from mqtool.commands import PLAN_FILE, fill, opened
 from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Severity
 
-MOST_OF_A_CODE = 10_000
+MAX_OF_A_CODE = 10_000
 """Maximum number of findings kept per code; further ones are only counted, which bounds the memory."""
 
 
@@ -62,7 +62,7 @@ class FindingCollector:
         """
         check = CATALOGUE[code]
         self._counts[code] += 1
-        if self._counts[code] > MOST_OF_A_CODE:
+        if self._counts[code] > MAX_OF_A_CODE:
             return
         topic, queue_id = queue or (None, None)
         self._findings.append(
@@ -83,7 +83,7 @@ class FindingCollector:
 
     def findings(self) -> list[Finding]:
         """Returns the findings, with a summary for each code that exceeded the limit."""
-        more = {code: count - MOST_OF_A_CODE for code, count in self._counts.items() if count > MOST_OF_A_CODE}
+        more = {code: count - MAX_OF_A_CODE for code, count in self._counts.items() if count > MAX_OF_A_CODE}
         last = {finding.code: finding for finding in self._findings if finding.code in more}
         return self._findings + [
             replace(

@@ -18,7 +18,7 @@ from mqtool.records.number_sets import among
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_entries
 from mqtool.verify.consume_queue import runs_of
-from mqtool.verify.index_file import MOST_NOTED, IndexFacts, WrongEntry
+from mqtool.verify.index_file import MAX_NOTED, IndexFacts, WrongEntry
 from mqtool.verify.records import Records, read_records
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey
@@ -157,7 +157,7 @@ class IndexDetail:
 
     def _is_full(self, file: int) -> bool:
         """Whether the last stored entries are all from one file, and its limit of stored entries is reached."""
-        return self._run == (file, MOST_NOTED)
+        return self._run == (file, MAX_NOTED)
 
     def _damaged(self, physical: int) -> bool:
         at = int(np.searchsorted(self._starts, physical, side="right")) - 1

@@ -24,7 +24,7 @@ CHUNK = 1 << 15
 """Entries that are read at a time: 640 KiB, which stay in the processor's cache."""
 _SLOTS = 1 << 17
 """Slots that are read at a time."""
-MOST_NOTED = 1000
+MAX_NOTED = 1000
 """Maximum number of invalid entries kept per file."""
 
 
@@ -164,7 +164,7 @@ class _Scan:
     def _chain(self, first: int, entries: np.ndarray, hashes: np.ndarray) -> None:
         """Compares each entry's predecessor with the newest entry of its slot before it."""
         negative = np.flatnonzero(hashes < 0)
-        for row in negative.tolist()[: MOST_NOTED - len(self.facts.wrong)]:
+        for row in negative.tolist()[: MAX_NOTED - len(self.facts.wrong)]:
             self._add_wrong("index-foreign-entry", first + row, entries, row, (), f"key hash {hashes[row]} is negative")
         self.facts.wrong_count += len(negative)
         previous = entries["previous"].astype(np.int64)
@@ -179,7 +179,7 @@ class _Scan:
         rows = np.flatnonzero(previous != due)
         wrong = np.stack([rows, due[rows]], axis=1)
         self.facts.wrong_count += len(wrong)
-        return [(row, due) for row, due in wrong[: max(0, MOST_NOTED - len(self.facts.wrong))].tolist()]
+        return [(row, due) for row, due in wrong[: max(0, MAX_NOTED - len(self.facts.wrong))].tolist()]
 
     def _due(self, first: int, hashes: np.ndarray) -> np.ndarray:
         """Returns the expected predecessor of each entry: the newest in its slot so far. Updates the newest entries."""
@@ -222,10 +222,10 @@ class _Scan:
 
     def _compared(self, data: memoryview, start: int) -> tuple[int, int, int]:
         """Returns how many stored slots are wrong, the first of them or -1, and how many are in use."""
-        most = self.facts.entries if self._survey.live else java.INT_MAX  # newer entries than those that were counted
+        newest = self.facts.entries if self._survey.live else java.INT_MAX  # newer entries than those that were counted
         heads, compiled = self._heads[start : start + len(data) // SLOT_SIZE], kernels()
         if compiled is not None:
-            return compiled.compare_slots(np.frombuffer(data, np.uint8), heads, most)
+            return compiled.compare_slots(np.frombuffer(data, np.uint8), heads, newest)
         stored = np.frombuffer(data, index_file.SLOT_TYPE).astype(np.int64)
-        wrong = np.flatnonzero((stored != heads) & (stored <= most))
+        wrong = np.flatnonzero((stored != heads) & (stored <= newest))
         return len(wrong), int(wrong[0]) if len(wrong) else -1, int((stored != 0).sum())

@@ -31,7 +31,7 @@ _CODES = {
 }
 _TAILS = {"torn": "log-torn-tail", "stale": "log-stale-tail", "garbage": "log-garbage-tail"}
 _GAP = "missing"
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 _CLAIMED = ("log-wrong-queue", "log-wrong-flags")
 """Codes for records that belong to the queue of their unit although their own fields differ."""
 
@@ -155,7 +155,7 @@ class LogReport:
         words = damage.detail if damage.count < 2 else f"{damage.count} records in a row, the first: {damage.detail}"
         if len(taken) > 1:
             parts = (f"{count} of {topic}/{queue_id}" for (topic, queue_id), count in sorted(taken.items()))
-            words += "; lost " + ", ".join(islice(parts, _MOST_NAMED)) + (", …" if len(taken) > _MOST_NAMED else "")
+            words += "; lost " + ", ".join(islice(parts, _MAX_NAMED)) + (", …" if len(taken) > _MAX_NAMED else "")
         queue = next(iter(taken)) if len(taken) == 1 else None
         lost = 0 if harmless else damage.end - damage.start
         self._collector.add(

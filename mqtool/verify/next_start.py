@@ -25,7 +25,7 @@ CLEAN_LOG = 128 << 20
 """Maximum bytes of log that are read again for a store without errors and warnings."""
 DAMAGED_LOG = 16 << 30
 """Maximum bytes of log that are read again for any other store."""
-MOST_RECORDS = 4_000_000
+MAX_RECORDS = 4_000_000
 """Maximum number of its records: finding the messages that a start loses takes about 230 bytes of memory for each."""
 _LIVE = (
     "a broker is running, and the start after it depends on how it stops; another one would fail at the lock, "
@@ -66,7 +66,7 @@ def next_start(
         return NextStart(str(release), evidence, f"{path} cannot be listed: {why}")
     size = sum(segment.size for segment in survey.segments)
     records = sum(segment.records for segment in facts.segments)
-    is_small = size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG) and records <= MOST_RECORDS
+    is_small = size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG) and records <= MAX_RECORDS
     read_log = survey.throttle is None and is_small
     start = partial(predict, store.path, str(release), store.config)
     try:

@@ -19,7 +19,7 @@ WINDOW = 1 << 20
 """Bytes read at a time. Measured: 128 KiB to 2 MiB take about the same time, 8 MiB a tenth more."""
 _STEP, _LONG_STEP = 4 << 20, 32 << 20
 """Bytes per call with and without a throttle; a task can be stopped between calls."""
-_MOST_KEYS = 1 << 15
+_MAX_KEYS = 1 << 15
 """Index keys of one record: a word of KEYS and the space after it take two bytes of at most 32,767."""
 
 
@@ -97,7 +97,7 @@ class PlainPass:
         self._throttle = throttle
         self._step = _STEP if survey.throttle else _LONG_STEP
         self._window = page_aligned(WINDOW + tables.SPARE)
-        self._scratch = (np.empty(_MOST_KEYS, np.int64), np.empty(_MOST_KEYS, np.uint32))
+        self._scratch = (np.empty(_MAX_KEYS, np.int64), np.empty(_MAX_KEYS, np.uint32))
         self._index = tuple(np.ascontiguousarray(column) for column in (survey.index.starts, survey.index.begins))
         self.records = self.newest = 0
 

@@ -20,7 +20,7 @@ from mqtool.verify.survey import Survey
 
 C = TypeVar("C", QueueUnits, IndexKeys)
 
-MOST_BUCKETS = 32
+MAX_BUCKETS = 32
 """Buckets that are read together."""
 
 
@@ -56,7 +56,7 @@ def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, in
     """Yields runs of buckets (first, last + 1) of one segment, short enough to be read at once."""
     first = end = -1
     for bucket in differing.tolist():
-        follows = bucket == end and bucket - first < MOST_BUCKETS
+        follows = bucket == end and bucket - first < MAX_BUCKETS
         if not (follows and buckets.segment_of(bucket) == buckets.segment_of(first)):
             if end >= 0:
                 yield first, end

@@ -17,7 +17,7 @@ from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
 from mqtool.store.queue_database import queue_database
-from mqtool.store.rocksdb_queues import MOST_OFFSETS, QueueDatabase
+from mqtool.store.rocksdb_queues import MAX_OFFSETS, QueueDatabase
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey
@@ -134,7 +134,7 @@ class RocksCheck:
     def _leftovers(self, database: QueueDatabase) -> None:
         """Notes units after the stored end of a queue; records that need them are reported as without a unit."""
         for name, end in sorted(self._ends.items()):
-            count = sum(1 for _ in database.units(*name, end.queue_offset + 1, MOST_OFFSETS, strict=False))
+            count = sum(1 for _ in database.units(*name, end.queue_offset + 1, MAX_OFFSETS, strict=False))
             if count and not self._survey.live and self._survey.includes(name[0]):
                 words = f"{count} unit(s) after max, which is {end.queue_offset}"
                 self._collector.add("rocksdb-leftover", self._path, words, queue=name)

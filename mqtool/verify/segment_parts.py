@@ -12,15 +12,15 @@ from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
 from mqtool.store.cuts import cuts_of
 from mqtool.verify.checksums import Sums
-from mqtool.verify.continuity import MOST_JUMPS, join
-from mqtool.verify.finding_collector import MOST_OF_A_CODE, FindingCollector
+from mqtool.verify.continuity import MAX_JUMPS, join
+from mqtool.verify.finding_collector import MAX_OF_A_CODE, FindingCollector
 from mqtool.verify.findings import Finding
 from mqtool.verify.log_findings import time_spikes
 from mqtool.verify.record_rules import report_without_crc
 from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
 
-MOST_PARTS = 16
+MAX_PARTS = 16
 """Parts of a large log for each process. A part begins without known topics and queues, which costs about 2 ms."""
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def parts_of(survey: Survey, number: int, jobs: int) -> list[tuple[int, int | No
     """
     segment = survey.segments[number]
     log_bytes = sum(part.size for part in survey.segments[: survey.last_used + 1])
-    size = max(PART_BYTES, log_bytes // (MOST_PARTS * jobs))
+    size = max(PART_BYTES, log_bytes // (MAX_PARTS * jobs))
     is_indivisible = segment.entries or survey.live or survey.timeline
     try:
         cuts = [] if is_indivisible else list(cuts_of(segment, 0, size))
@@ -51,7 +51,7 @@ def merge_parts(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts |
         return None
     findings = _findings(survey, parts)
     span = join([part.span for part in parts])
-    if len(span.jumps) >= MOST_JUMPS or len(findings) >= MOST_OF_A_CODE:
+    if len(span.jumps) >= MAX_JUMPS or len(findings) >= MAX_OF_A_CODE:
         return None  # of so many only the first are kept
     first, last = parts[0], parts[-1]
     joined = SegmentFacts(

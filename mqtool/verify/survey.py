@@ -204,7 +204,7 @@ def survey(
     """Surveys a store."""
     queues = tuple(queue for queue in _queues(store.path) if queue.path not in store.unlisted)
     live = lock_holder(store.path) is not None
-    log, behind, failure = _found_end(store, live=live)
+    log, tails, failure = _found_end(store, live=live)
     try:
         return Survey(
             root=store.path,
@@ -213,7 +213,7 @@ def survey(
             last_used=len(log.segments) - 1 if failure else log.last_used if log.segments else 0,
             min_offset=log.min_offset,
             end=log.segments[-1].end if failure and log.segments else max(log.max_offset, log.min_offset),
-            behind=behind,
+            behind=tails,
             queues=queues,
             live=live,
             clean_stop=store.clean_stop,
@@ -247,11 +247,11 @@ def correctly_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[Ma
 def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...], str]:
     """Returns the result of `_used_log`; if segments cannot be read, all segments and the reason."""
     try:
-        log, behind = _used_log(store, live=live)
+        log, tails = _used_log(store, live=live)
         _ = log.max_offset
     except StoreError as error:
         return CommitLog(store.layout.log_segments), (), str(error)
-    return log, behind, ""
+    return log, tails, ""
 
 
 def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...]]:
@@ -261,17 +261,17 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
     """
     known = store.layout.commit_log_size
     files = correctly_named(store.layout.segments, known.value if known else None)
-    behind: list[tuple[MappedFile, Tail]] = []
+    tails: list[tuple[MappedFile, Tail]] = []
     while True:
         log = CommitLog(files, store.newest_records)
         log.start_index = store.commit_log.start_index
         if not log.segments or log.last_used == 0 or live:
-            return log, tuple(behind)
+            return log, tuple(tails)
         walk = log.walk_segment(log.last_used, crc=False)
         if any(not isinstance(item, Damage) for item in walk) or walk.tail is None or walk.ended_by_blank:
-            return log, tuple(behind)
+            return log, tuple(tails)
         segment = log.segments[log.last_used]
-        behind.append((segment, walk.tail))
+        tails.append((segment, walk.tail))
         log.close()
         files = tuple(file for file in files if file.base < segment.base)
 

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct, field
 
 MINUTE_MS = 60_000
-MOST_SLOTS = 200_000
+MAX_SLOTS = 200_000
 """Maximum number of (topic, minute) pairs; further ones are counted only in the topic's total."""
 
 
@@ -40,7 +40,7 @@ class Timeline(Struct):
         slots, numbers = np.unique((topics.astype(np.int64) << 40) | minutes, return_counts=True)
         for slot, count in zip(slots.tolist(), numbers.tolist(), strict=True):
             key = (names[slot >> 40], slot & ((1 << 40) - 1))
-            if key in self.messages or len(self.messages) < MOST_SLOTS:
+            if key in self.messages or len(self.messages) < MAX_SLOTS:
                 self.messages[key] += count
 
     def merge(self, other: "Timeline") -> None:

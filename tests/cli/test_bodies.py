@@ -46,7 +46,7 @@ def test_a_body_in_each_mode(mode, body, expected):
     ],
 )
 def test_a_cut_body_stays_what_it_is(mode, body, most, expected):
-    assert BodyView(mode, most=most).encode(body) == expected
+    assert BodyView(mode, max_bytes=most).encode(body) == expected
 
 
 @pytest.mark.parametrize(

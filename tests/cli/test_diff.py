@@ -392,7 +392,7 @@ def test_damage_that_both_logs_have_is_no_difference(diff, pair):
 
 
 def test_of_very_many_runs_of_queue_offsets_the_first_are_listed_and_all_counted(diff, tmp_path, monkeypatch):
-    monkeypatch.setattr(queue_units, "MOST_RUNS", 2)
+    monkeypatch.setattr(queue_units, "MAX_RUNS", 2)
     builder = StoreBuilder()
     for _ in range(12):
         builder.put()

@@ -208,7 +208,7 @@ def test_it_prints(report, tmp_path, damaged):
 
 
 def test_the_times_of_topics_beyond_what_is_counted_are_not_known(report, tmp_path, monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_SLOTS", 1)
+    monkeypatch.setattr(timeline, "MAX_SLOTS", 1)
     builder = StoreBuilder()
     for topic in ("Counted", "Later"):
         builder.put(topic=topic, keys="k")

@@ -48,7 +48,7 @@ if importlib.util.find_spec("rocksdict") is None:
 
 import rocksdict
 
-from mqtool.store.rocksdb_queues import MOST_OFFSETS
+from mqtool.store.rocksdb_queues import MAX_OFFSETS
 from tests.support.tiers import night
 
 NAME = "rocksdb-cq-5.5.0"
@@ -269,11 +269,11 @@ def test_units_after_the_stored_end_are_those_of_messages_that_a_start_has_cut(t
 
 def test_files_of_a_queue_follow_its_units_and_not_the_offsets_in_its_keys(tmp_path):
     root = copy_store(NAME, tmp_path)
-    for offset in (0, MOST_OFFSETS):
+    for offset in (0, MAX_OFFSETS):
         put(root, unit_key(b"Evil", 0, offset), bytes(28))
     with mqtool.open(root) as store:
         (queue,) = (queue for queue in store.queues() if queue.topic == "Evil")
-        assert [file.base for file in queue.files] == [0, MOST_OFFSETS * 20 // 6_000_000 * 6_000_000]
+        assert [file.base for file in queue.files] == [0, MAX_OFFSETS * 20 // 6_000_000 * 6_000_000]
 
 
 @pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-000005", "000010.sst"])

@@ -88,7 +88,7 @@ def test_without_queues_the_queue_offsets_around_the_damage_prove_the_loss(case,
 @pytest.mark.parametrize("jobs", [2, 3])
 def test_the_answer_is_the_same_whatever_the_number_of_processes(base, jobs, damaged, monkeypatch):
     monkeypatch.setattr(segment_parts, "PART_BYTES", 4096)  # several parts, though these logs are small
-    monkeypatch.setattr(segment_parts, "MOST_PARTS", 1 << 30)
+    monkeypatch.setattr(segment_parts, "MAX_PARTS", 1 << 30)
     store = damaged(f"old-zero-page@{base}")
     with mqtool.open(store, base_config(base)) as opened:
         alone, together = verify(opened), verify(opened, mqtool.verify.Options(jobs=jobs))

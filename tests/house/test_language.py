@@ -53,6 +53,8 @@ BANNED = {
     r"\bworked out\b": "computed",
     r"\b(?:all|everything) else is (?:left|kept) (?:as it is|alone)\b": "is not changed",
 }
+VAGUE = {"found", "made", "told", "wanted", "one", "most", "least"}
+"""Names that say nothing about a value: `entries`, `match`, `row`, `limit` and `minimum` do."""
 PAGES = ("docs", "deploy", "fixtures", "benchmarks")
 PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in BANNED), re.IGNORECASE)
 
@@ -80,6 +82,16 @@ def places(texts: list[tuple[str, str]]) -> list[str]:
     return found
 
 
+def variables(tree: ast.AST) -> list[tuple[int, str]]:
+    """(line, name) of each variable and parameter, in the order of `ast.walk`."""
+    named = {ast.arg: "arg", ast.ExceptHandler: "name"}
+    return [
+        (node.lineno, node.id if isinstance(node, ast.Name) else getattr(node, named[type(node)]))
+        for node in ast.walk(tree)
+        if type(node) in named or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    ]
+
+
 SCRIPTS = ("setup", "check", "demo", "justfile", ".ci/run")
 
 
@@ -91,6 +103,21 @@ def test_help_errors_findings_and_remedies_are_plain_english():
     assert len(modules()) > 300
     texts = [(f"{module.path}:{line}", text) for module in modules() for line, text in literals(module)]
     assert places(texts) == []
+
+
+def test_variables_are_named_after_what_they_hold():
+    vague = [
+        f"{module.path}:{line}: {name}"
+        for module in modules()
+        for line, name in variables(module.tree)
+        if name in VAGUE
+    ]
+    assert vague == []
+
+
+def test_every_way_to_name_a_value_is_checked():
+    text = "def f(made, *told):\n  for one in made: least = one\n  try: wanted = 1\n  except OSError as found: most: int = 2"
+    assert {name for _, name in variables(ast.parse(text))} == VAGUE
 
 
 @pytest.mark.parametrize("suffix", ["md", "html"])

@@ -99,7 +99,7 @@ def test_records_with_a_time_outside_the_calendar_keep_their_bytes(tmp_path):
 
 
 def test_a_log_with_very_many_topics_is_left_to_the_ordinary_walk(tmp_path, monkeypatch):
-    monkeypatch.setattr(field_pass, "_MOST_TOPICS", 10)
+    monkeypatch.setattr(field_pass, "_MAX_TOPICS", 10)
     builder = StoreBuilder(segment_size=1 << 18)
     for number in range(500):
         builder.put(b"x", topic=f"T{number}")

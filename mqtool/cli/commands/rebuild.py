@@ -194,7 +194,7 @@ VersionOption = Annotated[
 ]
 
 
-_MOST_JOBS = 8
+_MAX_JOBS = 8
 """More processes than this wait for the one that writes."""
 
 
@@ -325,7 +325,7 @@ def _derived(
         return rebuild_index_file(store, options.out, settings, options.file, on_progress)
     if settings.has_extension:
         report.bit_maps = bit_maps_of(store)
-    how = Options(options.jobs or min(available(), _MOST_JOBS), options.state, options.resume)
+    how = Options(options.jobs or min(available(), _MAX_JOBS), options.state, options.resume)
     return rebuild_files(
         store,
         options.out,

@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 FIRST_STEP = 1 << 18
 """Initial number of bytes prepared ahead; doubled with each request."""
 
-LEAST_MISSING = 4
+MIN_MISSING = 4
 """Pages are requested once this part of those ahead is used, so that more is ready before it is needed."""
 
 
@@ -113,7 +113,7 @@ class Allocator:
                 file.reserve(min(file.size, max(end, file.reserved + min(self._step, FIRST_STEP))))
         if self._thread is None or file.reserved == file.size:
             return file.reserved
-        threshold = self._step - self._step // LEAST_MISSING
+        threshold = self._step - self._step // MIN_MISSING
         if file.reserved - end > threshold:
             return file.reserved - threshold
         self._step = min(self._ahead, 2 * self._step)
@@ -161,7 +161,7 @@ class Allocator:
             file.file.read_ahead(start, target)
         with self._making:
             file.reserved = max(file.reserved, target)
-        if min(file.size, file.wrote + self._step) - target > self._step // LEAST_MISSING:  # the writer went on
+        if min(file.size, file.wrote + self._step) - target > self._step // MIN_MISSING:  # the writer went on
             with self._wake:
                 self._due = self._due or file
 

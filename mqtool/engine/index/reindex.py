@@ -36,8 +36,8 @@ def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules
     """
     columns, done = Dispatcher(rules), 0
     start = max(start, index.end_physical_offset)
-    for whole in _frames(log, start):
-        frames = whole.between(start, None)
+    for window in _frames(log, start):
+        frames = window.between(start, None)
         if not len(frames):
             continue
         done += len(frames)

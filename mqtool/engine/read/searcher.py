@@ -42,14 +42,14 @@ class Searcher:
 
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
         """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
-        index, most = self._index, min(max_num, self._reader.options.max_query)
-        result = None if tag else self._fast_query(topic, key, most, begin, end)
+        index, limit = self._index, min(max_num, self._reader.options.max_query)
+        result = None if tag else self._fast_query(topic, key, limit, begin, end)
         if result is not None:
             return result
         if index is None or not index.files:
             return QueryResult([], [], 0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
-        offsets = index.query(index_file.key_hash(text), most, begin, end)
+        offsets = index.query(index_file.key_hash(text), limit, begin, end)
         if not offsets:
             return QueryResult([], [], 0, 0)
         offsets.sort()

@@ -167,15 +167,15 @@ def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: f
         queues: that of the ConsumeQueues.
     """
     full = frozenset(path for path, ratio in commit_log.items() if ratio > policy.force)
-    least = min(commit_log.values(), default=-1.0)
+    lowest = min(commit_log.values(), default=-1.0)
     refuse: bool | None = None
-    for ratio in (least, queues):
+    for ratio in (lowest, queues):
         if ratio > policy.warning:
             return DiskState(Trigger.IMMEDIATE, refuse=True, full=full)
         if ratio > policy.force:
             return DiskState(Trigger.IMMEDIATE, refuse=refuse, full=full)
         refuse = False
-    for ratio in (least, queues):
+    for ratio in (lowest, queues):
         if ratio < 0 or ratio > policy.max_used:
             return DiskState(Trigger.SPACE, refuse=refuse, full=full)
     return DiskState(Trigger.NONE, refuse=refuse, full=full)

@@ -269,8 +269,8 @@ class CompiledRecords:
         plain = self._plain
         file = log.make_room(int(plain.sizes[first]), mapped=log.options.lock_memory)
         before = int(self._ends[first] - plain.sizes[first])
-        most = min(file.size - commit_log.BLANK_SIZE - file.wrote, max(PIECE, int(plain.sizes[first])))
-        count = int(np.searchsorted(self._ends, before + most, side="right")) - first
+        room = min(file.size - commit_log.BLANK_SIZE - file.wrote, max(PIECE, int(plain.sizes[first])))
+        count = int(np.searchsorted(self._ends, before + room, side="right")) - first
         total = int(self._ends[first + count - 1]) - before
         file = log.make_room(total, mapped=log.options.lock_memory)
         now = log.now()

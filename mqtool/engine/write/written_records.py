@@ -13,7 +13,7 @@ import numpy as np
 
 from mqtool.records.frames import Frames
 
-MOST = 1 << 18
+MAX = 1 << 18
 """Maximum number of records kept; a dispatcher that lags more than that reads the log."""
 
 AT_ONCE = 1 << 13
@@ -66,7 +66,7 @@ class WrittenRecords:
 
     def note(self, written: WrittenColumns) -> None:
         """Keeps the next records of the log, up to the maximum."""
-        if sum(len(part.sizes) for part in tuple(self._parts)) > MOST:
+        if sum(len(part.sizes) for part in tuple(self._parts)) > MAX:
             self._parts.clear()
         self._parts.append(written)
 

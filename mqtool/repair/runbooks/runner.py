@@ -49,32 +49,32 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         NotAStoreError, LayoutError, UnsupportedFormatError: the store cannot be read.
         StoreError: the system reported an error while applying; the change was undone.
     """
-    asked = request or Request()
-    with open_store(root, asked.config) as store:
-        case = Case(store, asked)
+    options = request or Request()
+    with open_store(root, options.config) as store:
+        case = Case(store, options)
         protocol = Protocol(runbook.id, runbook.name, root, case.broker)
         detection = runbook.detect(case)
         protocol.present = detection.present
         if not detection.present:
             protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", detection.evidence)
-            protocol.next_steps = (match(root, asked),)
+            protocol.next_steps = (match(root, options),)
             return protocol
         protocol.add("detect", DONE, f"the symptom is there: {len(detection.findings)} finding(s)", detection.evidence)
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
         proposal = runbook.propose(case, detection)
-        if asked.apply and isinstance(proposal, InPlaceChange):
+        if options.apply and isinstance(proposal, InPlaceChange):
             _ = case.verification  # while the store is as it was
         wrong = (
-            case.findings(("lint-size",)) if asked.config is not None and isinstance(proposal, InPlaceChange) else ()
+            case.findings(("lint-size",)) if options.config is not None and isinstance(proposal, InPlaceChange) else ()
         )
     if wrong:
         protocol.add("plan", REFUSED, "the configuration does not fit the files: RB-01 comes first", words_of(wrong))
-        protocol.next_steps = (run_again("RB-01", root, asked),)
+        protocol.next_steps = (run_again("RB-01", root, options),)
     elif isinstance(proposal, Advice):
         _advise(protocol, proposal)
     elif isinstance(proposal, NewDirectory):
-        _make(protocol, runbook, proposal, asked, preview)
+        _make(protocol, runbook, proposal, options, preview)
     else:
         _change(protocol, runbook, proposal, case, detection)
     return protocol
@@ -92,7 +92,7 @@ def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
         facts.append(f"messages whose records are physically gone already: {now.physically_lost}")
     facts += [f"deleted: {name}" for name in start.files.deleted]
     facts += [*start.why, *start.accepted]
-    minutes = start.effort.least_minutes, start.effort.most_minutes
+    minutes = start.effort.min_minutes, start.effort.max_minutes
     facts.append(f"recovery reads {start.effort.scanned_bytes} bytes: {minutes[0]} to {minutes[1]} minutes")
     protocol.add("explain", DONE, f"RocketMQ {start.release} on the store as it is: {start.verdict}", tuple(facts))
 

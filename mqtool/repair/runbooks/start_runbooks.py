@@ -52,7 +52,7 @@ def _unclean(case: Case) -> Detection:
         effort = case.start.effort
         facts.append(
             f"{effort.scanned_bytes} bytes, {effort.scanned_records} records to scan: "
-            f"{effort.least_minutes} to {effort.most_minutes} minutes"
+            f"{effort.min_minutes} to {effort.max_minutes} minutes"
         )
     return Detection(True, tuple(facts), case.findings(codes_of("RB-08")))
 

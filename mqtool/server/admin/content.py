@@ -129,11 +129,11 @@ def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own:
     for topic, queue_id in messages.queues():
         low, high = messages.queue_bounds(topic, queue_id)
         counts[topic] = counts.get(topic, 0) + high - low
-    behind: dict[str, list[int]] = {}
+    topic_lags: dict[str, list[int]] = {}
     for lag in every:
-        behind.setdefault(lag.topic, []).append(lag.lag)
+        topic_lags.setdefault(lag.topic, []).append(lag.lag)
     return [
-        _topic_row(config, counts.get(name, 0), snapshot.puts.get(name, 0.0), behind.get(name, []))
+        _topic_row(config, counts.get(name, 0), snapshot.puts.get(name, 0.0), topic_lags.get(name, []))
         for name, config in sorted(snapshot.topics.items())
         if own or name not in snapshot.own_topics
     ]
@@ -156,11 +156,11 @@ def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
     queue_ids = {row.queue_id for row in queues}
     expected = range(max(config.read_queue_nums, config.write_queue_nums))
     queues += [QueueRow(queue, 0, 0) for queue in expected if queue not in queue_ids]
-    behind = [item for item in lags(snapshot, messages) if item.topic == name]
+    topic_lags = [item for item in lags(snapshot, messages) if item.topic == name]
     count = sum(row.max_offset - row.min_offset for row in queues)
-    row = _topic_row(config, count, snapshot.puts.get(name, 0.0), [item.lag for item in behind])
+    row = _topic_row(config, count, snapshot.puts.get(name, 0.0), [item.lag for item in topic_lags])
     kind = str((config.attributes or {}).get("message.type", "any"))
-    return Topic(name, row, kind, sorted(queues), behind)
+    return Topic(name, row, kind, sorted(queues), topic_lags)
 
 
 def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
@@ -173,8 +173,8 @@ def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
             for queue, at in sorted(committed.items()):
                 high = messages.queue_bounds(topic_name, queue)[1]
                 offsets.append(OffsetRow(topic_name, queue, high, at, max(0, high - at)))
-    behind = [lag for lag in lags(snapshot, messages) if lag.group == name]
-    return Group(name, behind, offsets, snapshot.online.get(name))
+    group_lags = [lag for lag in lags(snapshot, messages) if lag.group == name]
+    return Group(name, group_lags, offsets, snapshot.online.get(name))
 
 
 def _duration(seconds: int) -> str:

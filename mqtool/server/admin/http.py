@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct
 
 LONGEST_TARGET = 4096
-MOST_FIELDS = 16
+MAX_FIELDS = 16
 LONGEST_FIELD = 1024
 
 HTML = "text/html; charset=utf-8"
@@ -109,9 +109,9 @@ def parse(head: bytes) -> Request:
 
 def _fields(query: str) -> dict[str, str]:
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise BadRequestError(400, f"expected at most {MOST_FIELDS} fields") from error
+        raise BadRequestError(400, f"expected at most {MAX_FIELDS} fields") from error
     for _, value in pairs:
         if len(value) > LONGEST_FIELD:
             raise BadRequestError(400, f"expected at most {LONGEST_FIELD} characters in a field, found {len(value)}")

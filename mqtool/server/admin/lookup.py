@@ -12,7 +12,7 @@ from mqtool.server.admin.message_access import Messages
 from mqtool.server.admin.snapshot import Snapshot
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
 
-MOST_HITS = 32
+MAX_HITS = 32
 """Maximum number of messages returned for a key."""
 _LAST_QUEUE = (1 << 31) - 1
 _SEARCH_S = 2.0
@@ -63,10 +63,10 @@ def look_up(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages) -
     return result
 
 
-def _number(text: str, name: str, most: int) -> int:
+def _number(text: str, name: str, maximum: int) -> int:
     """Parses a number; raises _InvalidFieldError if the text is not a number, or the number is out of range."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
-        raise _InvalidFieldError(f"expected a {name} of 0 to {most}, found {text[:40]}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= maximum):
+        raise _InvalidFieldError(f"expected a {name} of 0 to {maximum}, found {text[:40]}")
     return int(text)
 
 
@@ -119,7 +119,7 @@ def _by_place(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages,
 
 def _by_key(messages: Messages, topic: str, key: str, *, unique: bool = False) -> list[ParsedRecord]:
     """Returns the messages with a key; compares the keys themselves, since the IndexFile contains only hashes."""
-    records = _read(messages.query_message(topic, key, MOST_HITS).records)
+    records = _read(messages.query_message(topic, key, MAX_HITS).records)
     return [record for record in records if record.unique_key == key or (not unique and key in keys_of(record))]
 
 

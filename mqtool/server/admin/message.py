@@ -12,8 +12,8 @@ from mqtool.server.admin.lookup import keys_of
 from mqtool.server.admin.snapshot import Snapshot
 from mqtool.server.broker.parsed_record import ParsedRecord
 
-MOST_CHARACTERS = 8192
-MOST_HEX_BYTES = 512
+MAX_CHARACTERS = 8192
+MAX_HEX_BYTES = 512
 _HEX_ROW = 16
 _MAX_BODY = 8 << 20
 """Maximum size of a decompressed body in bytes; by default a broker accepts bodies of 4 MiB."""
@@ -139,14 +139,14 @@ def body_of(body: bytes, sys_flag: int) -> Body:
         problem = str(error)
     text = None if problem or message_batch.is_inner_batch(sys_flag) else _text(body)
     if text is None:
-        return Body("bytes", _hex(body[:MOST_HEX_BYTES]), len(body), len(body) > MOST_HEX_BYTES, problem)
-    cut = text[:MOST_CHARACTERS]
-    return Body("text", "\n".join(map(_line, cut.split("\n"))), len(body), len(text) > MOST_CHARACTERS, problem)
+        return Body("bytes", _hex(body[:MAX_HEX_BYTES]), len(body), len(body) > MAX_HEX_BYTES, problem)
+    cut = text[:MAX_CHARACTERS]
+    return Body("text", "\n".join(map(_line, cut.split("\n"))), len(body), len(text) > MAX_CHARACTERS, problem)
 
 
 def _text(body: bytes) -> str | None:
     """Returns the start of a body as text, slightly more than is shown; None if the body is not text."""
-    piece = body[: 4 * MOST_CHARACTERS + 4]
+    piece = body[: 4 * MAX_CHARACTERS + 4]
     try:
         return piece.decode()
     except UnicodeDecodeError as error:

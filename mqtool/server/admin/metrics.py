@@ -44,7 +44,7 @@ def text(broker: Broker) -> str:
 
 def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Labels, float]]]]:
     messages, clients = broker.messages, broker.clients
-    behind = max(0, messages.max_physical_offset - messages.flushed_offset)
+    unflushed = max(0, messages.max_physical_offset - messages.flushed_offset)
     log_bytes = max(0, messages.max_physical_offset) - max(0, messages.min_physical_offset)
     oldest = messages.earliest_store_time()
     reserve = max(0, time.time_ns() // 1_000_000 - oldest) if oldest >= 0 else 0
@@ -55,7 +55,7 @@ def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Label
         ("rocketmq_consumer_group_number", "Groups", len(broker.groups.table)),
         ("rocketmq_producer_connections", "Producers", sum(map(len, clients.producers.values()))),
         ("rocketmq_storage_size", "Bytes of the log", log_bytes),
-        ("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not on the disk", behind),
+        ("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not on the disk", unflushed),
         ("rocketmq_storage_dispatch_behind_bytes", "Bytes of the log that are in no queue", messages.dispatch_behind),
         ("rocketmq_storage_message_reserve_time", "Age of the oldest message, ms", reserve),
         ("rocketmq_held_requests", "Requests that wait for messages", broker.long_polling.count),

@@ -12,7 +12,7 @@ from mqtool import __version__
 from mqtool.pages import templates
 from mqtool.server.admin import content, http, message
 from mqtool.server.admin.http import Reply
-from mqtool.server.admin.lookup import MOST_HITS, look_up
+from mqtool.server.admin.lookup import MAX_HITS, look_up
 from mqtool.server.admin.message_access import Messages
 from mqtool.server.admin.snapshot import Snapshot
 
@@ -55,8 +55,8 @@ def overview(request: PageRequest) -> Reply:
     """Renders the first page: state, rates, health, largest lags and busiest topics."""
     snapshot, messages = request.snapshot, request.messages
     state, sentence = content.verdict(snapshot)
-    behind = content.lags(snapshot, messages)
-    rows = content.topics(snapshot, messages, behind, own=False)
+    lags = content.lags(snapshot, messages)
+    rows = content.topics(snapshot, messages, lags, own=False)
     busiest = sorted(rows, key=lambda row: (-row.rate, -row.messages, row.name))
     return _page(
         200,
@@ -65,8 +65,8 @@ def overview(request: PageRequest) -> Reply:
         state=state,
         sentence=sentence,
         health=content.health(snapshot, messages),
-        lags=behind[:_FIRST],
-        pairs=len(behind),
+        lags=lags[:_FIRST],
+        pairs=len(lags),
         topics=busiest[:_FIRST],
         all_topics=len(rows),
     )
@@ -85,9 +85,9 @@ def topics(request: PageRequest) -> Reply:
 def groups(request: PageRequest) -> Reply:
     """Renders the list of all consumer groups, largest lag first, groups without offsets last."""
     fields, snapshot = request.fields, request.snapshot
-    behind = content.lags(snapshot, request.messages)
-    idle = snapshot.groups - {lag.group for lag in behind}
-    rows: list[content.Lag] = list(behind)
+    lags = content.lags(snapshot, request.messages)
+    idle = snapshot.groups - {lag.group for lag in lags}
+    rows: list[content.Lag] = list(lags)
     for name in sorted(idle):
         online = snapshot.online.get(name)
         rows.append(content.Lag(name, "", 0, len(online.members) if online else 0, 0.0))
@@ -126,7 +126,7 @@ def messages(request: PageRequest) -> Reply:
         if len(result.hits) == 1:
             details = message.details_of(result.hits[0], request.snapshot)
         hits = [message.hit(record) for record in result.hits]
-    return _page(status, "messages.html", request, result=result, details=details, hits=hits, most=MOST_HITS)
+    return _page(status, "messages.html", request, result=result, details=details, hits=hits, most=MAX_HITS)
 
 
 ROUTES: dict[str, Callable[[PageRequest], Reply]] = {
@@ -152,8 +152,8 @@ def style() -> Reply:
 
 def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
     last = max(1, -(-len(rows) // ROWS))
-    asked = fields.get("page", "")
-    number = min(int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 1, last) or 1
+    page = fields.get("page", "")
+    number = min(int(page) if page.isascii() and page.isdigit() and len(page) < 10 else 1, last) or 1
     return Part(rows[(number - 1) * ROWS : number * ROWS], number, last, len(rows))
 
 

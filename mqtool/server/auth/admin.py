@@ -233,7 +233,7 @@ def _user_shown(user: User) -> dict[str, Any]:
 
 
 def _acl_shown(acl: Acl, subject: str = "") -> dict[str, Any]:
-    """Converts permissions to the form of an answer, with the entries whose resource contains `wanted`."""
+    """Converts permissions to the form of an answer, with the entries whose resource contains `subject`."""
     policies = []
     for policy in acl.policies:
         entries = [_entry_shown(entry) for entry in policy.entries if subject in entry.resource.key]

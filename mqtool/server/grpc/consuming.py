@@ -358,10 +358,10 @@ def _ack_status(error: Exception) -> d.Status:
     return refused(error).status
 
 
-def _check_invisible(invisible_ms: int, least: int) -> None:
+def _check_invisible(invisible_ms: int, minimum: int) -> None:
     """Raises StatusError if an invisible duration, in ms, is out of range."""
-    if invisible_ms < least:
-        raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
+    if invisible_ms < minimum:
+        raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {minimum}")
     if invisible_ms > MAX_INVISIBLE_MS:
         raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {MAX_INVISIBLE_MS}")
 

@@ -271,9 +271,9 @@ class Producing:
         transaction_id, topic = fields["transactionId"], fields["topic"]
         place = _Half(first, int(fields["commitLogOffset"]), int(fields["tranStateTableOffset"]))
         self._halves.note(topic, transaction_id, place)
-        asked = s.RecoverOrphanedTransactionCommand(transaction_id=transaction_id)
-        fill_incoming(asked.message, half, topic, None, 1)
-        client.stream.send(s.TelemetryCommand(status=OK, recover_orphaned_transaction_command=asked))
+        request = s.RecoverOrphanedTransactionCommand(transaction_id=transaction_id)
+        fill_incoming(request.message, half, topic, None, 1)
+        client.stream.send(s.TelemetryCommand(status=OK, recover_orphaned_transaction_command=request))
 
     def _first_offset(self, half: ParsedRecord) -> int:
         """Returns the queue offset at which a half message that is being checked was stored first.

@@ -233,7 +233,7 @@ class Routes:
         if data is None:
             return False
         lowest = min(data.addresses, default=MASTER)
-        for id_ in [id_ for id_, held in data.addresses.items() if held == address]:
+        for id_ in [id_ for id_, registered in data.addresses.items() if registered == address]:
             del data.addresses[id_]
             log.info("broker removed name=%s id=%d address=%s", broker_name, id_, address)
         if data.addresses:

@@ -32,13 +32,13 @@ class ReplicaStore(MessageStore):
         """Physical offset of the end of the log."""
         return self._components.log.queue.wrote_offset
 
-    def last_bytes(self, most: int) -> bytes:
+    def last_bytes(self, count: int) -> bytes:
         """Returns the bytes before the end of the log: at most this many, and of one segment."""
         queue = self._components.log.queue
         file = queue.find(self.end - 1) if self.end else None
         if file is None:
             return b""
-        start = max(file.file_from_offset, self.end - most)
+        start = max(file.file_from_offset, self.end - count)
         return bytes(self._components.log.read(start, self.end - start) or b"")
 
     def append(self, frame: Piece) -> None:

@@ -210,10 +210,10 @@ def _dangling_entry(store: EQueueStore, template: Finding, position: int, damage
     )
     if position < log_start or any(part.start <= position < part.end for part in damage):
         return
-    behind = position >= log_end
-    code = "equeue-entry-ahead" if behind else "equeue-entry-nowhere"
-    severity = Severity.WARNING if behind else Severity.ERROR
-    reason = "which was never written, or lost" if behind else "where no message begins"
+    is_past_end = position >= log_end
+    code = "equeue-entry-ahead" if is_past_end else "equeue-entry-nowhere"
+    severity = Severity.WARNING if is_past_end else Severity.ERROR
+    reason = "which was never written, or lost" if is_past_end else "where no message begins"
     detail = f"{template.evidence} leads to position {position}, {reason}"
     yield replace(template, code=code, severity=severity, evidence=detail)
 

@@ -57,8 +57,8 @@ def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
             ends = starts + run.sizes[rows]
             fields = read_columns(sequence, run.data, starts, ends)
             good = fields.good & (fields.after == ends)  # as `tfchunk_records.parse`
-            for name, (least, most) in BOUNDS[record_type].items():
-                good &= (fields.fixed[name] >= least) & (fields.fixed[name] <= most)
+            for name, (minimum, maximum) in BOUNDS[record_type].items():
+                good &= (fields.fixed[name] >= minimum) & (fields.fixed[name] <= maximum)
             valid[rows] = good
             groups.append(Group(int(record_type), version, rows, fields))
     count = len(run) if valid.all() else int(np.argmin(valid))

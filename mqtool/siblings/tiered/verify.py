@@ -14,7 +14,7 @@ from mqtool.verify.findings import Finding, Severity
 
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
 _METADATA = "restore tieredStoreMetadata.json of the broker, and check the tier below that broker's store"
-_MOST = 1000
+_MAX = 1000
 """Maximum number of findings of one queue that are listed one by one."""
 
 
@@ -79,7 +79,7 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
             continue
         if expected != actual:
             wrong += 1
-            if wrong <= _MOST:
+            if wrong <= _MAX:
                 words = f"unit {offset}: expected {expected or 'none'}, found {actual} (position, size, tags code)"
                 yield _error("tiered-unit", path, words)
     if records and all_units_read:

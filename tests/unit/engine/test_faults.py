@@ -131,7 +131,7 @@ def test_many_keys_without_space_are_indexed_once_there_is_some(opened):
 
 
 def test_the_thread_of_dispatch_waits_for_space_however_long(opened, monkeypatch):
-    monkeypatch.setattr("mqtool.engine.service._MOST_FAILURES", 3)
+    monkeypatch.setattr("mqtool.engine.service._MAX_FAILURES", 3)
     files = FailingFiles("consumequeue")
     files.errors["create"] = NO_SPACE
     store = opened(files=files, background=True)
@@ -144,7 +144,7 @@ def test_the_thread_of_dispatch_waits_for_space_however_long(opened, monkeypatch
 
 
 def test_dispatch_that_a_bad_disk_stops_ends_all_puts(opened, monkeypatch):
-    monkeypatch.setattr("mqtool.engine.service._MOST_FAILURES", 3)
+    monkeypatch.setattr("mqtool.engine.service._MAX_FAILURES", 3)
     files = FailingFiles("consumequeue")
     files.errors["create"] = BAD_DISK
     store = opened(files=files, background=True)

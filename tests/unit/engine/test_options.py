@@ -8,9 +8,9 @@ from mqtool.errors import UsageError
 from mqtool.store.broker_config import BrokerConfig
 
 
-@pytest.mark.parametrize("name", [name for name in options._LEAST if name != "consume_queue_file_size"])
+@pytest.mark.parametrize("name", [name for name in options._MIN if name != "consume_queue_file_size"])
 def test_a_number_below_the_least_is_refused(name):
-    least = options._LEAST[name]
+    least = options._MIN[name]
     assert getattr(StoreOptions(**{name: least}), name) == least
     with pytest.raises(UsageError, match=f"{name}: expected at least {least}, found {least - 1}"):
         StoreOptions(**{name: least - 1})

@@ -106,7 +106,7 @@ def test_the_caller_may_change_its_arrays_after_the_call(in_memory):
 
 
 def test_no_more_is_kept_than_was_set(in_memory, monkeypatch):
-    monkeypatch.setattr(written_records, "MOST", 100)
+    monkeypatch.setattr(written_records, "MAX", 100)
     check(in_memory, lambda store: [store.put_many(columns(60)) for _ in range(5)])
 
 

@@ -194,12 +194,12 @@ def test_a_journal_with_a_path_that_leads_elsewhere_is_refused(places, where, en
         assert (tree_digest(outside), tree_digest(root)) == before, trick
 
 
-MOST = int(os.environ.get("MQTOOL_TRICKS", "20"))
+MAX = int(os.environ.get("MQTOOL_TRICKS", "20"))
 _JSON = st.sampled_from(TRICKS) | st.text(max_size=8) | st.integers() | st.booleans() | st.none()
 
 
 @pytest.mark.slow
-@settings(max_examples=MOST, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=MAX, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_plans_and_journals_with_anything_in_any_place_change_nothing_outside(places, data):
     root, outside, plan = places

@@ -7,7 +7,7 @@ from mqtool.verify.timeline import Timeline
 
 
 def test_of_very_many_damaged_ranges_those_that_can_be_seen_are_drawn(monkeypatch):
-    monkeypatch.setattr(maps, "MOST_CELLS", 3)
+    monkeypatch.setattr(maps, "MAX_CELLS", 3)
     places = [0, 10, 20, 30, 40, 500_000]
     ranges = [LostRange(start, start + 5, "bad-crc", "file", start) for start in places]
     drawn = [mark.title.partition(" ")[0] for mark in maps.damage_map(0, 1_000_000, ranges)]

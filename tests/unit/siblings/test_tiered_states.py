@@ -233,7 +233,7 @@ def test_of_many_wrong_units_some_are_reported(root, monkeypatch):
     path.write_bytes(data)
     with OpenedTiered(root) as opened:
         assert sum(one.code == "tiered-unit" for one in opened.verify()) == MESSAGES
-        monkeypatch.setattr("mqtool.siblings.tiered.verify._MOST", 7)
+        monkeypatch.setattr("mqtool.siblings.tiered.verify._MAX", 7)
         assert sum(one.code == "tiered-unit" for one in opened.verify()) == 7
 
 

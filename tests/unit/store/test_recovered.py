@@ -87,15 +87,15 @@ def test_index_files_on_disk_stay_in_reach_after_a_crash():
 
 
 def test_where_recovery_scans_too_far_back_files_count_as_they_are(monkeypatch, tmp_path):
-    monkeypatch.setattr(recovered, "MOST_QUEUE_BYTES", 10)
-    monkeypatch.setattr(recovered, "MOST_INDEX_BYTES", 10)
+    monkeypatch.setattr(recovered, "MAX_QUEUE_BYTES", 10)
+    monkeypatch.setattr(recovered, "MAX_INDEX_BYTES", 10)
     with mqtool.open(damage_case("cq-behind-all@5.5.0-crash", tmp_path)) as store:
         assert store.queues() == store.disk_queues()
         assert store.index_files() == store.disk_index_files()
 
 
 def test_where_only_the_scan_is_too_long_units_are_looked_for_from_the_largest_end(monkeypatch):
-    monkeypatch.setattr(recovered, "MOST_QUEUE_BYTES", 10_000)
+    monkeypatch.setattr(recovered, "MAX_QUEUE_BYTES", 10_000)
     with mqtool.open(store_fixture("crash-4.9.7").directory) as store:
         found = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
     asked = [queue for queue in answers("crash-4.9.7", "queues") if queue["units"]]
@@ -137,7 +137,7 @@ def test_patches_lie_over_a_file_and_behind_its_end(tmp_path):
 @pytest.mark.parametrize("limit", [1 << 30, 30_000], ids=["from the start", "from the largest end"])
 def test_units_after_a_segment_that_the_queues_have_completely_are_found(limit, tmp_path, monkeypatch):
     """The last unit on disk is of the record before a BLANK, so the next record is in the next segment."""
-    monkeypatch.setattr(recovered, "MOST_QUEUE_BYTES", limit)
+    monkeypatch.setattr(recovered, "MAX_QUEUE_BYTES", limit)
     builder = StoreBuilder(queue_file_units=200)
     for _ in range(300):
         builder.put(b"x" * 100)

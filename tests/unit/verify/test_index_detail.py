@@ -45,7 +45,7 @@ def found(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(index_detail, "IndexDifferences", counted)
-    monkeypatch.setattr(index_detail, "MOST_NOTED", NOTED)
+    monkeypatch.setattr(index_detail, "MAX_NOTED", NOTED)
     return made
 
 

@@ -111,7 +111,7 @@ def test_what_the_next_start_does_is_unknown_while_a_broker_is_running(broker, r
 def test_a_log_that_is_too_long_or_throttled_is_not_read_again(tmp_path, monkeypatch):
     root = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
     unread = [judged(root, throttle=1 << 30)]
-    for limit in ("DAMAGED_LOG", "MOST_RECORDS"):
+    for limit in ("DAMAGED_LOG", "MAX_RECORDS"):
         with monkeypatch.context() as changed:
             changed.setattr(module, limit, 1)
             unread.append(judged(root))

@@ -32,7 +32,7 @@ HEALTHY = [store for store in STORES if store.clean_stop and not store.name.star
 def cut(request, monkeypatch):
     """Parts of a few records, read by this process as several would."""
     monkeypatch.setattr(segment_parts, "PART_BYTES", request.param)
-    monkeypatch.setattr(segment_parts, "MOST_PARTS", 1 << 30)
+    monkeypatch.setattr(segment_parts, "MAX_PARTS", 1 << 30)
     monkeypatch.setattr(tasks, "_spread", lambda seen, left, _jobs, deadline: tasks._here(seen, left, deadline, None))
 
 
@@ -61,7 +61,7 @@ def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut
 
 def test_threads_and_processes_tell_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(segment_parts, "PART_BYTES", 5000)
-    monkeypatch.setattr(segment_parts, "MOST_PARTS", 1 << 30)
+    monkeypatch.setattr(segment_parts, "MAX_PARTS", 1 << 30)
     pools = []
     for name in ("thread_pool", "worker_pool"):
         real = getattr(tasks, name)
@@ -143,7 +143,7 @@ def test_parts_with_too_much_to_report_are_read_as_a_whole(tmp_path, cut, monkey
         seen = survey(opened)
         parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0, 2)]
         assert merge_parts(seen, parts) is not None
-        monkeypatch.setattr(segment_parts, "MOST_JUMPS", 0)
+        monkeypatch.setattr(segment_parts, "MAX_JUMPS", 0)
         assert merge_parts(seen, parts) is None
 
 

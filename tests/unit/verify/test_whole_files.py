@@ -223,7 +223,7 @@ def test_of_compactions_only_those_with_files_were_not_finished(tmp_path):
 
 
 def test_of_a_code_so_many_findings_are_kept_and_the_others_counted(root, monkeypatch):
-    monkeypatch.setattr(finding_collector, "MOST_OF_A_CODE", 3)
+    monkeypatch.setattr(finding_collector, "MAX_OF_A_CODE", 3)
     path = min((root / "consumequeue" / "Orders" / "0").iterdir())
     data = bytearray(path.read_bytes())
     for number in range(0, 20, 2):

@@ -136,9 +136,9 @@ def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -
     place = ids.index(client)
     if strategy == _CIRCLE:
         return queues[place :: len(ids)]
-    least, more = divmod(len(queues), len(ids))
-    start = place * least + min(place, more)
-    return queues[start : start + least + (place < more)]
+    quotient, more = divmod(len(queues), len(ids))
+    start = place * quotient + min(place, more)
+    return queues[start : start + quotient + (place < more)]
 
 
 def share_popped(queues: list[QueueName], ids: list[str], client: str, strategy: str, shared: int) -> list[QueueName]:

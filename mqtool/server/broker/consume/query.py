@@ -34,10 +34,10 @@ class QueryProcessor:
         The IndexFile contains only the hash of a key. The real broker returns every message with that hash, and its
         clients discard those with another key. Here they are omitted, for clients that do not check.
         """
-        most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
+        limit = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
         topic, key, is_tag = text(command, "topic"), text(command, "key"), command.fields.get("indexType") == _TAG
         begin, end = number(command, "beginTimestamp"), number(command, "endTimestamp")
-        result = self._broker.messages.query_message(topic, key, most, begin, end, tag=is_tag)
+        result = self._broker.messages.query_message(topic, key, limit, begin, end, tag=is_tag)
         records = [record for record in result.records if _has_key(record, topic, key, is_tag=is_tag)]
         fields = {
             "indexLastUpdateTimestamp": str(result.index_last_update_timestamp),

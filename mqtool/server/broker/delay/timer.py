@@ -250,8 +250,8 @@ class Timer:
         if self._files is None:
             return 0
         highest = self._broker.messages.queue_bounds(TIMER_TOPIC, 0)[1]
-        behind = highest > self._queue_offset or self._broker.long_polling.is_expected(TIMER_TOPIC, 0)
-        return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
+        is_behind = highest > self._queue_offset or self._broker.long_polling.is_expected(TIMER_TOPIC, 0)
+        return self._read_ms - (_ON_THE_WAY_MS if is_behind else 0)
 
     def runtime(self) -> dict[str, object]:
         """Returns the timer's statistics under the names that tools use."""

@@ -111,8 +111,8 @@ class LiteAdmin:
             "liteTopicCount": len(known.queues) if known is not None else -1,
         }
         if known is not None:
-            most = max(0, min(number(command, "maxCount", _NAMES), _MAX_NAMES))
-            info["liteTopicSet"] = list(known.queues)[:most]
+            limit = max(0, min(number(command, "maxCount", _NAMES), _MAX_NAMES))
+            info["liteTopicSet"] = list(known.queues)[:limit]
         return ok(command, data=body(info))
 
     def group_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

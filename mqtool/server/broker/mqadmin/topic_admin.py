@@ -272,13 +272,13 @@ def version_body(version: DataVersion) -> dict[str, Any]:
     return {"counter": version.counter, "stateVersion": version.state_version or 0, "timestamp": version.timestamp}
 
 
-def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tuple[list[str], int]:
+def _page(command: Command, table: dict[str, Any], first: str, size_field: str) -> tuple[list[str], int]:
     """Returns the names on the page that a request selects, and the number of all names."""
     keys = list(table)
     if first not in command.fields:
         return keys, len(keys)
     start = max(0, number(command, first, 0))
-    return keys[start : start + max(1, number(command, most, len(keys) or 1))], len(keys)
+    return keys[start : start + max(1, number(command, size_field, len(keys) or 1))], len(keys)
 
 
 def _bean(kind: type[Any], document: Any) -> Any:

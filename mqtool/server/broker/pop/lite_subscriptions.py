@@ -247,11 +247,11 @@ class LiteSubscriptions:
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, remark)
 
     def _check_quota(self, client: str, queues: list[str]) -> None:
-        most = self._broker.settings.number("maxLiteSubscriptionCount")
+        quota = self._broker.settings.number("maxLiteSubscriptionCount")
         known = self.clients.get(client)
         new = sum(1 for queue in queues if known is None or queue not in known.queues)
-        if (new and self.count + new > most) or (known is None and len(self.clients) >= MAX_CLIENTS):
-            raise RefusalError(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{_QUOTA}{most}")
+        if (new and self.count + new > quota) or (known is None and len(self.clients) >= MAX_CLIENTS):
+            raise RefusalError(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{_QUOTA}{quota}")
 
     def _attribute(self, group: str, name: str) -> str:
         config = self._broker.groups.get(group)

@@ -57,7 +57,7 @@ class PeekProcessor:
 
     def peek(self, command: Command, peer: Peer) -> Command:
         """Returns the next messages of a group without popping them."""
-        most, left = number(command, "maxMsgNums"), number(command, "maxMsgNums")
+        limit, left = number(command, "maxMsgNums"), number(command, "maxMsgNums")
         rest, data = 0, list[memoryview]()
         for key in self._queues(command, peer, ResponseCode.INVALID_PARAMETER):
             at = self._position(key)
@@ -66,7 +66,7 @@ class PeekProcessor:
                 continue
             result = self._get(key, at, left)
             data += result.records
-            left = most - len(data)
+            left = limit - len(data)
             if result.records:
                 self._broker.stats.got(key.group, key.topic, key.queue_id, len(result.records), result.size)
         fields = {"restNum": str(rest), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}

@@ -236,8 +236,8 @@ class PopProcessor:
         flag_ = retry_flag(point.key.topic)
         queue_id = point.key.queue_id
         each = [f"{flag_} qo{queue_id}%{offset} {times}" for offset, times in consumed.items()]
-        least = min(consumed.values()) if consumed and len(consumed) == len(point.offsets) else 0
-        return ";".join([*each, f"{flag_} {queue_id} {least}"])
+        lowest = min(consumed.values()) if consumed and len(consumed) == len(point.offsets) else 0
+        return ";".join([*each, f"{flag_} {queue_id} {lowest}"])
 
 
 def _name(key: GroupQueue) -> str:
