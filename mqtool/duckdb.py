@@ -128,8 +128,8 @@ class Session:
     def _reason(self, error: Exception) -> Exception:
         if self.stores.failure is not None:
             return self.stores.failure
-        words, _, _ = str(error).partition("\n\nLINE ")
-        return UsageError(f"DuckDB: {' '.join(words.split())}")
+        reason, _, _ = str(error).partition("\n\nLINE ")
+        return UsageError(f"DuckDB: {' '.join(reason.split())}")
 
 
 def connect(

@@ -215,8 +215,10 @@ def _end(invocation: Invocation, error: BaseException) -> ExitCode:
 def _usage(error: Any) -> Failure:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "mqtool"
-    words = error.format_message().replace(": Value error, ", ": ")  # how newer releases of Typer begin some of theirs
-    return Failure(ExitCode.USAGE, "usage", f"{words} See '{command} --help'.")
+    message = error.format_message().replace(
+        ": Value error, ", ": "
+    )  # how newer releases of Typer begin some of theirs
+    return Failure(ExitCode.USAGE, "usage", f"{message} See '{command} --help'.")
 
 
 def _fail_on_stdout(invocation: Invocation, failure: Failure) -> None:

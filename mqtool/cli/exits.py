@@ -174,16 +174,16 @@ def failure_of(error: BaseException) -> Failure:
 
 def _message_of(error: BaseException, rule: Rule) -> str:
     if isinstance(error, errors.NotAStoreError) and (of_another := _store_of_another_system(error.path)):
-        words = f"{error.path}: {of_another}"
+        message = f"{error.path}: {of_another}"
     elif isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        words = f"{where}{error.strerror}"
+        message = f"{where}{error.strerror}"
     else:
-        words = str(error)
+        message = str(error)
     if rule.code is ExitCode.BUG:
-        words = f"{type(error).__name__}: {words}" if words else type(error).__name__
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
     hint = GATE_HINTS.get(error.gate, rule.hint) if isinstance(error, errors.RefusedError) else rule.hint
-    return f"{words}; {hint}" if hint and not says_what_to_do(words) else words
+    return f"{message}; {hint}" if hint and not says_what_to_do(message) else message
 
 
 def says_what_to_do(message: str) -> bool:

@@ -90,7 +90,7 @@ def _metrics(verification: Verification, now: float) -> Iterator[str]:
         for (topic, queue_id), count in sorted(lost.items())
     )
     statistics = verification.statistics
-    for name, words, value in (
+    for name, description, value in (
         ("lost_bytes", "bytes of the CommitLog without a valid record", verification.losses.bytes),
         ("records", "valid records that were read", statistics.records),
         ("log_bytes", "bytes of the CommitLog that were read", statistics.log_bytes),
@@ -98,12 +98,12 @@ def _metrics(verification: Verification, now: float) -> Iterator[str]:
         ("duration_seconds", "how long the check took", statistics.seconds),
         ("time_seconds", "when the check ended, since the epoch", round(now, 3)),
     ):
-        yield from _metric(name, words)
+        yield from _metric(name, description)
         yield f"mqtool_verify_{name}{store} {value}"
 
 
-def _metric(name: str, words: str) -> Iterator[str]:
-    yield f"# HELP mqtool_verify_{name} {words}"
+def _metric(name: str, description: str) -> Iterator[str]:
+    yield f"# HELP mqtool_verify_{name} {description}"
     yield f"# TYPE mqtool_verify_{name} gauge"
 
 
@@ -121,10 +121,10 @@ def _labels(**labels: str) -> str:
 def nagios(verification: Verification) -> bytes:
     """Returns the output of a plugin: a status line with performance data, then a line per finding."""
     errors, warnings = verification.count(Severity.ERROR), verification.count(Severity.WARNING)
-    words = f"{verification.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    words += f", {counted(verification.losses.messages, 'lost message')}"
+    summary = f"{verification.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    summary += f", {counted(verification.losses.messages, 'lost message')}"
     if verification.next_start and verification.next_start.do_not_start:
-        words += f", {_plain(verification.next_start.headline)}"
+        summary += f", {_plain(verification.next_start.headline)}"
     data = (
         f"errors={errors} warnings={warnings} lost_messages={verification.losses.messages} "
         f"lost_bytes={verification.losses.bytes}B "
@@ -133,7 +133,7 @@ def nagios(verification: Verification) -> bytes:
     status = (
         "UNKNOWN" if not verification.complete and verification.state is State.CLEAN else _NAGIOS[verification.state]
     )
-    lines = [f"VERIFY {status} - {_plain(verification.store)}: {words} | {data}"]
+    lines = [f"VERIFY {status} - {_plain(verification.store)}: {summary} | {data}"]
     lines += [
         f"{finding.severity} {finding.code} {_plain(finding.file)}: {_plain(finding.evidence)}"
         for finding in verification.findings

@@ -154,8 +154,8 @@ def _write_queue(
 def _refuse_batch_queues(store: Store) -> None:
     batch = next((queue for queue in store.disk_queues() if queue.is_batch), None)
     if batch is not None:
-        words = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would lead nowhere"
-        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {words}")
+        reason = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would lead nowhere"
+        raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {reason}")
 
 
 def _require_utf8(target: Path) -> None:

@@ -106,8 +106,8 @@ def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_pro
             done += len(left)
             on_progress(done, total)
         if reached < high:
-            words = f"ends at physical offset {reached}, before {high}: it was cut while it was compared"
-            raise StoreError(words, _shorter(a, b, reached))
+            reason = f"ends at physical offset {reached}, before {high}: it was cut while it was compared"
+            raise StoreError(reason, _shorter(a, b, reached))
     if not parts:
         return Runs(same=same)
     starts, ends, counts = (np.concatenate([part[i] for part in parts]) for i in range(3))

@@ -90,12 +90,12 @@ def _published(root: Path) -> set[Path]:
         )
     files = {root / entry.path for _, entries in commits for entry in entries}
     messages = root / Table.MESSAGES
-    for words, others in (
+    for reason, others in (
         ("is missing, although the export published it", {file for file in files if not file.is_file()}),
         ("was not written by the export", set(_visible(messages)) - files),
     ):
         if others:
-            raise ExportError(f"{words}: {_CHANGED}; {ELSEWHERE}", min(others))
+            raise ExportError(f"{reason}: {_CHANGED}; {ELSEWHERE}", min(others))
     of_sequence = {
         root / written.path: each.state.sequence for each, entries in commits for written in entries if written.rows
     }

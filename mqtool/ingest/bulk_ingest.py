@@ -234,10 +234,10 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
         if count < len(part) and late is PutStatus.PUT_OK:
             row, message = part[count]
             if result.status in _NO_MORE:
-                words = (
+                reason = (
                     f"row {row.number} was answered {result.status.name}: check the disk, then continue from that row"
                 )
-                raise StoreError(words, store.path)
+                raise StoreError(reason, store.path)
             yield Ack(row.number, result.status, "refused by the store", message.topic, message.queue_id)
             done += 1
 

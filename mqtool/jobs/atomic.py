@@ -347,8 +347,8 @@ def _claim(mark: Path) -> int:
 
 
 def _in_progress(work: Path) -> RefusedError:
-    words = "another run is building this, or may be: wait for it, or delete the directory if no mqtool is running"
-    return RefusedError("target", words, work)
+    reason = "another run is building this, or may be: wait for it, or delete the directory if no mqtool is running"
+    return RefusedError("target", reason, work)
 
 
 def _not_created(work: Path, error: OSError) -> StoreError:

@@ -48,8 +48,8 @@ def fields_of(document: Any, version: int, what: str, where: Path | str) -> dict
     if not isinstance(document, dict) or "version" not in document:
         raise not_the_state(what, where, "expected a JSON object with a version")
     if document["version"] != version:
-        words = f"expected version {version}, found {document['version']!r}: another release of mqtool wrote it"
-        raise not_the_state(what, where, words)
+        reason = f"expected version {version}, found {document['version']!r}: another release of mqtool wrote it"
+        raise not_the_state(what, where, reason)
     return {name: value for name, value in document.items() if name != "version"}
 
 
@@ -143,8 +143,8 @@ class TaskLog(Generic[Result]):
                     key, result = json.loads(line)
                     self.done[str(key)] = self._decode(result)
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    words = f"holds what {self._what} did not write there; remove it, or name another file"
-                    raise UsageError(f"{path} position {kept}: {words}") from error
+                    reason = f"holds what {self._what} did not write there; remove it, or name another file"
+                    raise UsageError(f"{path} position {kept}: {reason}") from error
                 kept += len(line)
         return kept
 
@@ -183,8 +183,8 @@ def open_after(path: Path, kept: int) -> IO[bytes]:
     size = file.seek(0, os.SEEK_END)
     if size < kept:
         file.close()
-        words = f"expected at least {kept} bytes, which the run before wrote, found {size}"
-        raise UsageError(f"{path}: {words}; put the file back, or give a new state")
+        reason = f"expected at least {kept} bytes, which the run before wrote, found {size}"
+        raise UsageError(f"{path}: {reason}; put the file back, or give a new state")
     file.seek(kept)
     file.truncate()
     return file

@@ -182,15 +182,15 @@ class _State:
         if not resume:
             return None
         if stored.get("of") != self._fingerprint:
-            words = "is the state of another run: store, selection and settings must be the same"
-            raise UsageError(f"{self._file.path}: {words}")
+            reason = "is the state of another run: store, selection and settings must be the same"
+            raise UsageError(f"{self._file.path}: {reason}")
         read = self._log_read(stored)
         if read is not None and not matches(log, read):
-            words = (
+            reason = (
                 f"the log has changed before physical offset {read.offset + read.count}, up to which the stopped run "
                 "had read it; remove its output and start again without --resume"
             )
-            raise UsageError(f"{self._file.path}: {words}")
+            raise UsageError(f"{self._file.path}: {reason}")
         state: dict[str, Any] = stored["state"]
         return state
 

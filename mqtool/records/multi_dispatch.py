@@ -52,8 +52,8 @@ def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) 
         return _NONE
     names, places = (java.split_drop_trailing(text, _SPLITTER) for text in (queues, offsets))
     if len(names) != len(places):
-        words = f"{len(names)} queues in INNER_MULTI_DISPATCH, {len(places)} in INNER_MULTI_QUEUE_OFFSET"
-        return FurtherQueues([], words)
+        problem = f"{len(names)} queues in INNER_MULTI_DISPATCH, {len(places)} in INNER_MULTI_QUEUE_OFFSET"
+        return FurtherQueues([], problem)
     further: list[tuple[str, int]] = []
     for name, place in zip(names, places, strict=True):
         if rules.drops_paths and _PATH_SEPARATOR in name:

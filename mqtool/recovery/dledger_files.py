@@ -50,8 +50,8 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         """
         for entry in sorted(entries, key=lambda item: java.utf16_units(item.name)):
             if entry.size != self.file_size:
-                words = "length not matched message store config value, please check it manually"
-                raise exits(f"{entry.path}\t{entry.size} {words}")
+                reason = "length not matched message store config value, please check it manually"
+                raise exits(f"{entry.path}\t{entry.size} {reason}")
             self.files.append(self._loaded(entry, stated_base(entry)))
 
     @property

@@ -83,8 +83,8 @@ def stated_base(entry: Entry) -> int:
     try:
         return base_of(entry.name)
     except FormatError:
-        words = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
-        raise load_fails(words) from None
+        reason = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
+        raise load_fails(reason) from None
 
 
 def is_a_directory(path: Path) -> str:
@@ -152,8 +152,8 @@ class MappedFiles(ABC, Generic[F]):
 
     def _take(self, entry: Entry) -> None:
         if entry.size != self.file_size:
-            words = "length not matched message store config value, please check it manually"
-            raise load_fails(f"{entry.path} {entry.size} {words}")
+            reason = "length not matched message store config value, please check it manually"
+            raise load_fails(f"{entry.path} {entry.size} {reason}")
         base = stated_base(entry)
         if entry.is_directory:
             raise load_fails(f"load file {entry.path} error {is_a_directory(entry.path)}")

@@ -197,8 +197,8 @@ class Start:
     def _load_queue(self, topic: str, queue_id: int, kind: str) -> None:
         expected = self.state.queue_types.get(topic, SIMPLE_QUEUES)
         if self.settings.release >= (5, 5) and expected != kind:
-            words = f"The queue type of topic: {topic} should be {kind}, but is {expected}"
-            raise load_fails(f"load exception java.lang.RuntimeException: {words}")
+            reason = f"The queue type of topic: {topic} should be {kind}, but is {expected}"
+            raise load_fails(f"load exception java.lang.RuntimeException: {reason}")
         make = SimpleQueue if kind == SIMPLE_QUEUES else BatchQueue
         queue = make(topic, queue_id, self.settings, self.actions)
         self.state.queues[topic, queue_id] = queue

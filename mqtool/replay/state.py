@@ -131,13 +131,13 @@ def check(state: State, shape: dict[str, Any], source: Source, target: Target | 
     for name in {**shape, **state.shape}:
         value = shape.get(name)
         if state.shape.get(name) != value:
-            words = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
-            raise UsageError(f"{path}: belongs to another replay: {words}; give a new state")
+            reason = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
+            raise UsageError(f"{path}: belongs to another replay: {reason}; give a new state")
     if state.source is not None and not _matches(source, state.source):
         raise UsageError(f"{path}: belongs to another replay: {source.path} is not what it was; give a new state")
     if target is not None and state.target is not None and not _matches_target(target, state.target):
-        words = f"the log of {target.root} is not the one that was written up to physical offset {state.end}"
-        raise UsageError(f"{path}: {words}; give a new state, or the old store")
+        reason = f"the log of {target.root} is not the one that was written up to physical offset {state.end}"
+        raise UsageError(f"{path}: {reason}; give a new state, or the old store")
 
 
 def source_fingerprint(source: Source) -> Fingerprint | None:

@@ -280,6 +280,6 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
     unknown = loaded.unknown_keys()
     if unknown and len(unknown) == len(loaded.values):
         first = unknown[0]._replace(key=unknown[0].key[:100])
-        words = f"expected a broker's properties file, found no key that a broker reads: {first}"
-        raise ConfigFileError(words, path)
+        reason = f"expected a broker's properties file, found no key that a broker reads: {first}"
+        raise ConfigFileError(reason, path)
     return loaded

@@ -143,8 +143,8 @@ def index_entry_numbers(file: KnownFile, config: BrokerConfig) -> tuple[IndexFil
     error = None
     if written > index.entry_count or (not slots and used_end > index_file.HEADER_SIZE):
         actual = f"{written} are written" if slots else f"the bytes up to {used_end} are not all zeros"
-        words = f"the header states {index.entry_count} entries, but {actual}"
-        error = FormatError(words, layout=index_file.HEADER.name, field="index_count")
+        reason = f"the header states {index.entry_count} entries, but {actual}"
+        error = FormatError(reason, layout=index_file.HEADER.name, field="index_count")
     last = max(index.entry_count, min(written, places_of(index.size, slots) - 1)) if slots else 0
     return index, last, error
 

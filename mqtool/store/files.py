@@ -405,10 +405,10 @@ def require_directory(path: Path) -> Path:
         os.listdir(path)  # noqa: PTH208 - only whether it works
     except FileNotFoundError as error:
         if path.parts and path.parts[0].endswith(":"):  # a Path has lost one slash of ://
-            words = (
+            reason = (
                 "object storage is read by `mqtool export` and the library; for this command, copy the store to a disk"
             )
-            raise NotAStoreError(words, path) from error
+            raise NotAStoreError(reason, path) from error
         raise NotAStoreError("no such directory; give the store's root (it holds commitlog/)", path) from error
     except NotADirectoryError as error:
         raise NotAStoreError("is a file, not a store directory; `mqtool dump` reads single files", path) from error

@@ -134,12 +134,12 @@ class StoreLayout(Struct, frozen=True, dict=True):
         others = [str(path) for path in self.commit_log_dirs if path != default]
         if not others:
             return []
-        words = (
+        note = (
             f"the log of {', '.join(others)} is in {target / file_names.COMMIT_LOG}: before a broker starts on the new "
             f"store, change storePathCommitLog in its configuration to {file_names.COMMIT_LOG}/ of that store, and "
             "remove readOnlyCommitLogStorePaths"
         )
-        return [words]
+        return [note]
 
     @property
     def has_unread_ledger(self) -> bool:

@@ -165,14 +165,14 @@ def moves_of(
             if after != before:
                 moves.append(Move(group, topic, queue_id, before, after))
     if not matched:
-        words = f"{' '.join(scope.groups)} in {' '.join(scope.topics) or 'any topic'}"
+        reason = f"{' '.join(scope.groups)} in {' '.join(scope.topics) or 'any topic'}"
         if scope.queue_id is not None:
-            words += f", queue {scope.queue_id}"
+            reason += f", queue {scope.queue_id}"
         hint = "name the topics with --topic to set positions in queues without one"
         if scope.topics:
             hint = "`mqtool info` lists topics and queues, `mqtool offsets show` the positions"
         unknown = _unknown(groups, {*committed, *known})
-        raise UsageError("; ".join([f"no queue to move: no position of {words}", *unknown, hint]))
+        raise UsageError("; ".join([f"no queue to move: no position of {reason}", *unknown, hint]))
     return moves
 
 
@@ -181,8 +181,8 @@ def _unknown(groups: Iterable[str], every: Collection[str]) -> Iterator[str]:
     for group in groups:
         if group not in every:
             alike = sorted(name for name in every if name.lower() == group.lower())
-            words = f"; {', '.join(alike)} differs by case only" if alike else ""
-            yield f"no group {group} has a position or a configuration here{words}"
+            hint = f"; {', '.join(alike)} differs by case only" if alike else ""
+            yield f"no group {group} has a position or a configuration here{hint}"
 
 
 def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[str]) -> list[str]:
@@ -239,8 +239,8 @@ def _after(
             return queues.at_time(topic, queue_id, target.value)
         case TargetKind.OFFSET:
             if not low <= target.value <= high:
-                words = f"expected a queue offset of {low} to {high}, found {target.value}"
-                raise UsageError(f"{topic}/{queue_id}: {words}; choose queues with --topic and --queue")
+                reason = f"expected a queue offset of {low} to {high}, found {target.value}"
+                raise UsageError(f"{topic}/{queue_id}: {reason}; choose queues with --topic and --queue")
             return target.value
     assert before is not None
     moved = before + (target.value if target.kind is TargetKind.SHIFT else 0)

@@ -170,6 +170,6 @@ def broadcast_offsets(store: Store, path: Path) -> dict[tuple[str, int], int]:
     named = store.config.text("brokerName")
     brokers = sorted({broker for _, broker, _ in table if named in (None, broker)})
     if len(brokers) > 1:
-        words = ", ".join(brokers)
-        raise UsageError(f"{path}: positions on {words}; give --config with the brokerName of this store")
+        reason = ", ".join(brokers)
+        raise UsageError(f"{path}: positions on {reason}; give --config with the brokerName of this store")
     return {(topic, queue_id): offset for (topic, broker, queue_id), offset in table.items() if broker in brokers}

@@ -214,8 +214,8 @@ def _try_to_open(path: Path, links: Path) -> None:
         logs = sum(state.st_size for name, state in states if name.endswith(".log"))
         _tried[key] = _trial(links, _TRIAL_SECONDS + logs // _TRIAL_RATE)
     if _tried[key]:
-        words = f"cannot be opened as a RocksDB: {_tried[key]}"
-        raise StoreError(f"{words}; restore it from a backup or another replica", path)
+        reason = f"cannot be opened as a RocksDB: {_tried[key]}"
+        raise StoreError(f"{reason}; restore it from a backup or another replica", path)
 
 
 def _state_of(link: Path) -> os.stat_result | None:

@@ -77,8 +77,8 @@ class Selection(Struct, frozen=True, dict=True):
         try:
             _ = self._grep
         except re.error as error:
-            words = (self.grep or b"").decode("utf-8", "replace")
-            raise UsageError(f"{words!r} is not a regular expression: {error}") from error
+            reason = (self.grep or b"").decode("utf-8", "replace")
+            raise UsageError(f"{reason!r} is not a regular expression: {error}") from error
 
     @cached_property
     def _grep(self) -> re.Pattern[bytes] | None:

@@ -90,11 +90,11 @@ def _behind(survey: Survey, checkpoint: Checkpoint, index: Sequence[IndexFacts],
         return
     path = survey.root / file_names.CHECKPOINT
     names = ", ".join(facts.path.name for facts in unsafe[:3]) + (", …" if len(unsafe) > 3 else "")
-    words = (
+    evidence = (
         f"index_msg_timestamp is {checkpoint.index_msg_timestamp}; {len(unsafe)} full index file(s) end later: {names}"
     )
     code = "checkpoint-zero" if checkpoint == Checkpoint() else "checkpoint-behind"
-    collector.add(code, path, words, position=layout.CHECKPOINT.offset("index_msg_timestamp"))
+    collector.add(code, path, evidence, position=layout.CHECKPOINT.offset("index_msg_timestamp"))
 
 
 def check_shutdown(survey: Survey, collector: FindingCollector) -> None:

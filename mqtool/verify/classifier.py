@@ -205,8 +205,10 @@ class Classifier:
         damages = facts.damages() + gaps
         if survey.has_dledger:
             self._unknown[Area.COMMIT_LOG] = "the DLedger log has no data file, or is not in use"
-        words = f"{facts.records} record(s) in {len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
-        self._details[Area.COMMIT_LOG] = words
+        evidence = (
+            f"{facts.records} record(s) in {len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
+        )
+        self._details[Area.COMMIT_LOG] = evidence
         return sorted(damages, key=lambda damage: damage.start)
 
     def _log(self, account: LossAccount, wrong: WrongRecords, units: UnitDifferences) -> list[LostRange]:
@@ -313,8 +315,8 @@ class Classifier:
         elif survey.has_dledger:
             self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
         if any(finding.code == "queue-other-delay" for finding in self._collector.findings()):
-            words = f"units of {SCHEDULE_TOPIC} show several delays of a level: give --config with messageDelayLevel"
-            self._unknown[Area.CONSUME_QUEUE] = words
+            evidence = f"units of {SCHEDULE_TOPIC} show several delays of a level: give --config with messageDelayLevel"
+            self._unknown[Area.CONSUME_QUEUE] = evidence
 
     def _index(self, damages: list[DamagedRange]) -> None:
         survey, facts = self._survey, self._facts
@@ -385,8 +387,8 @@ class Classifier:
         if reason:
             self._unknown[Area.CONFIG] = reason
             return
-        words = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
-        self._details[Area.CONFIG] = words
+        evidence = f"{len(metadata.topics)} topic(s), {len(metadata.consumer_offsets)} group(s) with offsets"
+        self._details[Area.CONFIG] = evidence
         if file_names.TOPICS not in unread:
             config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._collector)
         queues = self._by_key()

@@ -55,11 +55,11 @@ def check_files(
         if segment.path in moved:
             name = file_names.mapped_file_name(segment.base)
             name = f"{file_names.COMMIT_LOG}/{name}" if segment.path.parent == survey.root else name
-            words = f"expected the name {name}: that is where its records belong"
-            collector.add("log-segment-name", segment.path, words)
+            evidence = f"expected the name {name}: that is where its records belong"
+            collector.add("log-segment-name", segment.path, evidence)
         elif segment.path not in is_named:
-            words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
-            collector.add("log-segment-name", segment.path, words)
+            evidence = f"expected a multiple of {size}; the first record states {_stated(segment)}"
+            collector.add("log-segment-name", segment.path, evidence)
     last_name = max((part.path.name for part in survey.segments if part not in layout.blocked), default="")
     for path in layout.commit_log.strays:
         if path not in moved:
@@ -106,12 +106,12 @@ def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None
 
 
 def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, collector: FindingCollector) -> None:
-    length, words, severity = stray_file(path, "physical offset", survey.release, is_last=is_last)
+    length, evidence, severity = stray_file(path, "physical offset", survey.release, is_last=is_last)
     if severity is Severity.WARNING:
-        words += "; the broker deletes it"
+        evidence += "; the broker deletes it"
     elif length is not None and length == size and _is_number(path.name):
-        words += "; the broker takes it for a segment, in the order of the names"
-    collector.add("log-stray-file", path, words, severity=severity)
+        evidence += "; the broker takes it for a segment, in the order of the names"
+    collector.add("log-stray-file", path, evidence, severity=severity)
 
 
 def _is_number(name: str) -> bool:
@@ -132,8 +132,8 @@ def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: 
         pointed_at = any(run.start < after.base and run.end > before.end for run in ahead)
         is_full = size in (None, before.size)
         if after.base < end or pointed_at or (is_full and not survey.clean_stop):
-            words = f"no file between {before.path.name} and {after.path.name}"
-            gaps.append(DamagedRange(before.end, after.base, MISSING, words))
+            evidence = f"no file between {before.path.name} and {after.path.name}"
+            gaps.append(DamagedRange(before.end, after.base, MISSING, evidence))
     return gaps
 
 

@@ -56,17 +56,17 @@ class CompactionCheck:
         for path in (*logs.strays, *queues.strays):
             self._stray(path, name)
         for base in {file.base for file in logs.files} ^ set(units):
-            words = f"log and queue have not both a file {base:020d}"
-            self._collector.add("compaction-file", queue_path, words, queue=name)
+            evidence = f"log and queue have not both a file {base:020d}"
+            self._collector.add("compaction-file", queue_path, evidence, queue=name)
         count, last = 0, -1
         for log in logs.files:
             messages = list(self._messages(log, name))
             count += len(messages)
             for message in messages:
                 if message.queue_offset <= last:
-                    words = f"queue offset {message.queue_offset} follows {last}"
+                    evidence = f"queue offset {message.queue_offset} follows {last}"
                     self._collector.add(
-                        "compaction-order", log.path, words, position=message.physical_offset - log.base, queue=name
+                        "compaction-order", log.path, evidence, position=message.physical_offset - log.base, queue=name
                     )
                 last = max(last, message.queue_offset)
             if log.base in units:
@@ -76,11 +76,11 @@ class CompactionCheck:
     def _stray(self, path: Path, name: tuple[str, int]) -> None:
         if path.name in _WORK:
             if list_directory(path):
-                words = "a compaction that was not finished; the broker removes it"
-                self._collector.add("compaction-leftover", path, words, queue=name, severity=Severity.NOTE)
+                evidence = "a compaction that was not finished; the broker removes it"
+                self._collector.add("compaction-leftover", path, evidence, queue=name, severity=Severity.NOTE)
         elif path.name.endswith(file_names.DELETE_SUFFIX):
-            words = "a file that was to be deleted: its name is not a number, and the broker does not start"
-            self._collector.add("compaction-leftover", path, words, queue=name)
+            evidence = "a file that was to be deleted: its name is not a number, and the broker does not start"
+            self._collector.add("compaction-leftover", path, evidence, queue=name)
         else:
             self._collector.add(
                 "compaction-leftover", path, "belongs to no queue", queue=name, severity=Severity.WARNING
@@ -117,8 +117,8 @@ class CompactionCheck:
             unit = units[number] if number < len(units) else None
             expected_unit = expected[number] if number < len(expected) else None
             if unit != expected_unit and not self._survey.live:
-                words = f"unit {number}: expected {_words(expected_unit)}, found {_words(unit)}"
-                self._collector.add("compaction-unit", file.path, words, position=number * size, queue=name)
+                evidence = f"unit {number}: expected {_words(expected_unit)}, found {_words(unit)}"
+                self._collector.add("compaction-unit", file.path, evidence, position=number * size, queue=name)
                 return  # those after it are shifted
 
 

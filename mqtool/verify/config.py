@@ -72,9 +72,9 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
     """
     directory = survey.root / file_names.CONFIG
     if directory.exists() and not directory.is_dir():
-        words = f"expected a directory, found a {kind_of(directory.stat().st_mode)}"
-        collector.add("config-not-read", directory, words)
-        return f"{directory}: {words}", frozenset()
+        evidence = f"expected a directory, found a {kind_of(directory.stat().st_mode)}"
+        collector.add("config-not-read", directory, evidence)
+        return f"{directory}: {evidence}", frozenset()
     if not directory.is_dir():
         return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
@@ -107,8 +107,8 @@ def _file(directory: Path, name: str, names: set[str], release: Release | None, 
         collector.add("config-not-read", directory / at, error.reason)
         return False
     code = "config-missing" if name not in names else "config-unreadable"
-    words = f"{problem}; {backup}: {of_backup or 'can be read'}"
-    collector.add(code, directory / name, words, severity=None if of_backup else Severity.WARNING)
+    evidence = f"{problem}; {backup}: {of_backup or 'can be read'}"
+    collector.add(code, directory / name, evidence, severity=None if of_backup else Severity.WARNING)
     return True
 
 
@@ -206,11 +206,11 @@ def _offset(
         pass
     elif facts is None:
         if offset > 0:
-            words = f"group {group}: offset {offset}, the queue has no files"
-            collector.add("config-offset-orphan", path, words, queue=queue, group=group)
+            evidence = f"group {group}: offset {offset}, the queue has no files"
+            collector.add("config-offset-orphan", path, evidence, queue=queue, group=group)
     elif offset > facts.end and not survey.live and not facts.failure:
-        words = f"group {group}: offset {offset}, the queue ends at {facts.end}"
-        collector.add("config-offset-ahead", path, words, queue=queue, group=group)
+        evidence = f"group {group}: offset {offset}, the queue ends at {facts.end}"
+        collector.add("config-offset-ahead", path, evidence, queue=queue, group=group)
 
 
 def check_delay_offsets(
@@ -254,8 +254,8 @@ def _missing_delay_offsets(
         is_missing = topic == topics.SCHEDULE_TOPIC and table.get(queue_id + 1, default) < 0
         count = _due_before(store, queue_id, now) if is_missing and not facts.failure else 0
         if count:
-            words = f"level {queue_id + 1}: {count} message(s) were due while the broker ran, no position"
-            collector.add("config-delay-missing", path, words, queue=(topic, queue_id))
+            evidence = f"level {queue_id + 1}: {count} message(s) were due while the broker ran, no position"
+            collector.add("config-delay-missing", path, evidence, queue=(topic, queue_id))
 
 
 def _due_before(store: Store, queue_id: int, time: int) -> int:
@@ -283,8 +283,8 @@ def _delivered_again(path: Path, store: Store, level: int, offset: int, collecto
     offsets, physical = units_from(queue, offset)
     delivered = bisect.bisect_left(physical, True, key=lambda at: not _is_delivered(store, int(at)))
     if delivered:
-        words = f"level {level}: offset {offset}, and messages up to {offsets[delivered - 1]} have been delivered"
-        collector.add("config-delay-behind", path, words, queue=(topics.SCHEDULE_TOPIC, level - 1))
+        evidence = f"level {level}: offset {offset}, and messages up to {offsets[delivered - 1]} have been delivered"
+        collector.add("config-delay-behind", path, evidence, queue=(topics.SCHEDULE_TOPIC, level - 1))
 
 
 def _is_delivered(store: Store, physical_offset: int) -> bool:
@@ -310,8 +310,8 @@ def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collec
     """Compares the offset of one level with its queue."""
     queue = (facts.topic, facts.queue_id)
     if offset > facts.end:
-        words = f"level {level}: offset {offset}, the queue ends at {facts.end}"
-        collector.add("config-delay-ahead", path, words, queue=queue)
+        evidence = f"level {level}: offset {offset}, the queue ends at {facts.end}"
+        collector.add("config-delay-ahead", path, evidence, queue=queue)
     elif facts.min_offset is not None and 0 <= offset < facts.min_offset:
-        words = f"level {level}: offset {offset}, the queue begins at {facts.min_offset}"
-        collector.add("config-delay-expired", path, f"{words}: {facts.min_offset - offset} message(s)", queue=queue)
+        evidence = f"level {level}: offset {offset}, the queue begins at {facts.min_offset}"
+        collector.add("config-delay-expired", path, f"{evidence}: {facts.min_offset - offset} message(s)", queue=queue)

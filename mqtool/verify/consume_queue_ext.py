@@ -45,12 +45,12 @@ def check_extensions(
             continue
         for file in units.files:
             if size is not None and file.size != size.value:
-                words = f"expected {size.value} bytes, found {file.size}"
-                collector.add("ext-file-size", file.path, words, queue=queue.key)
-        for words in units.malformed:
-            collector.add("ext-bad-unit", units.path, words, queue=queue.key)
-        for _, code, words in queue_facts.ext_problems:
-            collector.add(code, queue.path, words, queue=queue.key)
+                evidence = f"expected {size.value} bytes, found {file.size}"
+                collector.add("ext-file-size", file.path, evidence, queue=queue.key)
+        for evidence in units.malformed:
+            collector.add("ext-bad-unit", units.path, evidence, queue=queue.key)
+        for _, code, evidence in queue_facts.ext_problems:
+            collector.add(code, queue.path, evidence, queue=queue.key)
         unread = unread or units.unread
     return unread
 
@@ -79,8 +79,8 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
                 bits.add(number, f"bit map {unit.bit_map.hex()}, the filters that the record passes set {due.hex()}")
         for code, wrong in (("ext-wrong-unit", times), ("ext-missing-bits", bits)):
             if wrong.count:
-                words = f"{wrong.count} unit(s), the first of queue offset {wrong.first}: {wrong.evidence}"
-                collector.add(code, extension.path, words, queue=queue.key)
+                evidence = f"{wrong.count} unit(s), the first of queue offset {wrong.first}: {wrong.evidence}"
+                collector.add(code, extension.path, evidence, queue=queue.key)
 
 
 class _Wrong(Struct):

@@ -39,14 +39,14 @@ def check_controller(survey: Survey, config: BrokerConfig, collector: FindingCol
     entries, problem = _read(path)
     if problem is not None:
         _, of_backup = _read(backup)
-        words = f"{problem}; {backup.name}: {of_backup or 'can be read'}"
+        evidence = f"{problem}; {backup.name}: {of_backup or 'can be read'}"
         severity = Severity.UNKNOWN if isinstance(problem, UnreadableError) else None if of_backup else Severity.WARNING
-        collector.add("epoch-unreadable", path, words, severity=severity)
+        collector.add("epoch-unreadable", path, evidence, severity=severity)
         return "0 epochs"
     for before, after in pairwise(entries):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-            words = f"epoch {after.epoch} from {after.start_offset} follows"
-            collector.add("epoch-order", path, f"{words} epoch {before.epoch} from {before.start_offset}")
+            evidence = f"epoch {after.epoch} from {after.start_offset} follows"
+            collector.add("epoch-order", path, f"{evidence} epoch {before.epoch} from {before.start_offset}")
     last = entries[-1] if entries else None
     if last is not None and last.start_offset > survey.end and not survey.live and survey.segments:
         collector.add(

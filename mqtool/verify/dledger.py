@@ -86,16 +86,16 @@ class LedgerCheck:
         index, term = heads["index"].astype(np.int64), heads["term"].astype(np.int64)
         before = np.concatenate([[index[0] - 1 if self._index < 0 else self._index], index[:-1]])
         for row in np.flatnonzero(index != before + 1).tolist():
-            words = f"expected index {before[row] + 1}, found {index[row]}"
-            self._entry("dledger-index-order", file, heads, row, words)
+            evidence = f"expected index {before[row] + 1}, found {index[row]}"
+            self._entry("dledger-index-order", file, heads, row, evidence)
         terms = np.concatenate([[max(self._term, 0)], term[:-1]])
         for row in np.flatnonzero((term < terms) | (term < 0)).tolist():
             self._entry("dledger-term-order", file, heads, row, f"term {term[row]} follows term {terms[row]}")
         self._index, self._term = int(index[-1]), int(term.max())
         unused = (heads["channel"] != 0) | (heads["chain_crc"] != 0) | (heads["body_crc"] != 0)
         for row in np.flatnonzero(unused).tolist():
-            words = ", ".join(f"{name} {heads[name][row]}" for name in ("channel", "chain_crc", "body_crc"))
-            self._entry("dledger-unused-field", file, heads, row, words)
+            evidence = ", ".join(f"{name} {heads[name][row]}" for name in ("channel", "chain_crc", "body_crc"))
+            self._entry("dledger-unused-field", file, heads, row, evidence)
 
     def _entry(
         self,
@@ -103,11 +103,11 @@ class LedgerCheck:
         file: MappedFile,
         heads: np.ndarray,
         row: int,
-        words: str,
+        evidence: str,
         severity: Severity | None = None,
     ) -> None:
         at = int(heads["position"][row])
-        self._collector.add(code, file.path, words, position=at - file.base, span=(at, at + 1), severity=severity)
+        self._collector.add(code, file.path, evidence, position=at - file.base, span=(at, at + 1), severity=severity)
 
     def _compare(self, file: MappedFile, heads: np.ndarray) -> None:
         """Compares entries with their units in the index file."""
@@ -122,9 +122,11 @@ class LedgerCheck:
             for row in np.flatnonzero(wrong).tolist():
                 names = ("position", "size", "index", "term")
                 actual, expected = (tuple(int(side[name][row]) for name in names) for side in (units, part))
-                words = f"unit {part['index'][row]}: expected {expected}, found {actual} (position, size, index, term)"
+                evidence = (
+                    f"unit {part['index'][row]}: expected {expected}, found {actual} (position, size, index, term)"
+                )
                 is_repaired = int(part["index"][row]) in self._rewritten
-                self._entry("dledger-index-unit", file, part, row, words, Severity.WARNING if is_repaired else None)
+                self._entry("dledger-index-unit", file, part, row, evidence, Severity.WARNING if is_repaired else None)
 
     def _units_of(self, index: np.ndarray) -> np.ndarray:
         """Returns the index units of some entries; zeros for entries missing from the index files."""

@@ -131,11 +131,11 @@ class IndexDetail:
                 continue
             where = int(physical[row])
             if record >= 0:
-                words = f"no key of the record at {where} has hash {hashes[row]}"
-                self._add_wrong("index-foreign-entry", int(file[row]), int(entry[row]), where, words)
+                evidence = f"no key of the record at {where} has hash {hashes[row]}"
+                self._add_wrong("index-foreign-entry", int(file[row]), int(entry[row]), where, evidence)
             elif not self._damaged(where):
-                words = f"points at {where}, where no record starts"
-                self._add_wrong("index-dangling-entry", int(file[row]), int(entry[row]), where, words)
+                evidence = f"points at {where}, where no record starts"
+                self._add_wrong("index-dangling-entry", int(file[row]), int(entry[row]), where, evidence)
 
     def _times(
         self, records: Records, file: np.ndarray, entry: np.ndarray, physical: np.ndarray, seconds: np.ndarray
@@ -146,8 +146,8 @@ class IndexDetail:
         has_header = np.array([not facts.bad_header for facts in self._facts], bool)[file]
         wrong = (due != seconds) & (at >= 0) & (entry != 1) & has_header
         for row in np.flatnonzero(wrong).tolist():
-            words = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
-            self._add_wrong("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
+            evidence = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
+            self._add_wrong("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), evidence)
 
     def _add_wrong(self, code: str, file: int, entry: int, physical: int, evidence: str) -> None:
         if self._is_full(file):

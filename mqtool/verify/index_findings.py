@@ -58,13 +58,13 @@ class IndexReport:
     def _stray(self, path: Path) -> None:
         if path.is_dir():
             severity = Severity.ERROR
-            words = "a directory: 4.9 drops the whole index, 5.x refuses to start"
+            evidence = "a directory: 4.9 drops the whole index, 5.x refuses to start"
             if not _is_number(path.name):
-                severity, words = Severity.NOTE, "a directory"
+                severity, evidence = Severity.NOTE, "a directory"
         else:
             severity = Severity.NOTE
-            words = "a file under a name that is not a time of 17 digits"
-        self._collector.add("index-stray-file", path, words, severity=severity)
+            evidence = "a file under a name that is not a time of 17 digits"
+        self._collector.add("index-stray-file", path, evidence, severity=severity)
 
     def _file(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> None:
         shape = self._survey.index.shape
@@ -81,9 +81,9 @@ class IndexReport:
             self._collector.add("index-header", facts.path, "; ".join(bad_header), position=0)
         chain = [entry for entry in facts.wrong if not ({entry.number, *entry.related} & foreign)]
         if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
-            words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
+            evidence = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
             position = index_file.slot_position(facts.first_bad_slot)
-            self._collector.add("index-slot", facts.path, words, position=position)
+            self._collector.add("index-slot", facts.path, evidence, position=position)
         if chain:
             self._chain(facts, chain)
 
@@ -134,19 +134,19 @@ class IndexReport:
             return  # after a crash a broker indexes records again in later files that older files contain already
         for before, after in pairwise(filled):
             if before.last_entry > after.first_entry and not (before.bad_header or after.bad_header):
-                words = f"begins at {after.first_entry}, {before.path.name} before it ends at {before.last_entry}"
-                self._collector.add("index-order", after.path, words, position=0)
+                evidence = f"begins at {after.first_entry}, {before.path.name} before it ends at {before.last_entry}"
+                self._collector.add("index-order", after.path, evidence, position=0)
 
     def _missing(self, missing: MissingKeys) -> None:
         if self._survey.live and missing.end > self._indexed_end():
             return  # dispatch may not have come so far
         repaired = self._recovery.repairs_records(missing.start)
-        words = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
+        evidence = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
         directory = self._survey.root / file_names.INDEX
         self._collector.add(
             "index-missing-entry",
             directory,
-            words,
+            evidence,
             span=(missing.start, missing.end),
             severity=Severity.WARNING if repaired else None,
         )
@@ -161,8 +161,8 @@ class IndexReport:
             return
         end = last.header.end_physical_offset
         if end >= self._survey.end > 0:
-            words = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point past it"
-            self._collector.add("index-ahead-of-log", last.path, words, position=0, span=(end, end + 1))
+            evidence = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point past it"
+            self._collector.add("index-ahead-of-log", last.path, evidence, position=0, span=(end, end + 1))
 
 
 def _is_number(name: str) -> bool:

@@ -76,9 +76,9 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingC
     for key, configured, sizes in rules:
         common = misfit(configured, sizes)
         if common is not None:
-            words = f"{key}={config.values.get(key, configured)}: expected files of {configured} bytes; "
+            evidence = f"{key}={config.values.get(key, configured)}: expected files of {configured} bytes; "
             collector.add(
-                "lint-size", path, f"{words}{sizes.count(common)} of {len(sizes)} have {common}: {key}={common} fits"
+                "lint-size", path, f"{evidence}{sizes.count(common)} of {len(sizes)} have {common}: {key}={common} fits"
             )
     _index_shape(survey, config, path, collector)
 
@@ -94,9 +94,9 @@ def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: Fi
         return
     files = list_index_files(survey.root / file_names.INDEX)[0]
     fitting = shape_of(files, BrokerConfig(), may_be_damaged=True)
-    words = f"maxHashSlotNum={shape.slots}, maxIndexNum={shape.places}: expected files of {shape.file_size} bytes; "
+    evidence = f"maxHashSlotNum={shape.slots}, maxIndexNum={shape.places}: expected files of {shape.file_size} bytes; "
     fits = f": maxHashSlotNum={fitting.slots}, maxIndexNum={fitting.places} fit" if fitting else ""
-    collector.add("lint-size", path, f"{words}none of {len(sizes)} has that size{fits}")
+    collector.add("lint-size", path, f"{evidence}none of {len(sizes)} has that size{fits}")
 
 
 def _ratios(config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
@@ -113,7 +113,7 @@ def _ratios(config: BrokerConfig, path: Path, collector: FindingCollector) -> No
         collector.add("lint-disk-ratio", path, str(error))
         return
     if {_WARNING_LEVEL, _FORCIBLY} & given and values[_FORCIBLY] > values[_WARNING_LEVEL]:
-        words = f"{_FORCIBLY} {values[_FORCIBLY]} > {_WARNING_LEVEL} {values[_WARNING_LEVEL]}"
-        collector.add("lint-disk-ratio", path, words)
+        evidence = f"{_FORCIBLY} {values[_FORCIBLY]} > {_WARNING_LEVEL} {values[_WARNING_LEVEL]}"
+        collector.add("lint-disk-ratio", path, evidence)
     if {_MAX_USED, _FORCIBLY} <= given and values[_MAX_USED] > values[_FORCIBLY]:
         collector.add("lint-disk-ratio", path, f"{_MAX_USED} {values[_MAX_USED]} > {_FORCIBLY} {values[_FORCIBLY]}")

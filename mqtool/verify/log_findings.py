@@ -112,8 +112,8 @@ class LogReport:
         lost = [lost_range for number in range(len(self._account.damages)) if (lost_range := self._damage(number))]
         self._ends()
         for jump in wrong.offsets.values():
-            words = f"queue offset {jump.actual}, its neighbours leave {jump.expected}"
-            self._record("log-wrong-offset", jump.after, words, (jump.topic, jump.queue_id))
+            evidence = f"queue offset {jump.actual}, its neighbours leave {jump.expected}"
+            self._record("log-wrong-offset", jump.after, evidence, (jump.topic, jump.queue_id))
         for units in wrong_units:
             claim = f"unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
             if units.code == "log-wrong-flags":
@@ -130,14 +130,14 @@ class LogReport:
         return self._survey.segments[number] if number >= 0 else None
 
     def _record(
-        self, code: str, physical: int, words: str, queue: tuple[str, int], severity: Severity | None = None
+        self, code: str, physical: int, evidence: str, queue: tuple[str, int], severity: Severity | None = None
     ) -> None:
         segment = self._segment(physical)
         assert segment is not None
         self._collector.add(
             code,
             segment.path,
-            words,
+            evidence,
             position=physical - segment.base,
             span=(physical, physical + 1),
             queue=queue,
@@ -152,16 +152,16 @@ class LogReport:
         position = damage.start - segment.base if segment else 0
         code = self._code(damage.kind, damage.end, segment, messages)
         harmless = code in ("log-no-blank", "log-bad-blank")
-        words = damage.detail if damage.count < 2 else f"{damage.count} records in a row, the first: {damage.detail}"
+        evidence = damage.detail if damage.count < 2 else f"{damage.count} records in a row, the first: {damage.detail}"
         if len(taken) > 1:
             parts = (f"{count} of {topic}/{queue_id}" for (topic, queue_id), count in sorted(taken.items()))
-            words += "; lost " + ", ".join(islice(parts, _MAX_NAMED)) + (", …" if len(taken) > _MAX_NAMED else "")
+            evidence += "; lost " + ", ".join(islice(parts, _MAX_NAMED)) + (", …" if len(taken) > _MAX_NAMED else "")
         queue = next(iter(taken)) if len(taken) == 1 else None
         lost = 0 if harmless else damage.end - damage.start
         self._collector.add(
             code,
             path,
-            words,
+            evidence,
             position=position,
             span=(damage.start, damage.end),
             queue=queue,
@@ -192,21 +192,21 @@ class LogReport:
             segment = self._survey.segments[facts.number]
             if facts.number < self._survey.last_used:
                 if not facts.ended_by_blank and segment.end not in ended and not facts.failure and segment.size:
-                    words = f"{segment.end - facts.end} bytes follow the last record"
+                    evidence = f"{segment.end - facts.end} bytes follow the last record"
                     self._collector.add(
                         "log-no-blank",
                         segment.path,
-                        words,
+                        evidence,
                         position=facts.end - segment.base,
                         span=(facts.end, segment.end),
                     )
             elif facts.tail is not None and not self._survey.live and facts.tail.kind in _TAILS:
                 tail = facts.tail
-                words = f"{tail.detail} ({tail.length} bytes)"
+                evidence = f"{tail.detail} ({tail.length} bytes)"
                 self._collector.add(
                     _TAILS[tail.kind],
                     segment.path,
-                    words,
+                    evidence,
                     position=tail.end - segment.base,
                     span=(tail.end, tail.end + tail.length),
                 )
@@ -216,11 +216,13 @@ class LogReport:
         if not self._survey.includes(jump.topic):
             return
         if jump.actual > jump.expected:
-            words = f"queue offset {jump.actual} follows {jump.expected - 1}: {jump.actual - jump.expected} are skipped"
-            self._record("log-offset-gap", jump.after, words, queue)
+            evidence = (
+                f"queue offset {jump.actual} follows {jump.expected - 1}: {jump.actual - jump.expected} are skipped"
+            )
+            self._record("log-offset-gap", jump.after, evidence, queue)
         else:
-            words = f"queue offset {jump.actual} follows {jump.expected - 1}"
-            self._record("log-offset-repeat", jump.after, words, queue, None if jump.actual else Severity.NOTE)
+            evidence = f"queue offset {jump.actual} follows {jump.expected - 1}"
+            self._record("log-offset-repeat", jump.after, evidence, queue, None if jump.actual else Severity.NOTE)
 
 
 def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], collector: FindingCollector) -> None:

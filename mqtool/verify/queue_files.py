@@ -57,8 +57,8 @@ def check_queue_files(
     for before, after in pairwise(queue.files):
         if before.size and before.end < after.base:
             units = (after.base - before.end) // queue.unit.size
-            words = f"{units} unit(s) between {before.path.name} and {after.path.name}"
-            collector.add("queue-file-missing", queue.path, words, queue=queue.key)
+            evidence = f"{units} unit(s) between {before.path.name} and {after.path.name}"
+            collector.add("queue-file-missing", queue.path, evidence, queue=queue.key)
     last = queue.files[-1] if len(queue.files) > 1 else None
     if last is not None and last.size and is_whole and not survey.live and _is_extra(queue, last, facts):
         collector.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
@@ -71,10 +71,10 @@ def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
 
 def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, collector: FindingCollector) -> None:
     is_last = all(path.name > file.path.name for file in queue.files)
-    length, words, severity = stray_file(path, "offset", survey.release, is_last=is_last)
+    length, evidence, severity = stray_file(path, "offset", survey.release, is_last=is_last)
     if severity is None and length is not None and length == size:
-        words += ", as long as a queue file"
-    collector.add("queue-stray-file", path, words, queue=queue.key, severity=severity)
+        evidence += ", as long as a queue file"
+    collector.add("queue-stray-file", path, evidence, queue=queue.key, severity=severity)
 
 
 def check_trees(survey: Survey, collector: FindingCollector) -> None:

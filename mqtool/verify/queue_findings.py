@@ -70,8 +70,8 @@ class QueueReport(Struct):
         if not units.code or units.code.startswith("log-"):
             return
         count = units.last - units.first + 1
-        words = units.evidence if count == 1 else f"{count} units, the first: {units.evidence}"
-        self._unit(units.code, queue, units.first, words, (units.start, units.end))
+        evidence = units.evidence if count == 1 else f"{count} units, the first: {units.evidence}"
+        self._unit(units.code, queue, units.first, evidence, (units.start, units.end))
 
     def _invalid(self, queue: QueueFiles, facts: QueueFacts, missing: list[Interval]) -> None:
         if facts.failure:
@@ -82,25 +82,25 @@ class QueueReport(Struct):
                 self._occupy(queue.key, run.first, run.last)
                 known = _overlap(run.first, run.last, missing) if not queue.is_batch else 0
                 repaired = self.recovery.repairs_units(queue, run.first, self._physical_at(queue.key, run.first))
-                words = f"{run.last - run.first + 1} unit(s) {what}; {known} of their messages are in the CommitLog"
-                self._unit(code, queue, run.first, words, None, Severity.WARNING if repaired else None)
+                evidence = f"{run.last - run.first + 1} unit(s) {what}; {known} of their messages are in the CommitLog"
+                self._unit(code, queue, run.first, evidence, None, Severity.WARNING if repaired else None)
         for run in facts.late:
-            words = f"{run.last - run.first + 1} unit(s) point before the log's first byte, {self.survey.min_offset}"
-            self._unit("queue-dangling-unit", queue, run.first, words, (run.start, run.end))
+            evidence = f"{run.last - run.first + 1} unit(s) point before the log's first byte, {self.survey.min_offset}"
+            self._unit("queue-dangling-unit", queue, run.first, evidence, (run.start, run.end))
         for run in facts.ahead if not self.survey.has_dledger else ():
             self._ahead(queue, run)
 
     def _ahead(self, queue: QueueFiles, run: Run) -> None:
         if self.account.damage_at(run.start) is not None:
             return  # a missing segment explains it
-        words = (
+        evidence = (
             f"{run.last - run.first + 1} unit(s) point at {run.start} and after it, the log ends at {self.survey.end}"
         )
         path, position = place(queue, run.first)
         self.collector.add(
             "queue-ahead-of-log",
             path,
-            words,
+            evidence,
             position=position,
             span=(run.start, run.end),
             queue=queue.key,
@@ -127,12 +127,12 @@ class QueueReport(Struct):
         if code == "queue-file-missing" and first >= facts.first:
             return  # between two files: reported by the files
         repaired = self.recovery.repairs_units(queue, first, run.start)
-        words = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
+        evidence = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
         path, position = place(queue, first)
         self.collector.add(
             code,
             path,
-            words,
+            evidence,
             position=position,
             span=(run.start, run.end),
             queue=queue.key,
@@ -163,13 +163,13 @@ class QueueReport(Struct):
         code: str,
         queue: QueueFiles,
         number: int,
-        words: str,
+        evidence: str,
         span: tuple[int, int] | None,
         severity: Severity | None = None,
     ) -> None:
         path, position = place(queue, number)
         self.collector.add(
-            code, path, f"unit {number}: {words}", position=position, span=span, queue=queue.key, severity=severity
+            code, path, f"unit {number}: {evidence}", position=position, span=span, queue=queue.key, severity=severity
         )
 
     def _occupy(self, queue: TopicQueue, first: int, last: int) -> None:
@@ -235,11 +235,11 @@ def absent_queues(
         else:
             _absent(survey, span, number, count, recovery, collector)
     for tree, count in blocked.items():
-        words = f"a file, not a directory; {count} message(s) of the CommitLog are in no queue"
-        collector.add("queue-not-directory", survey.root / tree, words)
+        evidence = f"a file, not a directory; {count} message(s) of the CommitLog are in no queue"
+        collector.add("queue-not-directory", survey.root / tree, evidence)
     for topic, counts in sorted(deleted.items()):
-        words = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
-        collector.add("topic-only-in-log", survey.root / "consumequeue" / topic, words, queue=(topic, None))
+        evidence = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
+        collector.add("topic-only-in-log", survey.root / "consumequeue" / topic, evidence, queue=(topic, None))
     return f"a broker is writing: {undecided} queue(s) are missing or not created yet" if undecided else ""
 
 
@@ -287,11 +287,11 @@ def _absent(
     first_at, last_at = int(span.first_at[number]), int(span.last_at[number])
     all_built = not survey.queues and survey.clean_stop
     repaired = all_built or recovery.repairs_records(first_at)
-    words = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
+    evidence = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
     collector.add(
         "queue-missing",
         survey.root / tree / queue[0] / str(queue[1]),
-        words,
+        evidence,
         span=(first_at, last_at + 1),
         queue=queue,
         severity=Severity.WARNING if repaired else None,

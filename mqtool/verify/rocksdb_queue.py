@@ -85,8 +85,8 @@ class RocksCheck:
             return
         if stored is None:
             repaired = None if self._survey.clean_stop else Severity.WARNING
-            words = f"no unit at queue offset {offset}, the record is at {at[0]}"
-            self._collector.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=repaired)
+            evidence = f"no unit at queue offset {offset}, the record is at {at[0]}"
+            self._collector.add("rocksdb-missing-unit", self._path, evidence, span=at, queue=name, severity=repaired)
             return
         self._matched[name] += 1
         if stored != expected:
@@ -94,8 +94,8 @@ class RocksCheck:
             delay = stored.tags_code - stored.store_timestamp
             is_other_delay = same_record and self._survey.is_other_delay(name[0], delay)
             code = "queue-other-delay" if is_other_delay else "rocksdb-wrong-unit"
-            words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(stored)}"
-            self._collector.add(code, self._path, words, span=at, queue=name)
+            evidence = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(stored)}"
+            self._collector.add(code, self._path, evidence, span=at, queue=name)
 
     def _count(self, database: QueueDatabase, name: Name, first: int, last: int) -> int:
         """Counts a queue's units; reports units without a record in the log."""
@@ -105,8 +105,8 @@ class RocksCheck:
             extra += self._survey.min_offset <= unit.physical_offset
         extra -= self._matched[name]
         if extra > 0 and not self._survey.live and self._survey.includes(name[0]):
-            words = f"{extra} of {count} unit(s) lead to no record of this queue"
-            self._collector.add("rocksdb-extra-unit", self._path, words, queue=name)
+            evidence = f"{extra} of {count} unit(s) lead to no record of this queue"
+            self._collector.add("rocksdb-extra-unit", self._path, evidence, queue=name)
         return count
 
     def _bounds(self, database: QueueDatabase, queues: dict[Name, tuple[int, int]]) -> None:
@@ -120,14 +120,14 @@ class RocksCheck:
                 if topic == CHECKPOINT_TOPIC:
                     position = int.from_bytes(value, "big", signed=True)
                     if position > self._survey.end:
-                        words = f"dispatched up to {position}, the log ends at {self._survey.end}"
-                        self._collector.add("rocksdb-bound", self._path, words)
+                        evidence = f"dispatched up to {position}, the log ends at {self._survey.end}"
+                        self._collector.add("rocksdb-bound", self._path, evidence)
                 elif which == MAX:
                     bound, last = ROCKS_BOUND.parse(value), queues.get(name, (0, -1))[1]
                     has_expired = bound.physical_offset < self._survey.min_offset
                     if bound.queue_offset > last and not has_expired:
-                        words = f"max is {bound.queue_offset}, the last unit {last}"
-                        self._collector.add("rocksdb-bound", self._path, words, queue=name)
+                        evidence = f"max is {bound.queue_offset}, the last unit {last}"
+                        self._collector.add("rocksdb-bound", self._path, evidence, queue=name)
             except FormatError as error:
                 self._collector.add("rocksdb-bound", self._path, f"key {key.hex()}: {error}")
 
@@ -136,8 +136,8 @@ class RocksCheck:
         for name, end in sorted(self._ends.items()):
             count = sum(1 for _ in database.units(*name, end.queue_offset + 1, MAX_OFFSETS, strict=False))
             if count and not self._survey.live and self._survey.includes(name[0]):
-                words = f"{count} unit(s) after max, which is {end.queue_offset}"
-                self._collector.add("rocksdb-leftover", self._path, words, queue=name)
+                evidence = f"{count} unit(s) after max, which is {end.queue_offset}"
+                self._collector.add("rocksdb-leftover", self._path, evidence, queue=name)
 
 
 def _words(unit: RocksUnit) -> str:

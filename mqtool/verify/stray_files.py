@@ -28,14 +28,16 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
     if path.is_dir():
         return None, "a directory", None if release < (5, 5) else Severity.NOTE
     length = path.stat().st_size if path.is_file() else 0
-    words = f"{length} bytes under a name that is no {offset} of 20 digits"
+    evidence = f"{length} bytes under a name that is no {offset} of 20 digits"
     if obstacle := obstruction(path):
-        words = f"expected a regular file, found {obstacle}: what it should contain cannot be read; mount or restore it"
+        evidence = (
+            f"expected a regular file, found {obstacle}: what it should contain cannot be read; mount or restore it"
+        )
     if path.name == file_names.UNFINISHED:
-        words = (
+        evidence = (
             "an interrupted change left it: run the same mqtool apply again, or mqtool undo; move it out of the store "
             "only if there is no .mqtool/journal"
         )
     if length > LARGEST:
-        words = f"{length} bytes, more than a broker can map ({LARGEST})"
-    return length, words, Severity.WARNING if length == 0 and is_last and release >= (5, 5) else None
+        evidence = f"{length} bytes, more than a broker can map ({LARGEST})"
+    return length, evidence, Severity.WARNING if length == 0 and is_last and release >= (5, 5) else None

@@ -113,8 +113,8 @@ class TimerCheck:
             position = file.base + at
             previous = unit.previous_position
             if previous != timer.NO_POSITION and not self._is_before(previous, position):
-                words = f"position {position} names {previous} as the one before it"
-                self._collector.add("timer-bad-chain", file.path, words, position=at)
+                evidence = f"position {position} names {previous} as the one before it"
+                self._collector.add("timer-bad-chain", file.path, evidence, position=at)
             self._record(file, at, unit)
             units.append((position, unit.deliver_time, unit.physical_offset))
             at += timer.LOG_UNIT_SIZE
@@ -140,9 +140,9 @@ class TimerCheck:
             stated = int.from_bytes(head[_PHYSICAL : _PHYSICAL + 8], "big", signed=True)
             if total == unit.record_size and stated == physical:
                 return
-        words = f"no record of {unit.record_size} bytes at physical offset {physical}"
+        evidence = f"no record of {unit.record_size} bytes at physical offset {physical}"
         span = (physical, physical + max(1, unit.record_size))
-        self._collector.add("timer-dangling-unit", file.path, words, position=at, span=span)
+        self._collector.add("timer-dangling-unit", file.path, evidence, position=at, span=span)
 
     def _bytes_of_log(self, physical: int, size: int) -> bytes:
         """Returns bytes at a physical offset; fewer at the end of its segment."""
@@ -157,8 +157,8 @@ class TimerCheck:
         self._is_file(path)
         end = max((file.end for file in self._files), default=0)
         if checkpoint.last_timer_log_flush_position > end:
-            words = f"lastTimerLogFlushPos {checkpoint.last_timer_log_flush_position}, the timer log ends at {end}"
-            self._ahead(path, words)
+            evidence = f"lastTimerLogFlushPos {checkpoint.last_timer_log_flush_position}, the timer log ends at {end}"
+            self._ahead(path, evidence)
         end_of_queue = checkpoint.last_timer_queue_offset if self._queue_end is None else self._queue_end
         if checkpoint.last_timer_queue_offset > end_of_queue and not self._survey.live:
             self._ahead(
@@ -174,12 +174,12 @@ class TimerCheck:
         """
         is_regular = is_file(path)
         if not is_regular and path.exists():
-            words = f"expected a file, found a {kind_of(path.stat().st_mode)}"
-            self._collector.add("timer-not-file", path, words)
+            evidence = f"expected a file, found a {kind_of(path.stat().st_mode)}"
+            self._collector.add("timer-not-file", path, evidence)
         return is_regular
 
-    def _ahead(self, path: Path, words: str) -> None:
-        self._collector.add("timer-checkpoint-ahead", path, words)
+    def _ahead(self, path: Path, evidence: str) -> None:
+        self._collector.add("timer-checkpoint-ahead", path, evidence)
 
     def _wheel(self, checkpoint: timer.TimerCheckpoint) -> int:
         """Checks the slots that have not been delivered; returns how many there are."""
@@ -200,8 +200,8 @@ class TimerCheck:
             first, last = int(slots["first_position"][row]), int(slots["last_position"][row])
             for position in {first, last} - positions:
                 if self._kept(position):
-                    words = f"slot of {times[row] * precision} ms leads to position {position}"
-                    self._collector.add("timer-bad-slot", path, words, position=row * timer.SLOT_SIZE)
+                    evidence = f"slot of {times[row] * precision} ms leads to position {position}"
+                    self._collector.add("timer-bad-slot", path, evidence, position=row * timer.SLOT_SIZE)
         return len(waiting)
 
     def _inferred_precision(self, times: np.ndarray, last: np.ndarray) -> int:
@@ -236,11 +236,11 @@ class TimerCheck:
                     missing.append((int(number[row]), due))
         if missing:
             first_offset, first_due = missing[0]
-            words = (
+            evidence = (
                 f"{len(missing)} message(s) of {TOPIC} wait and have no unit; "
                 f"the first has queue offset {first_offset} and is due at {first_due} ms"
             )
-            self._collector.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, words)
+            self._collector.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, evidence)
 
     def _due(self, physical: int, size: int) -> int | None:
         """Returns the deliver time of a parked record; None if it is not a parked record."""

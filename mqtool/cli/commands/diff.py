@@ -194,8 +194,8 @@ def _verdict(difference: Difference) -> str:
         parts.append(f"{counted(len(difference.queues), 'queue')} of {difference.queues_compared}")
     if difference.offsets:
         parts.append(f"{counted(len(difference.offsets), 'consumer offset')} of {difference.offsets_compared}")
-    words = f"different: {'; '.join(parts)}" if parts else "no difference found"
-    return f"{words}; not all could be compared" if difference.not_compared else words
+    verdict = f"different: {'; '.join(parts)}" if parts else "no difference found"
+    return f"{verdict}; not all could be compared" if difference.not_compared else verdict
 
 
 def _of_log(log: LogDifference) -> str:

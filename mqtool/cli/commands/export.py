@@ -397,8 +397,8 @@ def _require_rocketmq(sources: list[Source]) -> None:
     for source in sources:
         kind = _sibling(source.path)
         if kind is not None:
-            words = f"a store of kind {kind.name}, which is exported by itself"
-            raise UnsupportedFormatError(f"{source.path}: {words}, not together with others")
+            reason = f"a store of kind {kind.name}, which is exported by itself"
+            raise UnsupportedFormatError(f"{source.path}: {reason}, not together with others")
 
 
 def _names(given: list[str | None] | list[str] | None) -> list[str]:

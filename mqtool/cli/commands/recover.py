@@ -150,11 +150,11 @@ def recover(
     except UnreadableError as error:
         if dry_run:
             return print_start_outcome(ctx.obj, store, config, output_format, broker=broker and broker.value)
-        words = (
+        reason = (
             "what a recovery would cut is unknown; nothing was changed. Run `mqtool recover --dry-run` to see "
             "what to do"
         )
-        raise RefusedError("unreadable", f"{error.reason}; {words}", error.path) from error
+        raise RefusedError("unreadable", f"{error.reason}; {reason}", error.path) from error
 
 
 def _recover(invocation: Invocation, options: _Options, store_options: StoreOptions, output_format: Format) -> ExitCode:
@@ -163,8 +163,8 @@ def _recover(invocation: Invocation, options: _Options, store_options: StoreOpti
 
     path = options.store
     if lock_holder(path) is not None:
-        words = "a broker or another mqtool has the store open, so there is nothing to recover; stop it cleanly"
-        raise StoreLockedError(words, path)
+        reason = "a broker or another mqtool has the store open, so there is nothing to recover; stop it cleanly"
+        raise StoreLockedError(reason, path)
     expected = predict(path, options.release, options.config)
     _check(expected, path)
     lost = _lost(expected)

@@ -133,12 +133,12 @@ def _refuse_slave(root: Path, keys: BrokerConfig) -> None:
     if keys.text("brokerRole") != "SLAVE":
         return
     where = keys.source or "the configuration"
-    words = (
+    reason = (
         f"cannot take messages: brokerRole is SLAVE in {where}, so its log is a copy of its master's, which would "
         "continue it after other messages. Append to the master; or, if this store takes its place, set "
         "brokerRole=ASYNC_MASTER"
     )
-    raise LayoutError(words, root)
+    raise LayoutError(reason, root)
 
 
 def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: BrokerConfig) -> None:
@@ -152,11 +152,11 @@ def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: 
     its_own = {real_path(path) for path in (*keys.commit_log_paths, other / file_names.COMMIT_LOG)}
     for directory in directories:
         if real_path(directory) in its_own:
-            words = (
+            reason = (
                 f"is the log of the store {other}, which storePathRootDir of {keys.source} names, not of {root}. Copy "
                 "the log too, or give a configuration with the directories of this store"
             )
-            raise LayoutError(words, directory)
+            raise LayoutError(reason, directory)
 
 
 def log_directories(layout: StoreLayout, keys: BrokerConfig) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -190,8 +190,8 @@ def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
         if configured is not None and option == "consume_queue_file_size":
             configured = round_up_file_size(configured)
         if configured is not None and configured != known.value:
-            words = f"{key} is {configured} in {keys.source}, but {known.evidence} have {known.value}"
-            raise LayoutError(words, layout.root)
+            reason = f"{key} is {configured} in {keys.source}, but {known.evidence} have {known.value}"
+            raise LayoutError(reason, layout.root)
     return sizes
 
 

@@ -191,8 +191,8 @@ class _SnapshotWriter:
         files += self._copied(listed.last, None)
         self.pieces.sync()
         if self.pieces.replaced:
-            words = f"{self.pieces.replaced} piece(s) in the destination were damaged and are stored again"
-            self._notes.append(f"{words}: check its disk; earlier snapshots may have other damaged pieces")
+            note = f"{self.pieces.replaced} piece(s) in the destination were damaged and are stored again"
+            self._notes.append(f"{note}: check its disk; earlier snapshots may have other damaged pieces")
         return Snapshot(name, str(self._root), is_live, end, listed.directories, tuple(files), tuple(self._notes))
 
     def _listed(self) -> Listing:

@@ -85,10 +85,10 @@ class Pieces:
         try:
             data = _unpacked(path)
         except StoreError as error:
-            words = f"this piece cannot be read: {error.reason}"
+            reason = f"this piece cannot be read: {error.reason}"
             if not path.exists():
-                words = "this piece of the backup is missing"
-            raise RefusedError("backup-damaged", words, path) from error
+                reason = "this piece of the backup is missing"
+            raise RefusedError("backup-damaged", reason, path) from error
         except zstandard.ZstdError as error:
             raise RefusedError("backup-damaged", f"this piece cannot be unpacked: {error}", path) from error
         if len(data) != length or _SHA256(data).hexdigest() != digest:

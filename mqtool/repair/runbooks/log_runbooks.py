@@ -99,12 +99,12 @@ def _has_record(path: Path) -> bool:
 
 def _old_rule(case: Case, detection: Detection) -> Advice:
     start = case.start
-    words = "unknown" if isinstance(start, str) else start.verdict
+    outcome = "unknown" if isinstance(start, str) else start.verdict
     return Advice(
         (
             "the records are as they were written: CRC 0 with a body is what some releases stored, not damage",
             (
-                f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without "
+                f"RocketMQ {case.broker} on this store: {outcome}; choose a release that takes CRC 0, or start without "
                 "the CRC check"
             ),
             f"{len(detection.findings)} finding(s) under the old rule; do not cut the log for them",

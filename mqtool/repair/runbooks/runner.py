@@ -254,8 +254,8 @@ def _prove(
         continues = proposal.needs_another_run and detection.present and not is_worse
         protocol.lost_after = None if forecast is None else forecast.lost_after
         start = case.start
-        words = start if isinstance(start, str) else start.verdict
-        facts = [f"verify: {now.value}", f"RocketMQ {protocol.broker}: {words}"]
+        verdict = start if isinstance(start, str) else start.verdict
+        facts = [f"verify: {now.value}", f"RocketMQ {protocol.broker}: {verdict}"]
         facts += [] if forecast is None else [forecast.words]
         facts += detection.evidence
         summary = "the symptom no longer occurs" if not detection.present else "the symptom is still there"

@@ -161,8 +161,8 @@ def _segment_size(stores: list[Store]) -> int:
     for store in stores:
         if store.layout.commit_log_size is not None:
             return store.layout.commit_log_size.value
-    words = "expected a CommitLog, found no copy with a segment whose size is known; nothing was written"
-    raise NothingFoundError(words, stores[0].path)
+    reason = "expected a CommitLog, found no copy with a segment whose size is known; nothing was written"
+    raise NothingFoundError(reason, stores[0].path)
 
 
 def _waiting_timers(store: Store) -> int:
@@ -234,8 +234,8 @@ class _Salvage:
                 "expected at least one provable record, found none; nothing was written", self._result.store
             )
         if not log.records:
-            words = "every provable record is of a topic that is to be left out; nothing was written"
-            raise NothingFoundError(words, self._result.store)
+            reason = "every provable record is of a topic that is to be left out; nothing was written"
+            raise NothingFoundError(reason, self._result.store)
         merge.check_history({number for number, count in enumerate(by_source) if count})
         result.records, result.holes, result.unplaced = log.records, log.holes, log.unplaced
         result.conflicts = merge.conflicts

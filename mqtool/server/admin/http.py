@@ -95,16 +95,16 @@ def parse(head: bytes) -> Request:
         BadRequestError: the head is not a valid request, or exceeds a limit.
     """
     first, *lines = head.decode("latin-1").split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+    reason = first.split(" ")
+    if len(reason) != 3 or not reason[2].startswith("HTTP/1."):
         raise BadRequestError(400, "expected METHOD TARGET HTTP/1.1")
-    if len(words[1]) > LONGEST_TARGET:
-        raise BadRequestError(414, f"expected a target of at most {LONGEST_TARGET} bytes, found {len(words[1])}")
-    path, _, query = words[1].partition("?")
+    if len(reason[1]) > LONGEST_TARGET:
+        raise BadRequestError(414, f"expected a target of at most {LONGEST_TARGET} bytes, found {len(reason[1])}")
+    path, _, query = reason[1].partition("?")
     hosts = [value.strip() for name, _, value in (line.partition(":") for line in lines) if name.lower() == "host"]
     if len(hosts) > 1:
         raise BadRequestError(400, "expected one Host, found several")
-    return Request(words[0], unquote(path), _fields(query), hosts[0] if hosts else None)
+    return Request(reason[0], unquote(path), _fields(query), hosts[0] if hosts else None)
 
 
 def _fields(query: str) -> dict[str, str]:

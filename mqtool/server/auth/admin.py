@@ -90,14 +90,14 @@ class AuthAdmin:
         tables.create_user(user)
 
     def _update_user(self, tables: AuthTables, command: Command) -> None:
-        user, words = _user_in(command), "The super user can only be update by super user"
+        user, reason = _user_in(command), "The super user can only be update by super user"
         if user.user_type is UserType.SUPER:
-            _check_super(tables, command, words)
+            _check_super(tables, command, reason)
         old = tables.user(user.username)
         if old is None:
             raise AuthError("The user is not exist")
         if old.user_type is UserType.SUPER and not _is_super(tables, command):
-            raise AuthError(words)
+            raise AuthError(reason)
         tables.update_user(user)
 
     def _delete_user(self, tables: AuthTables, command: Command) -> None:
@@ -189,9 +189,9 @@ def _is_super(tables: AuthTables, command: Command) -> bool:
     return user is not None and user.user_type is UserType.SUPER
 
 
-def _check_super(tables: AuthTables, command: Command, words: str) -> None:
+def _check_super(tables: AuthTables, command: Command, reason: str) -> None:
     if not _is_super(tables, command):
-        raise RefusalError(ResponseCode.SYSTEM_ERROR, words)
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, reason)
 
 
 def _subject(key: object) -> str | None:

@@ -78,8 +78,8 @@ def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOption
     if migrates and accounts is None:
         raise UsageError("migrateAuthFromV1Enabled: name the plain_acl.yml with --acl")
     if accounts is not None and not migrates:
-        words = "--acl: users and permissions are in config/users and config/acls of the store"
-        raise UsageError(f"{words}; set migrateAuthFromV1Enabled=true to import this file, or leave it out")
+        reason = "--acl: users and permissions are in config/users and config/acls of the store"
+        raise UsageError(f"{reason}; set migrateAuthFromV1Enabled=true to import this file, or leave it out")
     first = _user(config, "initAuthenticationUser", "username", "password"), own_user(config)
     return AuthOptions(
         authentication,

@@ -63,14 +63,14 @@ def _check_online(broker: BrokerPositions, plan: BrokerPlan, group: str, ids: li
     if broker.resets_by_itself:
         return
     if plan.time is None:
-        words = "This broker tells running consumers a time only: plan --to earliest, latest or @TIME"
-        raise RefusedError("online", f"{clients}. {words}. Or stop them and plan without --online", broker.address)
+        reason = "This broker tells running consumers a time only: plan --to earliest, latest or @TIME"
+        raise RefusedError("online", f"{clients}. {reason}. Or stop them and plan without --online", broker.address)
     committed = broker.committed().get(group, {})
     for topic in sorted({move.topic for move in plan.moves if move.group == group}):
         queues = set(broker.topics().get(topic, ()))
         if queues - committed.get(topic, {}).keys():
-            words = f"group {group} has no position in each queue of {topic}, and the broker resets all or none"
-            raise RefusedError("online", f"{words}. {stop}, with a plan without --online", broker.address)
+            reason = f"group {group} has no position in each queue of {topic}, and the broker resets all or none"
+            raise RefusedError("online", f"{reason}. {stop}, with a plan without --online", broker.address)
 
 
 def apply_moves(broker: BrokerPositions, plan: BrokerPlan, save_undo: Callable[[BrokerPlan], None]) -> AppliedMoves:
@@ -113,8 +113,8 @@ def _remaining(broker: BrokerPositions, plan: BrokerPlan) -> Iterator[Move]:
         if current == move.after:
             continue
         if current != move.before and not plan.online:  # running consumers commit other offsets meanwhile
-            words = f"{_place(move)}: expected position {move.before}, found {current}; plan again"
-            raise RefusedError("plan-stale", words, broker.address)
+            reason = f"{_place(move)}: expected position {move.before}, found {current}; plan again"
+            raise RefusedError("plan-stale", reason, broker.address)
         yield move
 
 
@@ -138,9 +138,9 @@ def _check_stored(broker: BrokerPositions, moves: Iterable[Move]) -> None:
     for move in moves:
         current = _position(committed, move)
         if current != move.after:
-            words = f"{_place(move)}: the broker answers SUCCESS and keeps position {current} in place of {move.after}"
+            reason = f"{_place(move)}: the broker answers SUCCESS and keeps position {current} in place of {move.after}"
             hint = "an earlier reset waits for the group's next pull; plan with --online to replace it"
-            raise RefusedError("ignored", f"{words}; {hint}", broker.address)
+            raise RefusedError("ignored", f"{reason}; {hint}", broker.address)
 
 
 def _reset(broker: BrokerPositions, move: Move) -> None:

@@ -106,8 +106,8 @@ class BrokerPositions:
     def release(self) -> Release:
         """Release of the broker, from the version that it states."""
         table = document_in(self.call_ok(RequestCode.GET_BROKER_RUNTIME_INFO).body).get("table")
-        words = str((table if isinstance(table, dict) else {}).get("brokerVersionDesc", ""))
-        numbers = [int(part) for part in words.lstrip("Vv").split("_")[:2] if part.isdigit()]
+        version = str((table if isinstance(table, dict) else {}).get("brokerVersionDesc", ""))
+        numbers = [int(part) for part in version.lstrip("Vv").split("_")[:2] if part.isdigit()]
         return Release(*numbers) if len(numbers) == 2 else Release(4, 0)
 
     @property

@@ -141,8 +141,8 @@ def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
     """Returns at most `MAX_UNSERVED` entries; the last one states that the rest was not checked."""
     entries = list(islice(unserved, MAX_UNSERVED))
     if len(entries) == MAX_UNSERVED:
-        words = "this entry and those after it are not followed: too many lead to no message"
-        entries[-1] = UnservedEntry(entries[-1].queue_offset, None, "queue", None, words)
+        detail = "this entry and those after it are not followed: too many lead to no message"
+        entries[-1] = UnservedEntry(entries[-1].queue_offset, None, "queue", None, detail)
     return entries
 
 

@@ -212,8 +212,8 @@ def write_queues(
     log_start = _log_start(store)
     for plan in plans:
         if not file_names.is_directory_name(plan.topic):
-            words = f"a message states topic {plan.topic[:40]!r}, which cannot name a directory; verify shows where"
-            raise StoreError(words, store.path)
+            reason = f"a message states topic {plan.topic[:40]!r}, which cannot name a directory; verify shows where"
+            raise StoreError(reason, store.path)
     for plan in plans:
         if plan.next_offset:
             write_queue(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)

@@ -283,10 +283,10 @@ def _refuse_unread(file: ChunkFile, unread: Damage | None) -> None:
 def _load_queues(listed: Listing, settings: EQueueSettings, start: Start) -> None:
     for folder in listed.bad_folders:
         remedy = "move the folder out of the store"
-        exception, words = "FormatException", "the name of a queue's folder is not a number"
+        exception, reason = "FormatException", "the name of a queue's folder is not a number"
         if listing.is_integer(folder.name):
-            exception, words = "OverflowException", "Value was either too large or too small for an Int32."
-        raise StartRefusedError(Refusal(exception, words, folder, remedy))
+            exception, reason = "OverflowException", "Value was either too large or too small for an Int32."
+        raise StartRefusedError(Refusal(exception, reason, folder, remedy))
     for folder in listed.unread_folders:
         name = f"{folder.parent.name}/{int(folder.name)}"
         start.notes.append(

@@ -106,8 +106,8 @@ class OpenedTiered(OpenedStore):
                 return UnreadableError(part.detail, part.path or self.path)
         if not damage:
             return CorruptionError("no unit with this queue offset", self.path, offset)
-        words = "; ".join([damage[0].detail, *map(str, damage[1:])])
-        return CorruptionError(words, damage[0].path or self.path, damage[0].start)
+        reason = "; ".join([damage[0].detail, *map(str, damage[1:])])
+        return CorruptionError(reason, damage[0].path or self.path, damage[0].start)
 
     def verify(self) -> Iterator[Finding]:
         """Yields a finding for each broken invariant."""

@@ -44,11 +44,11 @@ def _files(queue: TieredQueue) -> Iterator[Finding]:
     for kind, segments in queue.segments.items():
         for segment in segments:
             if segment.path.name[:8] != tiered.hash_of(str(segment.base)):
-                words = f"expected a name that begins with {tiered.hash_of(str(segment.base))}"
-                yield _error("tiered-name", segment.path, words)
+                evidence = f"expected a name that begins with {tiered.hash_of(str(segment.base))}"
+                yield _error("tiered-name", segment.path, evidence)
             if kind == tiered.CONSUME_QUEUE and segment.size % consume_queue.UNIT_SIZE:
-                words = f"{segment.size} bytes are not a multiple of {consume_queue.UNIT_SIZE}"
-                yield _error("tiered-queue-size", segment.path, words)
+                evidence = f"{segment.size} bytes are not a multiple of {consume_queue.UNIT_SIZE}"
+                yield _error("tiered-queue-size", segment.path, evidence)
         for before, after in pairwise(segments if kind != tiered.INDEX else ()):
             if before.end != after.base:
                 yield _error("tiered-gap", after.path, f"the segment before ends at {before.end}")
@@ -80,11 +80,13 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
         if expected != actual:
             wrong += 1
             if wrong <= _MAX:
-                words = f"unit {offset}: expected {expected or 'none'}, found {actual} (position, size, tags code)"
-                yield _error("tiered-unit", path, words)
+                evidence = f"unit {offset}: expected {expected or 'none'}, found {actual} (position, size, tags code)"
+                yield _error("tiered-unit", path, evidence)
     if records and all_units_read:
-        words = f"{len(records)} record(s) without a unit, the first with queue offset {min(records)}"
-        yield finding("tiered-no-unit", Severity.WARNING, queue.path, words, "the broker uploads units after records")
+        evidence = f"{len(records)} record(s) without a unit, the first with queue offset {min(records)}"
+        yield finding(
+            "tiered-no-unit", Severity.WARNING, queue.path, evidence, "the broker uploads units after records"
+        )
 
 
 def _damage(item: Damage) -> Finding:
@@ -95,31 +97,31 @@ def _damage(item: Damage) -> Finding:
 
 def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
-        words = f"the record at {message.physical_offset} is of {message.topic}/{message.queue_id}"
-        yield _error("tiered-foreign-record", queue.path, words)
+        evidence = f"the record at {message.physical_offset} is of {message.topic}/{message.queue_id}"
+        yield _error("tiered-foreign-record", queue.path, evidence)
 
 
 def _metadata(store: TieredStore) -> Iterator[Finding]:
     """Compares the segments that the metadata lists with the files."""
     known = store.metadata
     if not known.is_read:
-        words = f"which segments there should be is unknown: {known.problem}"
-        yield finding("tiered-metadata", Severity.UNKNOWN, known.path, words, _METADATA)
+        evidence = f"which segments there should be is unknown: {known.problem}"
+        yield finding("tiered-metadata", Severity.UNKNOWN, known.path, evidence, _METADATA)
         return
     if known.problem:
-        words = f"the broker takes the backup: {known.problem}"
-        yield finding("tiered-metadata", Severity.WARNING, known.path, words, "copy the backup to this name")
+        evidence = f"the broker takes the backup: {known.problem}"
+        yield finding("tiered-metadata", Severity.WARNING, known.path, evidence, "copy the backup to this name")
     for cluster, broker in sorted({queue.owner for queue in store.queues} - store.owners):
-        words = f"which segments of {broker} there should be is unknown: the metadata is not that of this broker"
-        yield finding("tiered-metadata", Severity.UNKNOWN, store.clusters[cluster] / broker, words, _METADATA)
+        evidence = f"which segments of {broker} there should be is unknown: the metadata is not that of this broker"
+        yield finding("tiered-metadata", Severity.UNKNOWN, store.clusters[cluster] / broker, evidence, _METADATA)
     for queue in store.queues:
         for kind, stated in queue.stated.items():
             segments = {segment.base: segment for segment in queue.segments[kind]}
             for base, size in sorted(stated.items()):
                 segment = segments.get(base)
                 if segment is not None and size > segment.size:
-                    words = f"the metadata knows {size} bytes, found {segment.size}"
-                    yield _error("tiered-metadata", segment.path, words)
+                    evidence = f"the metadata knows {size} bytes, found {segment.size}"
+                    yield _error("tiered-metadata", segment.path, evidence)
                 if segment is None and size:
-                    words = f"the metadata knows {size} bytes, the file is missing"
-                    yield _error("tiered-metadata", queue.path / kind / tiered.segment_name(base), words)
+                    evidence = f"the metadata knows {size} bytes, the file is missing"
+                    yield _error("tiered-metadata", queue.path / kind / tiered.segment_name(base), evidence)

@@ -40,8 +40,8 @@ def verify_index(path: Path, store: TieredStore, owners: frozenset[Owner], *, is
         with ReadFile(path) as file:
             end = file.data_end()
             if end > MAX_INDEX_BYTES:
-                words = f"{end} bytes in use are more than the {MAX_INDEX_BYTES} that are checked"
-                yield finding("tiered-index", Severity.UNKNOWN, path, words, "")
+                evidence = f"{end} bytes in use are more than the {MAX_INDEX_BYTES} that are checked"
+                yield finding("tiered-index", Severity.UNKNOWN, path, evidence, "")
                 return
             data, size = file.read(0, end), file.size
         header = INDEX_HEADER.parse(data)
@@ -61,8 +61,8 @@ def verify_index(path: Path, store: TieredStore, owners: frozenset[Owner], *, is
         entries = _Compacted(path, data.ljust(min(size, MAX_INDEX_BYTES), b"\0"), header, size)
     yield from entries.check()
     if not owners and entries.items:
-        words = "which topic an entry means is not known: there is no metadata of this broker"
-        yield finding("tiered-index", Severity.UNKNOWN, path, words, "")
+        evidence = "which topic an entry means is not known: there is no metadata of this broker"
+        yield finding("tiered-index", Severity.UNKNOWN, path, evidence, "")
         return
     queues = {(queue.topic, queue.queue_id, queue.owner): queue for queue in store.queues if queue.owner in owners}
     for at, item in entries.items:
