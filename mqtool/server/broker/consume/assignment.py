@@ -46,7 +46,7 @@ class Assignments:
     def _build(self) -> bytes:
         return config_json.build(self._document, self._broker.persister.configs.style)
 
-    async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    async def set_mode(self, command: Command, _peer: Peer) -> Command:
         """Sets whether a consumer group pulls or pops a topic."""
         self._broker.check_open()
         request = body_of(command)
@@ -71,11 +71,11 @@ class Assignments:
         await self._broker.persister.saved()
         return ok(command)
 
-    def modes(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def modes(self, command: Command, _peer: Peer) -> Command:
         """Returns the modes that were set, by topic and consumer group."""
         return ok(command, data=body(self._document))
 
-    def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def query(self, command: Command, _peer: Peer) -> Command:
         """Returns the queues assigned to a client, and whether it pulls or pops them.
 
         Without an answer for the client, for instance because its group has no members yet, the list is missing, so

@@ -85,7 +85,7 @@ class ClientProcessor:
             self._broker.clients.unregister_consumer(group, peer)
         return ok(command)
 
-    def check(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def check(self, command: Command, _peer: Peer) -> Command:
         """Checks a subscription whose filter is not by tags."""
         subscription = body_of(command).get("subscriptionData")
         if not isinstance(subscription, dict):

@@ -48,7 +48,7 @@ class ConsumerProcessor:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
         }
 
-    def members(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def members(self, command: Command, _peer: Peer) -> Command:
         """Returns the client ids of a consumer group's members."""
         group = text(command, "consumerGroup")
         members = self._broker.clients.consumer_group(group)
@@ -58,7 +58,7 @@ class ConsumerProcessor:
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
-    def query_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def query_offset(self, command: Command, _peer: Peer) -> Command:
         """Returns a group's consumer offset.
 
         For a group without one, returns 0 if the queue still has its first message and no slave is suggested; otherwise
@@ -79,7 +79,7 @@ class ConsumerProcessor:
             )
         raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
 
-    def update_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def update_offset(self, command: Command, _peer: Peer) -> Command:
         """Commits a group's consumer offset; removes it if the new one is negative.
 
         The broker stores a negative offset and answers queries as if there were none.
@@ -104,14 +104,14 @@ class ConsumerProcessor:
 
     # -- locks ---------------------------------------------------------------------------------------------------
 
-    def lock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def lock(self, command: Command, _peer: Peer) -> Command:
         """Locks queues for a client; returns the queues that the client holds now."""
         request = body_of(command)
         group, client = str(request.get("consumerGroup", "")), str(request.get("clientId", ""))
         locked = self._broker.locks.lock(group, queue_names_of(request.get("mqSet")), client)
         return ok(command, data=body({"lockOKMQSet": sorted(locked)}))
 
-    def unlock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def unlock(self, command: Command, _peer: Peer) -> Command:
         """Releases a client's locks on queues."""
         request = body_of(command)
         group, client = str(request.get("consumerGroup", "")), str(request.get("clientId", ""))
@@ -120,19 +120,19 @@ class ConsumerProcessor:
 
     # -- bounds --------------------------------------------------------------------------------------------------
 
-    async def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def max_offset(self, command: Command, _peer: Peer) -> Command:
         """Returns the max offset of a queue."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")
         await self._broker.long_polling.caught_up(topic, queue_id)
         _, highest = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"offset": str(highest)})
 
-    def min_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def min_offset(self, command: Command, _peer: Peer) -> Command:
         """Returns the min offset of a queue."""
         lowest, _ = self._broker.messages.queue_bounds(text(command, "topic"), number(command, "queueId"))
         return ok(command, {"offset": str(lowest)})
 
-    def search_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def search_offset(self, command: Command, _peer: Peer) -> Command:
         """Returns the queue offset for a store timestamp; 0 for a lite topic without messages."""
         boundary = Boundary.UPPER if command.fields.get("boundaryType", "").upper() == "UPPER" else Boundary.LOWER
         topic, queue_id, at = text(command, "topic"), number(command, "queueId"), number(command, "timestamp")
@@ -143,7 +143,7 @@ class ConsumerProcessor:
         offset = self._broker.messages.offset_in_queue_by_time(topic, queue_id, at, boundary)
         return ok(command, {"offset": str(offset)})
 
-    def earliest_time(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def earliest_time(self, command: Command, _peer: Peer) -> Command:
         """Returns the store timestamp of a queue's first message; -1 if the queue is empty."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")
         lowest, _ = self._broker.messages.queue_bounds(topic, queue_id)

@@ -28,7 +28,7 @@ class QueryProcessor:
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,
         }
 
-    def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def query(self, command: Command, _peer: Peer) -> Command:
         """Returns the messages that have a key.
 
         The IndexFile contains only the hash of a key. The real broker returns every message with that hash, and its
@@ -48,7 +48,7 @@ class QueryProcessor:
             return command.reply(ResponseCode.QUERY_NOT_FOUND, remark, fields)
         return ok(command, fields, b"".join(records))
 
-    def view(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def view(self, command: Command, _peer: Peer) -> Command:
         """Returns the message at a physical offset."""
         offset = number(command, "offset")
         data = self._broker.messages.message_at(offset)

@@ -152,7 +152,7 @@ class Timer:
         fields = {"msgId": handle.message_id, "MSG_REGION": broker.settings.text("regionId")}
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
-    def check_point(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def check_point(self, command: Command, _peer: Peer) -> Command:
         """GET_TIMER_CHECK_POINT: returns the timer checkpoint for slaves."""
         self._broker.check_release_5(command)
         if self._files is None:

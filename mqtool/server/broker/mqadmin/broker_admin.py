@@ -83,13 +83,13 @@ class BrokerAdmin:
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
         }
 
-    def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def config(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_CONFIG."""
         settings = self._broker.settings
         version = {"counter": settings.version, "stateVersion": 0, "timestamp": settings.changed_at}
         return ok(command, {"version": body(version).decode()}, settings.properties_text().encode())
 
-    def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def update_config(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""
         try:
             changes = java_properties.parse(bytes(command.body))
@@ -104,7 +104,7 @@ class BrokerAdmin:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return ok(command)
 
-    def runtime_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def runtime_info(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_RUNTIME_INFO."""
         table = {
             key: str(value).lower() if isinstance(value, bool) else str(value)
@@ -172,7 +172,7 @@ class BrokerAdmin:
             "remainTransientStoreBufferNumbs": pool or java.INT_MAX,
         }
 
-    def topic_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def topic_stats(self, command: Command, _peer: Peer) -> Command:
         """GET_TOPIC_STATS_INFO."""
         broker, topic = self._broker, text(command, "topic")
         config = broker.topics.get(topic)
@@ -190,7 +190,7 @@ class BrokerAdmin:
         rate = broker.stats.per_second(TOPIC_PUT_NUMS, topic)
         return ok(command, data=body({"offsetTable": table, "topicPutTps": rate}))
 
-    def stats_data(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def stats_data(self, command: Command, _peer: Peer) -> Command:
         """VIEW_BROKER_STATS_DATA."""
         name, key = text(command, "statsName"), text(command, "statsKey")
         item = self._broker.stats.item(name, key)
@@ -198,7 +198,7 @@ class BrokerAdmin:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         return ok(command, data=body(item))
 
-    def consume_queue(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def consume_queue(self, command: Command, _peer: Peer) -> Command:
         """QUERY_CONSUME_QUEUE."""
         broker, topic, queue_id = self._broker, text(command, "topic"), number(command, "queueId")
         if broker.topics.get(topic) is None:
@@ -224,25 +224,25 @@ class BrokerAdmin:
             shown["filterData"] = f"{group}@{topic} is not online!"
         return ok(command, data=body(shown))
 
-    def clean_queues(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def clean_queues(self, command: Command, _peer: Peer) -> Command:
         """CLEAN_EXPIRED_CONSUMEQUEUE: deletes queues whose last record was deleted."""
         self._broker.engine.delete_expired_queues()
         return ok(command)
 
-    def clean_log(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def clean_log(self, command: Command, _peer: Peer) -> Command:
         """DELETE_EXPIRED_COMMITLOG: takes effect at the next run of retention."""
         self._broker.clean_soon()
         return ok(command)
 
-    def consumer_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def consumer_offsets(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_CONSUMER_OFFSET: returns the content of the file, for slaves."""
         return ok(command, data=self._broker.offsets.encoded())
 
-    def delay_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def delay_offsets(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_DELAY_OFFSET: returns the content of the file, for slaves."""
         return ok(command, data=self._schedule.encoded())
 
-    def ha_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def ha_status(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_HA_STATUS: the list of slaves is always empty."""
         highest = max(0, self._broker.messages.max_physical_offset)
         return ok(

@@ -51,7 +51,7 @@ class ConsumerAdmin:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def consumer_connections(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def consumer_connections(self, command: Command, _peer: Peer) -> Command:
         """GET_CONSUMER_CONNECTION_LIST."""
         group = text(command, "consumerGroup")
         consumers = self._broker.clients.consumer_group(group)
@@ -72,7 +72,7 @@ class ConsumerAdmin:
             ),
         )
 
-    def producer_connections(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def producer_connections(self, command: Command, _peer: Peer) -> Command:
         """GET_PRODUCER_CONNECTION_LIST."""
         group = text(command, "producerGroup")
         members = self._broker.clients.producers.get(group)
@@ -80,7 +80,7 @@ class ConsumerAdmin:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         return ok(command, data=body({"connectionSet": [_connection(member) for member in members.values()]}))
 
-    def all_producers(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def all_producers(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_PRODUCER_INFO."""
         return ok(
             command,
@@ -103,7 +103,7 @@ class ConsumerAdmin:
             ),
         )
 
-    async def relay(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def relay(self, command: Command, _peer: Peer) -> Command:
         """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: passes the request on to the consumer."""
         broker, group = self._broker, text(command, "consumerGroup")
         client_id = command.fields.get("clientId")
@@ -135,17 +135,17 @@ class ConsumerAdmin:
 
     # -- who consumes what ---------------------------------------------------------------------------------------
 
-    def groups_of_topic(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def groups_of_topic(self, command: Command, _peer: Peer) -> Command:
         """QUERY_TOPIC_CONSUME_BY_WHO."""
         topic = text(command, "topic")
         groups = self._broker.clients.groups_of(topic) | self._broker.offsets.groups_of(topic)
         return ok(command, data=body({"groupList": sorted(groups)}))
 
-    def topics_of_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def topics_of_group(self, command: Command, _peer: Peer) -> Command:
         """QUERY_TOPICS_BY_CONSUMER."""
         return ok(command, data=body({"topicList": sorted(self._broker.offsets.topics_of(text(command, "group")))}))
 
-    def subscription(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def subscription(self, command: Command, _peer: Peer) -> Command:
         """QUERY_SUBSCRIPTION_BY_CONSUMER."""
         group, topic = text(command, "group"), text(command, "topic")
         consumers = self._broker.clients.consumer_group(group)
@@ -157,7 +157,7 @@ class ConsumerAdmin:
 
     # -- progress ------------------------------------------------------------------------------------------------
 
-    def consume_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def consume_stats(self, command: Command, _peer: Peer) -> Command:
         """GET_CONSUME_STATS: of the topics that are listed, of one topic, or of all with a consumer offset.
 
         Except for a list, topics to which an online group does not subscribe are left out. Source:
@@ -198,7 +198,7 @@ class ConsumerAdmin:
                 }
         return {"consumeTps": rate, "offsetTable": table}
 
-    def broker_consume_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def broker_consume_stats(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_CONSUME_STATS."""
         broker, wants_order, total = self._broker, flag(command, "isOrder"), 0
         shown = []
@@ -224,7 +224,7 @@ class ConsumerAdmin:
             ),
         )
 
-    def time_span(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def time_span(self, command: Command, _peer: Peer) -> Command:
         """QUERY_CONSUME_TIME_SPAN: how long ago the next message of each queue was stored; -1 for missing messages."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)
@@ -250,7 +250,7 @@ class ConsumerAdmin:
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
-    def reset_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def reset_offset(self, command: Command, _peer: Peer) -> Command:
         """INVOKE_BROKER_TO_RESET_OFFSET: sets consumer offsets, at which the next pull or pop of each queue begins.
 
         A 5.x broker sets offsets forward or back, with or without `isForce` (useServerSideResetOffset); a 4.9 broker
@@ -289,7 +289,7 @@ class ConsumerAdmin:
             broker.long_polling.wake(topic, queue_id)
         return ok(command, data=body({"offsetTable": table}))
 
-    async def consumer_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def consumer_status(self, command: Command, _peer: Peer) -> Command:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: returns the offsets that the members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         address = command.fields.get("clientAddr")
@@ -307,7 +307,7 @@ class ConsumerAdmin:
                 pieces.append(f"{body(member.client_id).decode()}:{table or '{'}}}")
         return ok(command, data=('{"consumerTable":{' + ",".join(pieces) + '},"messageQueueTable":{}}').encode())
 
-    def clone(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def clone(self, command: Command, _peer: Peer) -> Command:
         """CLONE_GROUP_OFFSET."""
         broker, source, target = self._broker, text(command, "srcGroup"), text(command, "destGroup")
         topic = command.fields.get("topic")

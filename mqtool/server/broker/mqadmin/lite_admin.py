@@ -35,7 +35,7 @@ class LiteAdmin:
             RequestCode.TRIGGER_LITE_DISPATCH: self.dispatch,
         }
 
-    def broker_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    def broker_info(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_LITE_INFO: returns limits and numbers of lite topics and subscriptions."""
         broker = self._release_5(command)
         topics = {name for name, _ in broker.messages.queues()}
@@ -55,7 +55,7 @@ class LiteAdmin:
         }
         return ok(command, data=body(info))
 
-    def topic_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def topic_info(self, command: Command, _peer: Peer) -> Command:
         """GET_PARENT_TOPIC_INFO: returns the consumer groups of a topic and its number of lite topics."""
         self._release_5(command)
         topic = text(command, "topic")
@@ -69,7 +69,7 @@ class LiteAdmin:
         groups = self._groups().get(topic)
         return ok(command, data=body(info if groups is None else {**info, "groups": groups}))
 
-    def lite_topic_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def lite_topic_info(self, command: Command, _peer: Peer) -> Command:
         """GET_LITE_TOPIC_INFO: returns the offsets of a lite topic and its subscribers."""
         messages = self._release_5(command).messages
         topic, lite_topic = text(command, "parentTopic", ""), text(command, "liteTopic", "")
@@ -91,7 +91,7 @@ class LiteAdmin:
         }
         return ok(command, data=body(info))
 
-    def client_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def client_info(self, command: Command, _peer: Peer) -> Command:
         """GET_LITE_CLIENT_INFO: returns the lite topics of a client."""
         self._release_5(command)
         topic, group = text(command, "parentTopic", ""), text(command, "group", "")
@@ -115,7 +115,7 @@ class LiteAdmin:
             info["liteTopicSet"] = list(known.queues)[:limit]
         return ok(command, data=body(info))
 
-    def group_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def group_info(self, command: Command, _peer: Peer) -> Command:
         """GET_LITE_GROUP_INFO: returns the lag of a consumer group in all its lite topics, or in one of them."""
         self._release_5(command)
         group, lite_topic = text(command, "group"), command.fields.get("liteTopic") or ""
@@ -134,7 +134,7 @@ class LiteAdmin:
             }
         return ok(command, data=body(info))
 
-    def dispatch(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def dispatch(self, command: Command, _peer: Peer) -> Command:
         """TRIGGER_LITE_DISPATCH: makes waiting pops of a consumer group, or of one client, check for messages again."""
         self._release_5(command)
         group, client = text(command, "group"), command.fields.get("clientId")

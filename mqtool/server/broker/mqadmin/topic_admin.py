@@ -53,7 +53,7 @@ class TopicAdmin:
 
     # -- topics --------------------------------------------------------------------------------------------------
 
-    async def update(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    async def update(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_AND_CREATE_TOPIC."""
         topic = text(command, "topic")
         changed = self._changed_topic(
@@ -73,7 +73,7 @@ class TopicAdmin:
         await self._broker.wait_registered()
         return ok(command)
 
-    async def update_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def update_list(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_AND_CREATE_TOPIC_LIST."""
         requested = [_bean(TopicConfig, document) for document in body_of(command).get("topicConfigList") or []]
         for changed in [self._changed_topic(config) for config in requested]:
@@ -120,7 +120,7 @@ class TopicAdmin:
         if self._broker.topics.get(config.topic_name) != config:
             self._broker.topics.put(config)
 
-    async def delete(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def delete(self, command: Command, _peer: Peer) -> Command:
         """DELETE_TOPIC_IN_BROKER: deletes the topic and its POP retry topics, with their queues."""
         broker, topic = self._broker, text(command, "topic", "")
         broker.check_open()
@@ -139,7 +139,7 @@ class TopicAdmin:
         await broker.persister.saved()
         return ok(command)
 
-    def config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def config(self, command: Command, _peer: Peer) -> Command:
         """GET_TOPIC_CONFIG."""
         topic = text(command, "topic")
         config = self._broker.topics.get(topic)
@@ -147,7 +147,7 @@ class TopicAdmin:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return ok(command, data=body(document_of(config)))
 
-    def all_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def all_topics(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
         table, static = self._broker.topics.table, self._broker.static_topics
         shown, total = _page(command, table, "topicSeq", "maxTopicNum")
@@ -169,13 +169,13 @@ class TopicAdmin:
             ),
         )
 
-    def system_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def system_topics(self, command: Command, _peer: Peer) -> Command:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         cluster, name = (self._broker.settings.text(key) for key in ("brokerClusterName", "brokerName"))
         topics = sorted(topic for topic in self._broker.topics.table if is_system_topic(topic))
         return ok(command, data=body({"topicList": [*topics, cluster, name]}))
 
-    async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def clean_unused(self, command: Command, _peer: Peer) -> Command:
         """CLEAN_UNUSED_TOPIC: deletes the queues of topics that are not in the topic table, which LMQs never are.
 
         Source: DefaultMessageStore.cleanUnusedTopic.
@@ -188,14 +188,14 @@ class TopicAdmin:
 
     # -- groups --------------------------------------------------------------------------------------------------
 
-    async def update_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def update_group(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         self._broker.check_open()
         self._broker.groups.put(self._changed_group(body_of(command)))
         await self._broker.persister.saved()
         return ok(command)
 
-    async def update_group_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def update_group_list(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
         self._broker.check_open()
         for changed in [self._changed_group(document) for document in body_of(command).get("groupConfigList") or []]:
@@ -219,7 +219,7 @@ class TopicAdmin:
         current = None if existing is None else existing.attributes or {}
         return replace(config, attributes=alter_attributes(GROUP_ATTRIBUTES, current, config.attributes or {}))
 
-    async def delete_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def delete_group(self, command: Command, _peer: Peer) -> Command:
         """DELETE_SUBSCRIPTIONGROUP."""
         self._broker.check_open()
         group = text(command, "groupName")
@@ -229,7 +229,7 @@ class TopicAdmin:
         await self._broker.persister.saved()
         return ok(command)
 
-    def group_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def group_config(self, command: Command, _peer: Peer) -> Command:
         """GET_SUBSCRIPTIONGROUP_CONFIG."""
         group = text(command, "group")
         config = self._broker.groups.find(group)
@@ -237,7 +237,7 @@ class TopicAdmin:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
         return ok(command, data=body(document_of(config)))
 
-    def all_groups(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    def all_groups(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
         table, forbidden = self._broker.groups.table, self._broker.groups.forbidden
         shown, total = _page(command, table, "groupSeq", "maxGroupNum")
@@ -255,7 +255,7 @@ class TopicAdmin:
             ),
         )
 
-    async def group_forbidden(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+    async def group_forbidden(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: returns whether a group may pull a topic, after setting it if requested."""
         self._broker.check_release_5(command)
         group, topic = text(command, "group"), text(command, "topic")

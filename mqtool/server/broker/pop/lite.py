@@ -44,7 +44,7 @@ class Lite:
 
     # -- popping -------------------------------------------------------------------------------------------------
 
-    async def pop(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    async def pop(self, command: Command, _peer: Peer) -> Command:
         """Returns messages of a client's lite topics; if there are none, waits as long as the request allows."""
         group, topic, client = text(command, "consumerGroup"), text(command, "topic"), text(command, "clientId")
         self._check(command, group, topic)

@@ -35,7 +35,7 @@ class SendBackProcessor:
             RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
         }
 
-    async def send_back(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
+    async def send_back(self, command: Command, _peer: Peer) -> Command:
         """Stores the message again, in the retry topic or dead letter topic of its consumer group."""
         broker = self._broker
         group, level = text(command, "group"), number(command, "delayLevel")

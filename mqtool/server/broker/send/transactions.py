@@ -66,7 +66,7 @@ class Transactions:
 
     # -- commit and rollback -------------------------------------------------------------------------------------
 
-    async def end(self, command: Command, peer: Peer) -> Command | None:  # noqa: ARG002 - every handler has both
+    async def end(self, command: Command, _peer: Peer) -> Command | None:
         """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided.
 
         Raises:

@@ -89,7 +89,7 @@ class Stats:
         """Counts a refused put."""
         self.put_failures += 1
 
-    def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002
+    def got(self, group: str, topic: str, _queue_id: int, count: int, size: int) -> None:
         """Counts delivered messages."""
         self.gets += count
         self.found += 1
