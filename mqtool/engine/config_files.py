@@ -87,7 +87,7 @@ class ConfigFiles:
         path = self._directory / name
         self._files.make_directory(self._directory)
         new = path.with_name(name + ".new")
-        self._files.write_whole(new, data, sync=durable)
+        self._files.write_file(new, data, sync=durable)
         if path.exists() and name not in self._unusable:
             self._files.rename(path, path.with_name(name + file_names.BACKUP_SUFFIX))
         self._files.rename(new, path)

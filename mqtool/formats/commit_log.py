@@ -186,12 +186,12 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
             f"expected {total_size} bytes, found {len(view) - position}", layout="record", position=position
         )
     try:
-        return _read_whole(view[position : position + total_size], is_v2=magic_code == MAGIC_V2)
+        return _read_record(view[position : position + total_size], is_v2=magic_code == MAGIC_V2)
     except (struct.error, FormatError) as error:
         raise FormatError(f"lengths do not add up: {error}", layout="record", position=position) from error
 
 
-def _read_whole(data: memoryview, *, is_v2: bool) -> Record:
+def _read_record(data: memoryview, *, is_v2: bool) -> Record:
     record, end = read_fields(data, is_v2=is_v2)
     if end != len(data) or len(record.properties) != max(0, record.properties_length):
         raise FormatError(f"total_size is {len(data)}, the fields take {end} bytes", layout="record")

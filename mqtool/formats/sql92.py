@@ -45,7 +45,7 @@ class Expression:
             UsageError: the broker would refuse the subscription; states what was expected at which position.
         """
         self.text = text
-        self._node = _Parser(text, release=release).whole()
+        self._node = _Parser(text, release=release).parse()
 
     def matches(self, properties: dict[str, str]) -> bool:
         """Whether the expression is true; false and unknown results count as no match."""
@@ -97,7 +97,7 @@ class _Parser:
         if not self._accept(word):
             raise self._unexpected(word)
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
         """Returns the expression at the beginning of the text."""
         return self._truth(self._or())
 

@@ -17,7 +17,7 @@ class TrailerPositions(NamedTuple):
     properties_length: np.ndarray
 
     @property
-    def most_keys(self) -> int:
+    def max_keys(self) -> int:
         """The maximum number of keys: each word of KEYS takes at least one byte."""
         return int(self.properties_length.sum()) + 2 * len(self.properties_length)
 
@@ -25,7 +25,7 @@ class TrailerPositions(NamedTuple):
 class TrailerArrays(NamedTuple):
     """Output arrays: topic number and tags code of each record, record and hash of each key.
 
-    They must have room for `TrailerPositions.most_keys` keys.
+    They must have room for `TrailerPositions.max_keys` keys.
     """
 
     topic: np.ndarray

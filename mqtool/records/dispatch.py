@@ -97,7 +97,7 @@ class _Window:
         place = TrailerPositions(
             frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length
         )
-        key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
+        key_rows, hashes = np.empty(place.max_keys, np.int64), np.empty(place.max_keys, np.uint32)
         arrays = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
         options = (dispatcher.schedule, keys, self.rules.index_tags)
         count, others = read_trailers(compiled, dispatcher.topics, frames.data, place, options, arrays)

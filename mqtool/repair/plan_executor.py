@@ -280,7 +280,7 @@ class _Run:
             self.journal.write(SWAP)
         if begin.barrier is not None:
             barrier = inside(self._root, begin.barrier)
-            self._files.write_whole(barrier, _WARNING)
+            self._files.write_file(barrier, _WARNING)
             self._files.sync_directory(barrier.parent)
         for name in begin.created:
             make_like_parent(self._root / name, self._files)

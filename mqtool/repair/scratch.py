@@ -65,10 +65,10 @@ class ScratchFiles(Files):
         """Like the engine's files."""
         return _ScratchFile(self, path, size)
 
-    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002
+    def write_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002
         """Like the engine's files."""
         self.own(path)
-        super().write_whole(path, data, sync=False)
+        super().write_file(path, data, sync=False)
 
     def sync_directory(self, path: Path) -> None:
         """Does nothing."""

@@ -162,7 +162,7 @@ def restore_all(root: Path, journal: Journal, begin: Begin, files: RepairFiles, 
         if begin.barrier is not None:
             barrier = inside(root, begin.barrier)
             if barrier.parent.is_dir() and not barrier.exists():
-                files.write_whole(barrier, b"mqtool undo STORE was interrupted: run it again\n")
+                files.write_file(barrier, b"mqtool undo STORE was interrupted: run it again\n")
                 files.sync_directory(barrier.parent)
         if journal.kind != UNDO:
             journal.write(UNDO)

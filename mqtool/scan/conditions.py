@@ -46,7 +46,7 @@ def expression_of(condition: str, schema: Any) -> Any:
     Raises:
         UsageError: invalid syntax or column; states what was expected at which position.
     """
-    return _Parser(condition, schema).whole()
+    return _Parser(condition, schema).parse()
 
 
 class _Parser:
@@ -85,7 +85,7 @@ class _Parser:
         if not self._accept(token):
             raise self._unexpected(token)
 
-    def whole(self) -> Any:
+    def parse(self) -> Any:
         condition = self._or()
         if self._kind != "end":
             raise self._unexpected("AND, OR or the end")

@@ -48,7 +48,7 @@ from mqtool.server.net.acl import Acl
 from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, with_port
 from mqtool.server.net.listener import Answer, Endpoint, Handler, Listener, OtherProtocol, Peer
 from mqtool.server.net.loop import loop_factory
-from mqtool.server.net.tls import self_made_context, server_context
+from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store
@@ -141,7 +141,7 @@ class Server:
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
         own = options.certificate
-        self._tls = server_context(own, options.key) if own is not None else self_made_context
+        self._tls = server_context(own, options.key) if own is not None else self_signed_context
         self._auth_options = options_of(options.config, options.acl)
         self._guard: Acl | Auth | None = None
         if self._auth_options is None and options.acl is not None:

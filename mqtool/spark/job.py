@@ -61,7 +61,7 @@ class SparkJob(Generic[Item, Answer]):
         failed: list[BaseException] = []
         ended = Event()
         errors: Any = self._context.accumulator([], _Lists())
-        attempts = _Attempts(self._work, errors, self._most_attempts())
+        attempts = _Attempts(self._work, errors, self._max_attempts())
 
         def collect() -> None:
             """Runs in a thread, so that the caller's thread can be interrupted and report progress."""
@@ -93,7 +93,7 @@ class SparkJob(Generic[Item, Answer]):
         self._context.cancelJobGroup(self._group)
         ended.wait(_INTERVAL)
 
-    def _most_attempts(self) -> int:
+    def _max_attempts(self) -> int:
         """Returns how often Spark attempts a task; once with a local master."""
         if str(self._context.master).startswith("local"):
             return 1

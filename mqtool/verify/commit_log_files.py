@@ -69,7 +69,7 @@ def check_files(
         if before.end > after.base and before.size in (size, after.size):
             span = after.base, before.end
             collector.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}", span=span)
-    gaps = [*_gaps(survey, named, size, ahead), *_behind(survey, named, ahead)]
+    gaps = [*_gaps(survey, named, size, ahead), *_past_last_file(survey, named, ahead)]
     explained = [(gap.end, gap.end + 1) for gap in gaps] + [(run.start, run.end) for run in ahead]
     _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, collector)
     return gaps
@@ -137,7 +137,7 @@ def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: 
     return gaps
 
 
-def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
+def _past_last_file(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -> list[DamagedRange]:
     """Returns the range after the last file if units refer to records there."""
     if not named or survey.has_dledger or survey.live:
         return []

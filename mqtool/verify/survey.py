@@ -204,7 +204,7 @@ def survey(
     """Surveys a store."""
     queues = tuple(queue for queue in _queues(store.path) if queue.path not in store.unlisted)
     live = lock_holder(store.path) is not None
-    log, tails, failure = _found_end(store, live=live)
+    log, tails, failure = _end_of_log(store, live=live)
     try:
         return Survey(
             root=store.path,
@@ -244,7 +244,7 @@ def correctly_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[Ma
     return tuple(file for file in files if not size or file.base % size == 0 or file.size != size)
 
 
-def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...], str]:
+def _end_of_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...], str]:
     """Returns the result of `_used_log`; if segments cannot be read, all segments and the reason."""
     try:
         log, tails = _used_log(store, live=live)

@@ -81,9 +81,9 @@ class SimulatedDisk(LossyFiles):
         self.operation("create", path)
         return super().create(path, size)
 
-    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         self.operation("create", path)
-        super().write_whole(path, data, sync=sync)
+        super().write_file(path, data, sync=sync)
 
     def rename(self, path: Path, target: Path) -> None:
         self.operation("rename", path)

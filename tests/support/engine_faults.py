@@ -75,10 +75,10 @@ class LossyFiles(Files):
     def _is_new(self, path: Path) -> bool:
         return any(kind == "create" and made == path for kind, made, _ in self._names)
 
-    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         if not path.exists():
             self._names.append(("create", path, None))
-        super().write_whole(path, data, sync=sync)
+        super().write_file(path, data, sync=sync)
         self._synced[path] = data if sync else b""
 
     def rename(self, path: Path, target: Path) -> None:

@@ -254,7 +254,7 @@ class Files:
         """Makes all writes to a file durable, including those of other processes."""
         sync_path(path)
 
-    def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
+    def write_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         """Writes a small file and syncs it. A crash may leave it incomplete: write a temporary file and `rename` it."""
         fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:

@@ -107,8 +107,8 @@ class AbortMark:
         """
         before = self._path.read_bytes() if self._path.is_file() else b""
         if self._release >= (5, 5):
-            self._files.write_whole(self._backup, before)
-        self._files.write_whole(self._new, f"{os.getpid()} {self._files.boot_id()}".encode())
+            self._files.write_file(self._backup, before)
+        self._files.write_file(self._new, f"{os.getpid()} {self._files.boot_id()}".encode())
         self._files.rename(self._new, self._path)
         self._files.sync_directory(self._path.parent)
 

@@ -51,7 +51,7 @@ class Quarantine:
     def list_messages(self, rows: list[dict[str, Any]]) -> None:
         """Writes the list of messages in the quarantined bytes. Durable on return."""
         target = self._target(self._root / LISTING, "")
-        self._files.write_whole(target, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        self._files.write_file(target, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self._files.sync_directory(target.parent)
 
     def take_file(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Quarantine:
     def keep(self, path: Path, position: int, data: bytes) -> None:
         """Writes a copy of a part of a file. Durable on return."""
         target = self._target(path, f".{position}-{position + len(data)}")
-        self._files.write_whole(target, data)
+        self._files.write_file(target, data)
         self._files.sync_directory(target.parent)
 
     def keep_units(self, plan: QueuePlan) -> None:

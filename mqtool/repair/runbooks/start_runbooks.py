@@ -57,7 +57,7 @@ def _unclean(case: Case) -> Detection:
     return Detection(True, tuple(facts), case.findings(codes_of("RB-08")))
 
 
-def _close_in_order(case: Case, _found: Detection) -> Proposal:
+def _close_cleanly(case: Case, _found: Detection) -> Proposal:
     damage = [finding for finding in _errors(case) if finding.code.startswith("log-")]
     if damage:
         return Advice(
@@ -235,7 +235,7 @@ START_RUNBOOKS = (
         ),
         "A damaged log is refused here: RB-05 comes first.",
         _unclean,
-        _close_in_order,
+        _close_cleanly,
     ),
     Runbook(
         "RB-11",

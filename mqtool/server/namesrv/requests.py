@@ -144,7 +144,7 @@ class Requests:
 
     def heartbeat(self, command: Command, _peer: Peer) -> Command:
         """904: handles a broker's heartbeat, which does not contain its topics."""
-        self.routes.heard_of(needed(command, "clusterName"), needed(command, "brokerAddr"))
+        self.routes.renew(needed(command, "clusterName"), needed(command, "brokerAddr"))
         return command.reply(ResponseCode.SUCCESS)
 
     def data_version(self, command: Command, _peer: Peer) -> Command:
@@ -156,7 +156,7 @@ class Requests:
             raise RemoteProtocolError(str(error)) from error
         changed = self.routes.changed(cluster, address, version)
         if not changed:
-            self.routes.heard_of(cluster, address)
+            self.routes.renew(cluster, address)
         known = self.routes.version_of(cluster, address)
         return command.reply(
             ResponseCode.SUCCESS,

@@ -216,7 +216,7 @@ class Routes:
         live = self.live.get((cluster, address))
         return live.registration.body.data_version if live else None
 
-    def heard_of(self, cluster: str, address: str) -> None:
+    def renew(self, cluster: str, address: str) -> None:
         """Records that a broker is alive."""
         if live := self.live.get((cluster, address)):
             live.last_heard = self._clock()

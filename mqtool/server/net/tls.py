@@ -39,7 +39,7 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
 
 
 @functools.cache
-def self_made_context() -> ssl.SSLContext:
+def self_signed_context() -> ssl.SSLContext:
     """Returns the TLS context of a server with a new self-signed certificate.
 
     The real broker does the same (TlsHelper, tls.test.mode.enable). The connection is encrypted, but the server is not

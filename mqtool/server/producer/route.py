@@ -42,7 +42,7 @@ class Route(Struct, frozen=True):
     known: bool = True
 
     @property
-    def most_queues(self) -> int:
+    def max_queues(self) -> int:
         """The largest number of queues on one broker."""
         return max((count for _, count in self.queues), default=0)
 

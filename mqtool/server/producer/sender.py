@@ -196,7 +196,7 @@ def _request(sent: _Sent) -> Command:
         "a": GROUP,
         "b": message.topic,
         "c": DEFAULT_TOPIC,
-        "d": str(sent.route.most_queues),
+        "d": str(sent.route.max_queues),
         "e": str(sent.queue.queue_id),
         "f": str(message.sys_flag),
         "g": str(born),

@@ -268,11 +268,11 @@ def test_a_relative_path_means_the_same_after_a_change_of_directory(in_memory, m
 class KilledAtTheMark(Files):
     """The process ends after `abort` was opened for writing and before its text was written."""
 
-    def write_whole(self, path, data, *, sync=True):
+    def write_file(self, path, data, *, sync=True):
         if path.name.startswith("abort") and path.name != "abort.bak":
-            super().write_whole(path, b"")
+            super().write_file(path, b"")
             raise KeyboardInterrupt
-        super().write_whole(path, data, sync=sync)
+        super().write_file(path, data, sync=sync)
 
 
 @pytest.mark.parametrize("compat", list(Compat))

@@ -193,9 +193,9 @@ def test_a_save_that_ends_anywhere_leaves_a_table_that_can_be_read(tmp_path, ste
             if self.left < 0:
                 raise OSError(5, "ended")
 
-        def write_whole(self, path, data, *, sync=True):
+        def write_file(self, path, data, *, sync=True):
             self._change()
-            super().write_whole(path, data, sync=sync)
+            super().write_file(path, data, sync=sync)
 
         def rename(self, path, target):
             self._change()

@@ -21,7 +21,7 @@ CHANGING = (
     "set_times",
     "sync",
     "sync_directory",
-    "write_whole",
+    "write_file",
 )
 """Calls that change what is on disk, or make it stay."""
 
@@ -109,9 +109,9 @@ class LossyFiles(DyingFiles):
         super().append(path, data)
         self._synced(path, fresh)
 
-    def write_whole(self, path, data):
+    def write_file(self, path, data):
         fresh = not path.exists()
-        super().write_whole(path, data)
+        super().write_file(path, data)
         self._synced(path, fresh)
 
     def _synced(self, path, fresh):

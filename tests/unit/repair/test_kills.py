@@ -220,7 +220,7 @@ def test_after_a_power_cut_during_undo_undo_finishes(case):
 @pytest.mark.slow
 def test_no_space_left_at_any_call_changes_nothing(case):
     """Removing, renaming and syncing need no space; all else may find none."""
-    names = ("append", "keep", "make_directory", "write_whole")
+    names = ("append", "keep", "make_directory", "write_file")
     number = 0
     while True:
         files = FailingFiles(number, names=names)

@@ -714,7 +714,7 @@ def test_a_file_outside_of_a_scratch_copy(tmp_path):
     path.write_bytes(b"of the store")
     (tmp_path / "scratch").mkdir()
     with pytest.raises(OSError, match="Read-only file system"):
-        ScratchFiles(tmp_path / "scratch").write_whole(path, b"new")
+        ScratchFiles(tmp_path / "scratch").write_file(path, b"new")
     assert path.read_bytes() == b"of the store"
 
 

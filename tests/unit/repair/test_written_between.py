@@ -104,7 +104,7 @@ def test_after_an_apply_that_died_while_it_built(root):
 
 def test_after_an_apply_that_died_before_brokers_were_kept_out(root):
     plan = plan_of(root, middle(root))
-    killed(lambda: carry_out(plan, DiesAt("write_whole", BARRIER)))
+    killed(lambda: carry_out(plan, DiesAt("write_file", BARRIER)))
     written = append(root)
     assert "mqtool undo" in refused("plan-stale", lambda: carry_out(plan))
     undo(root)
@@ -115,7 +115,7 @@ def test_after_an_apply_that_died_before_brokers_were_kept_out(root):
 def test_after_an_apply_that_died_before_brokers_were_kept_out_if_only_a_file_was_written_that_it_read(root):
     plan = make_plan(root, Purge(("Orders",)))
     read = plan.reads[0].path
-    killed(lambda: carry_out(plan, DiesAt("write_whole", BARRIER)))
+    killed(lambda: carry_out(plan, DiesAt("write_file", BARRIER)))
     with (root / read).open("ab") as file:
         file.write(b" ")
     assert read in refused("plan-stale", lambda: carry_out(plan))

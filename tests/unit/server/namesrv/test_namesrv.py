@@ -93,7 +93,7 @@ def test_a_heartbeat_keeps_a_broker_known():
     routes = Routes(clock)
     routes.register(broker())
     clock.now += 100
-    routes.heard_of("C1", "10.0.0.1:10911")
+    routes.renew("C1", "10.0.0.1:10911")
     clock.now += 100
     assert routes.expired() == []
     clock.now += 100
@@ -102,7 +102,7 @@ def test_a_heartbeat_keeps_a_broker_known():
 
 def test_a_heartbeat_of_a_broker_that_is_not_registered_registers_nothing():
     routes = Routes(Clock())
-    routes.heard_of("C1", "10.0.0.1:10911")
+    routes.renew("C1", "10.0.0.1:10911")
     assert (routes.live, routes.brokers) == ({}, {})
 
 

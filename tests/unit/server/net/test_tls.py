@@ -17,7 +17,7 @@ from mqtool.errors import UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener, Peer
-from mqtool.server.net.tls import NO_CERTIFICATE, TlsPipe, self_made_context, server_context
+from mqtool.server.net.tls import NO_CERTIFICATE, TlsPipe, self_signed_context, server_context
 from mqtool.server.serve import ServeOptions, Server
 
 
@@ -159,7 +159,7 @@ def test_without_a_certificate_one_is_made_and_both_kinds_are_served(run):
     pytest.importorskip("cryptography")
 
     async def main() -> list[bytes]:
-        async with serving(tls=self_made_context) as listener:
+        async with serving(tls=self_signed_context) as listener:
             return [await ask(listener, tls) for tls in (trusting(), None)]
 
     assert run(main()) == [b"body", b"body"]
@@ -168,7 +168,7 @@ def test_without_a_certificate_one_is_made_and_both_kinds_are_served(run):
 def test_no_certificate_is_made_without_the_package_for_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(UnavailableError, match=r"--tls-cert FILE, or install 'rocketmq-mqtool\[tls\]'"):
-        self_made_context.__wrapped__()  # not the one that another test made
+        self_signed_context.__wrapped__()  # not the one that another test made
 
 
 def test_pieces_of_no_bytes_are_left_out_of_what_is_encrypted(certificate):
