@@ -404,7 +404,7 @@ def elsewhere(tmp_path, name):
 def test_a_source_whose_log_is_elsewhere_is_not_taken_for_an_empty_one(tmp_path, capsys):
     store, config = elsewhere(tmp_path, NAME)
     command = ["replay", str(store), "--to", str(tmp_path / "target"), "--state", str(tmp_path / "state")]
-    assert run_program(command) == ExitCode.IO_ERROR
+    assert run_program(command) == ExitCode.REFUSED
     assert "expected a CommitLog, found no segment" in capsys.readouterr().err
     assert not (tmp_path / "target").exists()
     assert run_program([*command, "--topic", "Orders", "--source-config", str(config)]) == 0

@@ -210,7 +210,7 @@ def test_a_deadline_ends_a_call(server, client, topic):
         "0 {now} 60000 7 0 broker-a 0 999999 1",  # an offset that is not there
         "0 {now} 60000 99 0 broker-a 0 0 1",  # a revive queue that is not there
         "0 {now} 60000 0 0 broker-a 77 0 1",  # a queue that is not there
-        "0 {now} 60000 0 9 broker-a 0 0 1",  # a retry topic that is not there
+        "0 {now} 60000 0 1 broker-a 0 0 1",  # a retry topic that is not there
         "0 {now} 9223372036854775807 0 0 broker-a 0 0 1",
         "-1 -1 -1 -1 -1 x -1 -1 -1",
     ],
