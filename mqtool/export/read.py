@@ -78,15 +78,10 @@ def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[
         yield Damage(span.start, span.end, DamageKind.MISSING, f"gone since planning: {error}", path)
         return
     with closing(file):
-        segment = MappedFile(path, span.base, span.end - span.base, span.entries)
-        walk = walk_file(file, segment, start=span.start - span.base, start_index=start_index)
-        for item in walk:
+        segment = MappedFile(path, span.base, file.size, span.entries)
+        start, end = span.start - span.base, span.end - span.base
+        for item in walk_file(file, segment, start=start, end=end, start_index=start_index):
             yield item.at(path, span.base) if isinstance(item, Damage) else item
-        left = span.base + file.size - walk.last_record_end
-        if walk.ended_by_blank and span.end < span.base + file.size:  # the end of the span is not the segment's
-            detail = f"BLANK of {span.end - walk.last_record_end} bytes, expected {left} up to the end of the segment"
-            where = walk.last_record_end - span.base
-            yield Damage(walk.last_record_end, span.end, DamageKind.BAD_BLANK, detail, path, where)
 
 
 def _was_deleted(error: StoreError, path: Path) -> bool:

@@ -55,13 +55,14 @@ class SegmentBytes:
     Attributes:
         base: physical offset of the first byte.
         full_size: nominal size in bytes, up to which a BLANK extends.
-        size: bytes on disk; fewer once the file turns out to have been cut.
+        size: bytes that are read; fewer once the file turns out to have been cut.
     """
 
-    def __init__(self, read: Read, base: int, size: int) -> None:
+    def __init__(self, read: Read, base: int, size: int, full_size: int | None = None) -> None:
         self._read = read
         self.base = base
-        self.full_size = self.size = size
+        self.size = size
+        self.full_size = size if full_size is None else full_size
         self._near_at = 0
         self._near = b""
 

@@ -48,12 +48,13 @@ class SegmentSpan(Struct, frozen=True):
 
     Attributes:
         base: physical offset of the segment's first byte.
-        size: bytes on disk.
+        size: position at which the walk ends: bytes on disk, or the end of a part of the segment.
         start: position of a record's first byte; from any other position the walk finds the next record.
         data_end: position after which the file contains only zeros (a hole), None if unknown.
         is_last: nothing of the log follows, so an unfinished end is a tail, not damage.
         newest: store timestamp of the last record before `start`, to recognise stale frames; 0 if unknown.
         entries: each record is the body of a DLedger entry, see `records.entries`.
+        full_size: size of the segment in bytes, up to which a BLANK extends; None for `size`.
     """
 
     base: int
@@ -63,6 +64,7 @@ class SegmentSpan(Struct, frozen=True):
     is_last: bool = False
     newest: int = 0
     entries: bool = False
+    full_size: int | None = None
 
 
 class SegmentWalk:
@@ -103,7 +105,7 @@ class SegmentWalk:
             with_crc: the caller will ask for CRCs although they make no damage.
             skim: takes records that need not become frames, wherever a chain begins or continues.
         """
-        self._segment = SegmentBytes(read, span.base, span.size)
+        self._segment = SegmentBytes(read, span.base, span.size, span.full_size)
         self._span = span
         self._check_crc = check_crc
         self._with_crc = with_crc or check_crc

@@ -93,4 +93,7 @@ def refilling_walk(
 
 def _span(file: Readable, segment: MappedFile, start: int, end: int | None, is_last: bool) -> SegmentSpan:
     size = segment.size if end is None else end
-    return SegmentSpan(segment.base, size, start, file.data_end(), is_last, entries=segment.entries)
+    full_size = max(segment.size, size)
+    return SegmentSpan(
+        segment.base, size, start, file.data_end(), is_last, entries=segment.entries, full_size=full_size
+    )

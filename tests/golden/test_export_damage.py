@@ -84,13 +84,18 @@ def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
     assert silent == []
 
 
-def test_a_blank_frame_up_to_the_end_of_a_task_is_damage(damaged: Callable[[str], Path], tmp_path: Path) -> None:
-    store = damaged("blank-early@4.9.7-clean")
+@pytest.mark.parametrize(
+    ("case", "at", "split"), [("blank-early@4.9.7-clean", 122148, 3000), ("blank-early@5.5.0-clean", 122288, 8000)]
+)
+def test_a_blank_frame_before_the_end_of_a_segment_is_damage_wherever_tasks_end(
+    case: str, at: int, split: int, damaged: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = damaged(case)
     found = []
-    for split_bytes in (None, 3000):
+    for split_bytes in (None, split):
         lake.run_export(store, tmp_path / str(split_bytes), read=ALL, split_bytes=split_bytes)
         found.append(lake.rows(tmp_path / str(split_bytes), "damage"))
-    assert [(row["start"], row["kind"]) for row in found[0]] == [(122148, "bad-blank")]
+    assert [(row["start"], row["kind"]) for row in found[0]] == [(at, "bad-blank")]
     assert found[0] == found[1]
 
 

@@ -97,6 +97,16 @@ def test_a_stored_crc_of_zero_is_not_known_and_no_damage():
     assert walk(segment.blank().whole())[:2] == (segment.starts, [])
 
 
+def test_a_blank_that_ends_with_a_part_of_the_segment_is_damage():
+    segment = Segment().fill(3).blank()
+    data, end = segment.whole(), len(segment.data)
+    positions, damage, made = walk(data, full_size=len(data))
+    assert (positions, damage, made.ended_by_blank) == (segment.starts, [], True)
+    positions, damage, made = walk(data, full_size=2 * len(data))
+    assert (positions, damage, made.ended_by_blank) == (segment.starts, [(made.end, len(data), "bad-blank")], False)
+    assert made.end < end
+
+
 def test_damage_says_what_was_expected_and_found():
     segment = Segment().fill(4).blank()
     data = over(segment.whole(), segment.starts[1] + 88, b"X")
