@@ -1,7 +1,7 @@
 """Implements commands for stores of other systems (`mqtool.siblings`)."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -309,15 +309,8 @@ def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str
         raise UsageError(
             f"only the queues of a store of kind {kind.name} can be rebuilt; use rebuild consumequeue, not {what}"
         )
-    from mqtool.jobs.atomic import staged_directory
-
-    new_directory(path, out)
     damage: list[Damage] = []
-    with kind.open(path) as opened, staged_directory(out, into_empty=True) as work:
-        rows = opened.rebuild(work / "store", damage.append)
-        if rows is None:
-            words = f"{path}: a store of kind {kind.name} cannot be rebuilt; see `mqtool formats`"
-            raise UnsupportedFormatError(words)
+    rows = _write_new(kind, path, out, "rebuilt", lambda opened, new: opened.rebuild(new, damage.append))
     _note_damage(damage)
     code = _print_written(Output(invocation, sibling_rows.REBUILD_KIND, output_format), rows, "filled")
     return ExitCode.NO if damage else code
@@ -325,15 +318,30 @@ def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str
 
 def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
     """Writes what can be read of each file, and reports the damage; ends with 1 if there is any."""
+    rows = _write_new(kind, path, target, "salvaged", lambda opened, new: opened.salvage(new))
+    return _print_written(Output(invocation, sibling_rows.SALVAGE_KIND, output_format), rows, "damaged_bytes")
+
+
+def _write_new(
+    kind: Kind, path: Path, target: Path, done: str, write: "Callable[[OpenedStore, Path], list[Row] | None]"
+) -> list[Row]:
+    """Writes a new directory, which gets its name when it is complete; returns the rows that describe it.
+
+    Args:
+        kind: of the store.
+        path: its root.
+        target: new or empty directory.
+        done: participle that names what is done, for the error of a kind that cannot do it.
+        write: writes into a path and returns the rows; None if the kind cannot do it.
+    """
     from mqtool.jobs.atomic import staged_directory
 
     new_directory(path, target)
     with kind.open(path) as opened, staged_directory(target, into_empty=True) as work:
-        rows = opened.salvage(work / "store")
+        rows = write(opened, work / "store")
         if rows is None:
-            words = f"{path}: a store of kind {kind.name} cannot be salvaged; see `mqtool formats`"
-            raise UnsupportedFormatError(words)
-    return _print_written(Output(invocation, sibling_rows.SALVAGE_KIND, output_format), rows, "damaged_bytes")
+            raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be {done}; see `mqtool formats`")
+    return rows
 
 
 def _print_written(output: Output, rows: Sequence[Row], lost: str) -> ExitCode:
