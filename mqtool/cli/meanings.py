@@ -5,6 +5,7 @@ before a command can have it.
 """
 
 MEANINGS = {
+    "--allow-unread": "Delete messages that are not read or not delivered yet, too.",
     "--acl": "Accounts and permissions of clients.",
     "--admin-port": "Port of metrics, health and the web page.",
     "--advertise": "Host name that clients are given.",

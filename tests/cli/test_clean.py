@@ -41,7 +41,7 @@ def test_what_a_dry_run_lists_is_what_is_deleted(mqtool, tmp_path, name, keep):
     digest = tree_digest(root)
     said = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document
     assert tree_digest(root) == digest
-    result = mqtool("clean", root, "--now", "--yes", *keep, "-f", "json")
+    result = mqtool("clean", root, "--now", "--yes", "--allow-unread", *keep, "-f", "json")
     after = store_files(root)
     going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert going
@@ -105,7 +105,7 @@ def test_at_the_hour_of_deletion_nothing_needs_to_be_asked_for(mqtool, tmp_path,
     said = mqtool("clean", root, "--dry-run", "--config", config, "-f", "json").document
     going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert len(going) == 4
-    result = mqtool("clean", root, "--yes", *keep, "--config", config, "-f", "json")
+    result = mqtool("clean", root, "--yes", "--allow-unread", *keep, "--config", config, "-f", "json")
     assert going <= set(result.document["removed"])
     assert not [file for file in going if (root / file).exists()]
 
@@ -140,7 +140,7 @@ def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, t
 def test_a_store_that_was_not_closed_in_order_is_left_alone(mqtool, tmp_path):
     root = copy_store("crash-5.5.0", tmp_path)
     before = tree_digest(root)
-    result = mqtool("clean", root, "--now", "--yes")
+    result = mqtool("clean", root, "--now", "--yes", "--allow-unread")
     assert (result.code, f"mqtool recover {root}" in result.stderr) == (ExitCode.REFUSED, True)
     assert tree_digest(root) == before
     assert mqtool("clean", root, "--now", "--dry-run").code == ExitCode.OK
@@ -150,7 +150,7 @@ def test_a_store_in_use_is_left_alone_but_can_be_looked_at(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with held_lock(root / "lock"):
         (root / "abort").touch()  # as while a broker runs
-        result = mqtool("clean", root, "--now", "--yes")
+        result = mqtool("clean", root, "--now", "--yes", "--allow-unread")
         assert result.code == ExitCode.REFUSED
         assert "deletes expired files itself" in result.stderr
         assert "recover" not in result.stderr
@@ -174,11 +174,29 @@ def test_nothing_is_deleted_without_consent(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [100] * count)
     before = tree_digest(root)
-    result = mqtool("clean", root, "--now", "-f", "json")
+    result = mqtool("clean", root, "--now", "--allow-unread", "-f", "json")
     assert (result.code, result.document["removed"]) == (ExitCode.REFUSED, [])
     assert "--yes" in result.stderr
-    assert result.document["next_step"] == f"mqtool clean {root} --yes --now"
+    assert result.document["next_step"] == f"mqtool clean {root} --yes --now --allow-unread"
     assert result.document["deleted_unread"] > 0
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
+def test_unread_and_waiting_messages_are_deleted_only_with_permission(mqtool, tmp_path, keep):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    before = tree_digest(root)
+    with library.open(root) as store:
+        last = store.commit_log.segments[-1].base
+        records = [message.physical_offset for message in store.messages()]
+    kept = sum(offset >= last for offset in records)
+    result = mqtool("clean", root, "--now", "--yes", *keep)
+    assert result.code == ExitCode.REFUSED
+    assert result.stdout.decode().splitlines()[0].split(maxsplit=1)[1] == (
+        f"deletes {len(records) - kept} of {len(records)} messages: 54 unread, 22 waiting for delivery"
+    )
+    assert "--allow-unread" in result.stderr
     assert tree_digest(root) == before
 
 
@@ -189,17 +207,18 @@ def test_an_answer_at_the_terminal_is_consent(mqtool, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("mqtool.cli.consent.sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question) or len(asked) > 1)
-    assert mqtool("clean", root, "--now", "-f", "json").document["removed"] == []
-    assert len(mqtool("clean", root, "--now", "-f", "json").document["removed"]) > 1
-    assert "undelivered message(s)" in asked[0]
+    arguments = ("clean", root, "--now", "--allow-unread", "-f", "json")
+    assert mqtool(*arguments).document["removed"] == []
+    assert len(mqtool(*arguments).document["removed"]) > 1
+    assert "54 unread, 22 waiting for delivery" in asked[0]
 
 
 def test_clean_can_be_undone(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [100] * count)
     before = tree_digest(root)
-    document = mqtool("clean", root, "--now", "--yes", "-f", "json").document
-    assert (document["undo"], document["next_step"]) == (f"mqtool undo {root}", f"mqtool finalize {root} --yes")
+    document = mqtool("clean", root, "--now", "--yes", "--allow-unread", "-f", "json").document
+    assert (document["undo"], document["next_step"]) == (f"mqtool undo {root}", f"mqtool verify {root}")
     assert tree_digest(root) != before
     assert mqtool(*document["undo"].split()[1:]).code == ExitCode.OK
     assert tree_digest(root) == before
@@ -208,7 +227,7 @@ def test_clean_can_be_undone(mqtool, tmp_path):
 def test_a_timer_whose_messages_were_all_deleted_is_not_past_its_queue(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [100] * count)
-    assert mqtool("clean", root, "--now", "--yes", "-f", "json").document["deleted_waiting"] == 22
+    assert mqtool("clean", root, "--now", "--yes", "--allow-unread", "-f", "json").document["deleted_waiting"] == 22
     found = mqtool("verify", root, "-f", "json").document["findings"]
     assert not [one for one in found if one["code"].startswith("timer-")]
 
@@ -244,7 +263,7 @@ def test_a_deletion_that_cannot_be_undone_names_the_option_that_needs_no_undo(mq
         raise RefusedError("space", "needs 5 bytes, 4 are free", root)
 
     monkeypatch.setattr("mqtool.repair.apply", refuse)
-    result = mqtool("clean", root, "--now", "--yes")
+    result = mqtool("clean", root, "--now", "--yes", "--allow-unread")
     assert result.code == ExitCode.REFUSED
     assert "needs 5 bytes, 4 are free" in result.stderr
     assert "or add --no-keep to delete without an undo" in result.stderr

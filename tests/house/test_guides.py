@@ -126,3 +126,15 @@ def test_every_command_that_a_page_shows_exists_with_its_options():
             command = command.commands[words.pop(0)]
         with contextlib.closing(command.make_context(f"{page}: mqtool {text}", words)):  # a wrong option raises
             pass
+
+
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+ANY_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_block_of_commands_ends_with_what_cannot_be_undone(page):
+    for block in ANY_BLOCK.findall((ROOT / page).read_text("utf-8")):
+        commands = re.findall(r"^(?:\$ )?mqtool .*", block, re.MULTILINE)
+        assert len(commands) == 1 or not re.search(r"mqtool finalize|--no-keep", block), block
+        assert not any("--reserved-hours 0" in line for line in commands), block

@@ -34,8 +34,8 @@ mqtool clean /data/store --dry-run
 
 Delete the files that a broker's retention deletes now: CommitLog segments, and the files of queues and index that only
 lead there. First lists each segment with the reason why it is deleted or stays, when the others expire, and which
-messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Deleted
-files are kept in STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool finalize STORE --yes` frees their space.
+messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Messages
+that a group has not read, or that wait for delivery, are deleted only with --allow-unread. Deleted files are kept in STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool finalize STORE --yes` frees their space.
 With --no-keep they are deleted at once, without an undo.
 
 The rules are those of the broker: 72 hours, at 04:00 by this machine's clock, or when the disk is fuller than 75, 85,
@@ -58,6 +58,7 @@ CLEAN = OutputSchema(
     1,
     "what retention removes from a store",
     (
+        Column("summary", "string", "how many messages are deleted, unread or waiting ones among them", show=TABLE),
         Column("path", "string", "the store's root directory", show=TABLE),
         Column("dry_run", "boolean", "nothing was removed", show=TABLE),
         Column("at", "int64", "time for which retention was evaluated, ms since epoch", show=TABLE, time=True),
@@ -141,6 +142,9 @@ CLEAN = OutputSchema(
 
 DryRunOption = Annotated[bool, option("--dry-run", help="List what would be deleted without deleting it.")]
 YesOption = Annotated[bool, option("--yes", help="Delete without asking.")]
+AllowUnreadOption = Annotated[
+    bool, option("--allow-unread", help="Delete messages that are not read or not delivered yet, too.")
+]
 NowOption = Annotated[bool, option("--now", help="Delete expired files at any hour.")]
 AsOfOption = Annotated[
     str | None, option("--as-of", metavar="TIME", help="With --dry-run: time to predict for; RFC 3339 or epoch ms.")
@@ -158,6 +162,7 @@ class _Options(Struct, frozen=True):
     store: Path
     dry_run: bool
     yes: bool
+    allow_unread: bool
     keep: bool
     now: bool
     as_of: str | None
@@ -187,6 +192,7 @@ def clean(
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    allow_unread: AllowUnreadOption = False,
     keep: KeepOption = True,
     now: NowOption = False,
     as_of: AsOfOption = None,
@@ -200,7 +206,7 @@ def clean(
     """Lists what would be deleted, and deletes it after consent."""
     from mqtool.engine.retention.forecast import forecast
 
-    options = _Options(store, dry_run, yes, keep, now, as_of, used, reserved_hours, config)
+    options = _Options(store, dry_run, yes, allow_unread, keep, now, as_of, used, reserved_hours, config)
     at, policy = options.time(), options.policy()
     if not dry_run:
         _check_writable(store, config)
@@ -210,6 +216,10 @@ def clean(
     output = Output(ctx.obj, CLEAN, output_format)
     if dry_run or not deleted:
         return output.document(_document(options, prediction, at, (), ""))
+    if _is_withheld(options, prediction):
+        code = output.document(_document(options, prediction, at, (), ""), ExitCode.REFUSED)
+        note("nothing was deleted: export these messages first, or add --allow-unread to delete them, too")
+        return code
     if not is_confirmed(_question(options, deleted, prediction), yes=yes):
         code = output.document(_document(options, prediction, at, (), ""), ExitCode.REFUSED)
         note(f"nothing was deleted: add --yes to delete {len(deleted)} segment(s)")
@@ -236,13 +246,23 @@ def _check_writable(root: Path, config: Path | None) -> None:
         raise RefusedError("unclean", f"the store was not shut down cleanly: run {recover} first", root)
 
 
-def _question(options: _Options, deleted: list[FileForecast], forecast: Forecast) -> str:
+def _is_withheld(options: _Options, forecast: Forecast) -> bool:
+    """Returns whether messages would be deleted that somebody still expects, without permission."""
+    return not options.allow_unread and any(file.unread or file.waiting for file in forecast.files if file.is_deleted)
+
+
+def _summary(forecast: Forecast) -> str:
+    deleted = [file for file in forecast.files if file.is_deleted]
+    messages, total = (sum(file.messages for file in files) for files in (deleted, forecast.files))
     unread, waiting = sum(map(_count, deleted)), sum(map(_waiting, deleted))
+    return f"deletes {messages} of {total} messages: {unread} unread, {waiting} waiting for delivery"
+
+
+def _question(options: _Options, deleted: list[FileForecast], forecast: Forecast) -> str:
     size = sum(file.size for file in deleted)
     how = "They are kept for `mqtool undo`." if options.keep else "This cannot be undone."
     return (
-        f"Delete {len(deleted)} of {len(forecast.files)} segments ({size} bytes, {unread} unread and {waiting} "
-        f"undelivered message(s)) and "
+        f"This {_summary(forecast)}. Delete {len(deleted)} of {len(forecast.files)} segments ({size} bytes) and "
         f"{len(forecast.followers)} file(s) of queues and index of {options.store}? {how}"
     )
 
@@ -273,16 +293,18 @@ def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:
 
 def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
     if quarantine:
-        return command("finalize", options.store, "--yes")
+        return command("verify", opened(options.store, options.config))
     if (
         removed
         or not any(file.is_deleted for file in forecast.files)
+        or _is_withheld(options, forecast)
         or options.as_of is not None
         or options.used is not None
     ):
         return None
     words = ["--now"] if options.now else []
     words += [] if options.reserved_hours is None else ["--reserved-hours", str(options.reserved_hours)]
+    words += ["--allow-unread"] if options.allow_unread else []
     words += [] if options.keep else ["--no-keep"]
     return command("clean", opened(options.store, options.config), "--yes", *words)
 
@@ -295,6 +317,7 @@ def _document(
 
     deleted = [file for file in forecast.files if file.is_deleted]
     return {
+        "summary": _summary(forecast),
         "path": str(options.store),
         "dry_run": options.dry_run,
         "at": now,

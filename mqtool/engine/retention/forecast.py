@@ -15,6 +15,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
 from mqtool.engine.start.detect import log_directories
+from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue, units_from
@@ -49,6 +50,7 @@ class FileForecast(Struct, frozen=True):
         is_deleted: whether the next run of retention deletes it.
         reason: why, or why not.
         deleted_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
+        messages: in it, as its queues name them; copies in light queues are not counted.
         unread: messages in it that consumer groups have not read.
         waiting: messages in it that the broker has not delivered, or that were popped and not acknowledged.
     """
@@ -60,6 +62,7 @@ class FileForecast(Struct, frozen=True):
     is_deleted: bool
     reason: str
     deleted_at: int | None
+    messages: int
     unread: tuple[Unread, ...]
     waiting: tuple[Undelivered, ...]
 
@@ -104,7 +107,8 @@ def forecast(
     segments = store.commit_log.segments
     candidates = [Candidate(file.path, files.modified(file.path)) for file in segments]
     verdicts = rules.verdicts_of(policy, candidates, now, trigger)
-    unread = _unread(store, [file.base for file in segments])
+    bases = [file.base for file in segments]
+    messages, unread = _messages(store, bases), _unread(store, bases)
     waiting = [messages for _, messages in waiting_by_segment(store)]
     times = _times(policy, candidates, now, trigger)
     listed = tuple(
@@ -116,11 +120,12 @@ def forecast(
             verdict.is_deleted,
             verdict.reason,
             now if verdict.is_deleted else time,
+            count,
             of_groups,
             of_broker,
         )
-        for file, candidate, verdict, time, of_groups, of_broker in zip(
-            segments, candidates, verdicts, times, unread, waiting, strict=True
+        for file, candidate, verdict, time, count, of_groups, of_broker in zip(
+            segments, candidates, verdicts, times, messages, unread, waiting, strict=True
         )
     )
     deleted = sum(file.is_deleted for file in listed)
@@ -154,6 +159,17 @@ def _next_hour(policy: RetentionPolicy, time: int) -> int | None:
     return None
 
 
+def _messages(store: Store, bases: list[int]) -> list[int]:
+    """Returns the number of messages in each segment."""
+    counts = np.zeros(len(bases), np.int64)
+    for queue in store.queues():
+        if not topics.is_lmq(queue.topic):
+            offsets, physical = units_from(queue, max(queue.min_offset, 0))
+            ends = np.append(offsets, queue.max_offset)
+            counts += np.diff(ends[_cuts(physical, bases)])
+    return counts.tolist()
+
+
 def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
     """Returns for each segment the number of messages in it that groups have not read."""
     unread: list[list[Unread]] = [[] for _ in bases]
@@ -171,8 +187,13 @@ def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
 def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:
     """Returns the first and last queue offset in each file; first > last if there is none."""
     offsets, physical = places
-    cuts = [*np.searchsorted(physical, bases).tolist(), len(physical)]
+    cuts = _cuts(physical, bases)
     return [(int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1) for begin, end in pairwise(cuts)]
+
+
+def _cuts(physical: np.ndarray, bases: list[int]) -> list[int]:
+    """Returns the index of the first unit of each segment, and the number of units."""
+    return [*np.searchsorted(physical, bases).tolist(), len(physical)]
 
 
 def derived_files_before(store: Store, lowest: int) -> list[Path]:
