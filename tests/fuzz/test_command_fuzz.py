@@ -103,7 +103,7 @@ WRITE: tuple[tuple[str, ...], ...] = (
     ("apply", "OUT/plan.json", "--yes"),
     ("undo", "STORE"),
     ("finalize", "STORE", "--yes"),
-    ("clean", "STORE", "--yes"),
+    ("clean", "STORE", "--yes", "--allow-unread"),
 )
 
 

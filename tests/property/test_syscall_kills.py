@@ -209,7 +209,7 @@ def test_a_cleaning_killed_between_two_calls_is_undone_or_goes_on(in_memory, nam
     for path in sorted((store / "commitlog").iterdir())[:-1]:
         os.utime(path, (0, 0))
     shutil.copytree(store, pristine)
-    words = ["clean", "STORE", "--now", "--yes", *keep]
+    words = ["clean", "STORE", "--now", "--yes", "--allow-unread", *keep]
     assert cli(fill(words, store, in_memory)) == 0
     expected = messages_of(store)
     assert 0 < len(expected) < len(messages_of(pristine))

@@ -35,7 +35,8 @@ mqtool clean /data/store --dry-run
 Delete the files that a broker's retention deletes now: CommitLog segments, and the files of queues and index that only
 lead there. First lists each segment with the reason why it is deleted or stays, when the others expire, and which
 messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Messages
-that a group has not read, or that wait for delivery, are deleted only with --allow-unread. Deleted files are kept in STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool finalize STORE --yes` frees their space.
+that a group has not read, or that wait for delivery, are deleted only with --allow-unread. Deleted files are kept in
+STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool finalize STORE --yes` frees their space.
 With --no-keep they are deleted at once, without an undo.
 
 The rules are those of the broker: 72 hours, at 04:00 by this machine's clock, or when the disk is fuller than 75, 85,
