@@ -8,7 +8,7 @@ MEANINGS = {
     "--allow-unread": "Delete messages that are not read or not delivered yet, too.",
     "--acl": "Accounts and permissions of clients.",
     "--admin-port": "Port of metrics, health and the web page.",
-    "--advertise": "Host name that clients are given.",
+    "--advertise": "Host that clients are given, and the port if another one is mapped to it.",
     "--all-or-nothing": "Store every row or none.",
     "--apply": "Apply the plan instead of only making it.",
     "--as-of": "Time for which the answer is given.",

@@ -45,7 +45,7 @@ from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
 from mqtool.server.net import acl_config
 from mqtool.server.net.acl import Acl
-from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, with_port
+from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, parse_advertised, with_port
 from mqtool.server.net.listener import Answer, Endpoint, Handler, Listener, OtherProtocol, Peer
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.net.tls import self_signed_context, server_context
@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+_PAIRS = 100
+"""Maximum number of free ports that are tried until the port two below is free as well."""
+
 
 class ServeOptions(Struct, frozen=True):
     """Options of a server.
@@ -69,7 +72,8 @@ class ServeOptions(Struct, frozen=True):
         port: port of the broker, for remoting and gRPC clients; 0 selects a free one.
         name_server_port: port of the name server; 0 selects a free one, None starts no name server.
         grpc_port: additional port for gRPC clients; 0 selects a free one, None opens none.
-        advertise: host under which clients reach the broker; None for `host`, or an address of this machine.
+        advertise: HOST or HOST:PORT under which clients reach the broker; without a host `host`, or an address of this
+            machine, and without a port that of the broker.
         read_only: write nothing to the store; always true for a slave (brokerRole=SLAVE), whose log is a copy of its
             master's.
         config: keys of a broker.conf.
@@ -111,10 +115,20 @@ class ServeOptions(Struct, frozen=True):
         return self.config.text("brokerRole") == "SLAVE"
 
     @property
+    def ha_port(self) -> int | None:
+        """Port on which slaves get the log; 0 selects a free one, None opens none."""
+        return self.config.integer("haListenPort")
+
+    @property
     def advertised(self) -> str:
         """The host that is advertised to clients."""
-        configured = self.config.text("brokerIP1")
-        return self.advertise or configured or (own_address() if self.host in EVERYWHERE else self.host)
+        host = parse_advertised(self.advertise)[0] if self.advertise else self.config.text("brokerIP1")
+        return host or (own_address() if self.host in EVERYWHERE else self.host)
+
+    @property
+    def advertised_port(self) -> int | None:
+        """The port of the broker that is advertised to clients, if it is not the one on which it listens."""
+        return parse_advertised(self.advertise)[1] if self.advertise else None
 
 
 class Server:
@@ -146,12 +160,10 @@ class Server:
         self._guard: Acl | Auth | None = None
         if self._auth_options is None and options.acl is not None:
             self._guard = Acl(acl_config.load(options.acl))
-        self._listener = self._new_listener(options.port)
+        self._listeners: list[Listener] = []
         self._registration: Registration
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
-        self._fast: Listener | None = None
-        self._grpc: Listener | None = None
         self._endpoint: GrpcEndpoint | None = None
 
     async def start(self) -> None:
@@ -235,22 +247,19 @@ class Server:
         options = self.options
         if options.name_server_port is not None:
             started.push_async_callback((await self._start_name_server(options.name_server_port)).stop)
-        await self._listener.start()
-        started.push_async_callback(self._listener.stop, 0)
-        address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
+        started.push_async_callback(self._stop_listeners, 0)
+        port = await self._listen_for_clients()
         if options.grpc_port is not None:
-            self._grpc = self._new_listener(options.grpc_port)
-            await self._grpc.start()
-            started.push_async_callback(self._grpc.stop, 0)
-            self.addresses["grpc"] = with_port(options.advertised, self._grpc.port)
+            grpc = await self._start_listener(options.grpc_port)
+            self.addresses["grpc"] = with_port(options.advertised, grpc.port)
         settings.values |= {
             "brokerIP1": options.advertised,
-            "listenPort": str(self._listener.port),
+            "listenPort": str(port),
             "storePathRootDir": str(options.store),
         }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
-        self.service = BrokerService(messages, settings, address, fast_sends=options.fast_sends)
+        self.service = BrokerService(messages, settings, self.addresses["broker"], fast_sends=options.fast_sends)
         self.broker = self.service.broker
         started.push_async_callback(self.service.stop)
         await self._listen_for_slaves(settings, started)
@@ -270,6 +279,49 @@ class Server:
             near()
         if options.admin_port is not None:
             await self._start_admin(options.admin_port)
+
+    async def _listen_for_clients(self) -> int:
+        """Listens on the broker's port, which is returned, and for the VIP channel. Port 0 selects a free pair."""
+        options = self.options
+        attempts = _PAIRS if options.port == 0 else 1
+        for left in reversed(range(attempts)):
+            listener = await self._start_listener(options.port)
+            advertised = options.advertised_port or listener.port
+            self.addresses["broker"] = with_port(options.advertised, advertised)
+            try:
+                await self._start_vip(listener.port - 2)
+            except UsageError as error:
+                if left:
+                    await self._stop_listeners(0)
+                else:
+                    _LOG.warning("no VIP channel, and real slaves get no topics: %s", error)
+            else:
+                self.addresses["vip"] = with_port(options.advertised, advertised - 2)
+                break
+        return listener.port
+
+    async def _start_vip(self, port: int) -> None:
+        """Listens on the port two below the broker's: for clients with vipChannelEnabled, and slaves that get topics.
+
+        Raises:
+            UsageError: the port is taken, or is an option of the server.
+        """
+        options = self.options
+        if port in (options.name_server_port, options.grpc_port, options.admin_port, options.ha_port):
+            raise UsageError(f"port {port} is given for another purpose")
+        await self._start_listener(port)
+
+    async def _start_listener(self, port: int) -> Listener:
+        """Starts a listener of the broker; 0 selects a free port."""
+        listener = self._new_listener(port)
+        await listener.start()
+        self._listeners.append(listener)
+        return listener
+
+    async def _stop_listeners(self, grace: float) -> None:
+        """Stops the broker's listeners; waits up to `grace` seconds for requests in progress."""
+        await asyncio.gather(*(listener.stop(grace) for listener in self._listeners))
+        self._listeners.clear()
 
     async def _start_name_server(self, port: int) -> NameServer:
         options = self.options
@@ -330,8 +382,8 @@ class Server:
         return self._endpoint.connection(peer, endpoint)
 
     async def _listen_for_slaves(self, settings: BrokerSettings, started: AsyncExitStack) -> None:
-        """Listens for slaves if `haListenPort` is set; a real slave queries topics on the port two below."""
-        port = self.options.config.integer("haListenPort")
+        """Listens for slaves if `haListenPort` is set."""
+        port = self.options.ha_port
         if port is None or not isinstance(self._store, MessageStore):
             return
         self._slaves = HaListener(self._store, self.options.host, port)
@@ -339,19 +391,11 @@ class Server:
         started.push_async_callback(self._slaves.stop)
         settings.values["haListenPort"] = str(self._slaves.port)
         self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
-        fast = self._new_listener(self._listener.port - 2)
         if self._is_guarded:
             _LOG.warning(
                 "any client that can connect to port %d can read the entire log: replication has no accounts",
                 self._slaves.port,
             )
-        try:
-            await fast.start()
-        except UsageError as error:
-            _LOG.warning("real slaves will not get topics: %s", error)
-        else:
-            self._fast = fast
-            started.push_async_callback(fast.stop, 0)
 
     def _opened(self, peer: Peer) -> None:
         peer.on_close(self._closed)
@@ -382,13 +426,9 @@ class Server:
             grace: seconds to wait for requests in progress.
         """
         self.broker.retire()
-        await self._listener.stop(grace)
-        if self._grpc is not None:
-            await self._grpc.stop(grace)
+        await self._stop_listeners(grace)
         if self._admin is not None:
             await self._admin.stop()
-        if self._fast is not None:
-            await self._fast.stop(0)
         if self._slaves is not None:
             await self._slaves.stop()
         await self._registration.close()

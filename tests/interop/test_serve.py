@@ -15,13 +15,15 @@ pytestmark = pytest.mark.interop
 TOPIC, GROUP, QUEUES = "Turns", "GTurns", 4
 
 
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
-def test_a_real_client_creates_a_topic_by_sending_and_consumes_what_it_sent(rocketmq, serve, tmp_path, version):
+@pytest.mark.parametrize(("version", "vip"), [("5.5.0", "false"), ("4.9.7", "false"), ("5.5.0", "true")])
+def test_a_real_client_creates_a_topic_by_sending_and_consumes_what_it_sent(rocketmq, serve, tmp_path, version, vip):
+    """With the VIP channel it sends to the port two below the broker's (MixAll.brokerVIPChannel)."""
     real = rocketmq(version)
     served = serve(tmp_path / "store")
     work = tmp_path / "client"
     work.mkdir()
-    command = real._java("Consume", served.name_server, "MadeBySending", "GReal", "40", home=work)
+    words = (f"-Dcom.rocketmq.sendMessageWithVIPChannel={vip}", "Consume", served.name_server)
+    command = real._java(*words, "MadeBySending", "GReal", "40", home=work)
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, stdin=subprocess.DEVNULL)
     said = [line.split(" ", 1) for line in result.stdout.splitlines() if line.startswith(("sent ", "got "))]
     sent = sorted(rest for word, rest in said if word == "sent")

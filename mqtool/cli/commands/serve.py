@@ -46,6 +46,7 @@ SERVE = OutputSchema(
     "where clients find the broker",
     (
         Column("broker", "string", "address of the broker", TABLE),
+        Column("vip", "string", "for remoting clients with vipChannelEnabled", TABLE, optional=True),
         Column("namesrv", "string", "address of the name server", TABLE, optional=True),
         Column("grpc", "string", "another address for gRPC clients", TABLE, optional=True),
         Column("ha", "string", "where slaves get the log", TABLE, optional=True),
@@ -82,7 +83,14 @@ StoreOption = Annotated[Path | None, option("--store", metavar="DIR", help="The 
 HostOption = Annotated[str, option("--host", metavar="ADDRESS", panel=NETWORK, help="Address to listen on.")]
 PortOption = Annotated[
     int,
-    option("--port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the broker, for gRPC clients too."),
+    option(
+        "--port",
+        metavar="N",
+        min=0,
+        max=65535,
+        panel=NETWORK,
+        help="Port of the broker, also for gRPC clients. The VIP channel gets the port two below.",
+    ),
 ]
 GrpcPortOption = Annotated[
     int | None,
@@ -98,9 +106,10 @@ AdvertiseOption = Annotated[
     str | None,
     option(
         "--advertise",
-        metavar="HOST",
+        metavar="HOST[:PORT]",
         panel=NETWORK,
-        help="Host name or address given to clients. Default: that of --host.",
+        help="Host name or address given to clients, and the broker's port if another one is mapped to it. "
+        "Default: those of --host and --port.",
     ),
 ]
 AdminPortOption = Annotated[

@@ -137,6 +137,11 @@ class Broker:
         return self.address.rpartition(":")[0]
 
     @property
+    def port(self) -> int:
+        """Port of the address."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
     def may_write(self) -> bool:
         """Whether the store is open for writing and brokerPermission allows it."""
         return self.is_writable and bool(self.settings.number("brokerPermission") & PERM_WRITE)

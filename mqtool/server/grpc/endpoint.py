@@ -130,13 +130,15 @@ class GrpcEndpoint:
         return [d.READ] * (readable - both) + [d.WRITE] * (writable - both) + [d.READ_WRITE] * both
 
     def _endpoints(self, call: Call, requested: d.Endpoints) -> d.Endpoints:
-        """Returns the hosts that a client used, with the port of the connection.
+        """Returns the hosts that a client used, with the port of the connection, or the one advertised in its place.
 
-        If the settings say so, the client's port is returned instead; it is needed if a port is mapped to another one
-        on the way, as for a container.
+        If the settings say so, the client's port is returned instead; it is needed if another port is mapped to the
+        extra one for gRPC clients, as for a container.
         """
-        endpoints, port = d.Endpoints(scheme=requested.scheme), call.peer.local_port
-        own = self._core.broker.settings.flag("useEndpointPortFromRequest")
+        broker, endpoints, port = self._core.broker, d.Endpoints(scheme=requested.scheme), call.peer.local_port
+        if port == broker.settings.number("listenPort"):
+            port = broker.port
+        own = broker.settings.flag("useEndpointPortFromRequest")
         for address in requested.addresses:
             endpoints.addresses.add(host=address.host, port=address.port if own else port)
         return endpoints

@@ -5,6 +5,7 @@ import socket
 
 from mqtool.errors import UsageError
 
+_PORT_DIGITS = 5
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - only names; nothing is bound here
 
 
@@ -16,6 +17,36 @@ def with_port(host: str, port: int) -> str:
 def listed(addresses: str) -> list[str]:
     """Splits a list of addresses at semicolons or commas."""
     return [address.strip() for address in addresses.replace(",", ";").split(";") if address.strip()]
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Splits "host:port"; an IPv6 host may be in brackets.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS) or int(port) > 65535:
+        raise UsageError(f"address {address[:100]!r}: expected HOST:PORT")
+    return require_host(host), int(port)
+
+
+def parse_advertised(text: str) -> tuple[str, int | None]:
+    """Splits "host" or "host:port"; the port is None if there is none. An IPv6 host with a port is in brackets.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    if text.endswith("]") or (text.count(":") != 1 and not text.startswith("[")):
+        return text.removeprefix("[").removesuffix("]"), None
+    try:
+        host, port = parse_address(text)
+    except UsageError:
+        host, port = "", 0
+    if not port:
+        raise UsageError(f"--advertise: expected HOST or HOST:PORT, with a port from 1 to 65535, found {text[:100]!r}")
+    return host, port
 
 
 def require_host(host: str) -> str:

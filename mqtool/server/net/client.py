@@ -11,27 +11,12 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 
-from mqtool.errors import UsageError
 from mqtool.protocol.command import FLAG_ONEWAY, Command
-from mqtool.server.net.addresses import require_host
+from mqtool.server.net.addresses import parse_address
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Endpoint, Handler, Peer
 
 CONNECT_SECONDS = 3.0
-_PORT_DIGITS = 5
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Splits "host:port"; an IPv6 host may be in brackets.
-
-    Raises:
-        UsageError: the text has another form.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS) or int(port) > 65535:
-        raise UsageError(f"address {address[:100]!r}: expected HOST:PORT")
-    return require_host(host), int(port)
 
 
 class Connection:

@@ -14,7 +14,8 @@ from mqtool.formats.release import Release
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
-from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.addresses import parse_address
+from mqtool.server.net.client import Connection
 from mqtool.server.net.credentials import own_signing
 from mqtool.server.net.loop import loop_factory
 from mqtool.store.message import from_record

@@ -23,7 +23,8 @@ from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import MAX_FRAME
-from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.addresses import parse_address
+from mqtool.server.net.client import Connection
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.producer.route import Destination, Route, route_in
 

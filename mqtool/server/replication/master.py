@@ -23,7 +23,8 @@ from mqtool.formats.release import Release
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
-from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.addresses import parse_address
+from mqtool.server.net.client import Connection
 from mqtool.store.broker_config import BrokerConfig
 
 SHAPING = frozenset(

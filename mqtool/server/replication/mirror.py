@@ -18,7 +18,8 @@ from typing import Any
 
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
-from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.addresses import parse_address
+from mqtool.server.net.client import Connection
 from mqtool.server.net.credentials import own_signing
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.replication.master import MasterFacts, fetch_facts, sync_tables

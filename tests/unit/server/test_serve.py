@@ -1,5 +1,6 @@
 """The start of a server: what it serves, and what is left of one that cannot start."""
 
+import asyncio
 import socket
 import sys
 import tempfile
@@ -9,8 +10,13 @@ import pytest
 
 from mqtool.engine import FlushMode
 from mqtool.errors import NotAStoreError, UsageError
+from mqtool.protocol.codes import RequestCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server, parse_flush
 from mqtool.server.testing import MqServer
+from tests.support.grpc_client import GrpcClient
 from tests.unit.server.broker.conftest import until
 
 
@@ -70,3 +76,107 @@ def test_a_grpc_client_of_a_server_without_its_packages_is_refused_with_advice(m
             client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
             assert client.recv(100) == b""
     assert "a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it" in caplog.text
+
+
+async def code_at(address: str) -> int:
+    """The code of the answer to GET_BROKER_RUNTIME_INFO at an address."""
+    connection = await Connection.open(address)
+    try:
+        return (await connection.call(Command(RequestCode.GET_BROKER_RUNTIME_INFO), 20)).code
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_clients_with_the_vip_channel_are_served_two_ports_below_the_broker(tmp_path, read_only):
+    with MqServer(tmp_path):
+        pass
+
+    async def main() -> tuple[int, int]:
+        async with Server(ServeOptions(tmp_path, read_only=read_only)) as server:
+            host, _, port = server.addresses["broker"].rpartition(":")
+            assert server.addresses["vip"] == f"{host}:{int(port) - 2}"
+            return await code_at(server.addresses["vip"]), await code_at(server.addresses["broker"])
+
+    assert asyncio.run(main()) == (0, 0)
+
+
+def test_a_free_port_is_one_with_a_free_port_for_the_vip_channel(tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        proposed = iter([taken + 2, 0, 0])
+        new = Server._new_listener
+        monkeypatch.setattr(Server, "_new_listener", lambda self, port: new(self, port or next(proposed)))
+
+        async def main() -> tuple[int, int]:
+            async with Server(ServeOptions(tmp_path)) as server:
+                assert server.addresses["broker"] != f"127.0.0.1:{taken + 2}"
+                return await code_at(server.addresses["vip"])
+
+        assert asyncio.run(main()) == 0
+
+
+def test_a_port_that_is_given_for_something_else_is_not_taken_for_the_vip_channel(tmp_path, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def main() -> dict[str, str]:
+        async with Server(ServeOptions(tmp_path, port=port, grpc_port=port - 2)) as server:
+            return server.addresses
+
+    addresses = asyncio.run(main())
+    assert addresses["grpc"] == f"127.0.0.1:{port - 2}"
+    assert "vip" not in addresses
+    assert f"no VIP channel, and real slaves get no topics: port {port - 2} is given for another purpose" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("advertised", "host"),
+    [("127.0.0.1:11911", "127.0.0.1"), ("[::1]:11911", "[::1]"), ("localhost:11911", "localhost")],
+)
+def test_a_mapped_port_is_what_clients_are_given(tmp_path, advertised, host):
+    async def main() -> None:
+        async with Server(ServeOptions(tmp_path, advertise=advertised)) as server:
+            assert server.addresses["broker"] == f"{host}:11911"
+            assert server.addresses["vip"] == f"{host}:11909"
+            connection = await Connection.open(f"127.0.0.1:{server.name_server.port}")
+            answer = await connection.call(Command(RequestCode.GET_BROKER_CLUSTER_INFO), 20)
+            connection.close()
+            assert f'"{host}:11911"'.encode() in answer.body
+            assert server.broker.settings.text("brokerIP1") == host.strip("[]")
+
+    asyncio.run(main())
+
+
+def test_grpc_clients_are_given_the_mapped_port_too(tmp_path):
+    async def main() -> None:
+        options = ServeOptions(tmp_path, advertise="127.0.0.1:11911", topics={"T": "NORMAL"})
+        async with Server(options) as server:
+            address = f"127.0.0.1:{server.broker.settings.number('listenPort')}"
+
+            def ports() -> set[int]:
+                with GrpcClient(address) as client:
+                    route = client.call("QueryRoute", topic=d.Resource(name="T"), endpoints=client.endpoints)
+                    return {at.port for queue in route.message_queues for at in queue.broker.endpoints.addresses}
+
+            assert await asyncio.to_thread(ports) == {11911}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("advertised", ["host:0", "host:65536", "host:x", ":10911", "host:", "[::1]:"])
+def test_a_port_to_advertise_that_is_none_is_refused_with_what_is_expected(tmp_path, advertised):
+    with pytest.raises(UsageError, match=r"--advertise: expected HOST or HOST:PORT, with a port from 1 to 65535"):
+        asyncio.run(Server(ServeOptions(tmp_path, advertise=advertised)).start())
+
+
+@pytest.mark.parametrize("advertised", ["127.0.0.1", "::1", "[::1]"])
+def test_a_host_alone_is_advertised_with_the_port_of_the_broker(tmp_path, advertised):
+    async def main() -> None:
+        async with Server(ServeOptions(tmp_path, advertise=advertised)) as server:
+            host = server.addresses["broker"].rpartition(":")[0]
+            assert host == ("127.0.0.1" if advertised == "127.0.0.1" else "[::1]")
+            port = server.broker.settings.number("listenPort")
+            assert server.addresses["broker"] == f"{host}:{port}"
+
+    asyncio.run(main())

@@ -206,27 +206,27 @@ def test_a_start_that_fails_leaves_ports_and_store_free_and_nothing_running(tmp_
                 await Server(options).start()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         async with Server(options) as server:
-            return {name: address.rpartition(":")[2] for name, address in server.addresses.items()}
+            return {name: int(address.rpartition(":")[2]) for name, address in server.addresses.items()}
 
-    assert asyncio.run(main()) == {name: str(port) for name, port in ports.items()}
+    assert asyncio.run(main()) == ports | {"vip": ports["broker"] - 2}
 
 
-def test_where_the_port_of_real_slaves_is_taken_others_are_served(tmp_path, caplog):
+def test_where_the_port_of_the_vip_channel_is_taken_others_are_served(tmp_path, caplog):
     port = free_port()
-    config = BrokerConfig({"haListenPort": "0"}, source="test")
 
     async def main():
         with socket.socket() as one:
             one.bind(("127.0.0.1", port - 2))
             one.listen()
-            async with Server(ServeOptions(tmp_path, port=port, config=config)) as server:
+            async with Server(ServeOptions(tmp_path, port=port)) as server:
+                assert "vip" not in server.addresses
                 connection = await Connection.open(server.addresses["broker"])
                 answer = await connection.call(Command(28), 20)
                 connection.close()
                 return answer.code
 
     assert asyncio.run(main()) == 0
-    assert f"real slaves will not get topics: cannot listen on 127.0.0.1:{port - 2}" in caplog.text
+    assert f"no VIP channel, and real slaves get no topics: cannot listen on 127.0.0.1:{port - 2}" in caplog.text
 
 
 def test_a_name_server_that_is_down_is_logged_and_the_broker_serves(tmp_path, caplog):

@@ -255,17 +255,15 @@ def test_everybody_may_ask_a_name_server_with_accounts_for_routes(config):
     assert Acl(config).check_routes(command, At()) is None  # type: ignore[arg-type]
 
 
-def test_the_port_for_real_slaves_asks_for_accounts_too(tmp_path):
+def test_the_port_of_the_vip_channel_asks_for_accounts_too(tmp_path):
     (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
-    keys = BrokerConfig({"haListenPort": "0"}, source="test")
-    options = ServeOptions(tmp_path / "store", config=keys, acl=tmp_path / "plain_acl.yml")
+    options = ServeOptions(tmp_path / "store", acl=tmp_path / "plain_acl.yml")
 
     async def main() -> list[int]:
         async with Server(options) as server:
-            host, port = server.addresses["broker"].split(":")
             codes = []
-            for address in (f"{host}:{port}", f"{host}:{int(port) - 2}"):
-                connection = await Connection.open(address)
+            for name in ("broker", "vip"):
+                connection = await Connection.open(server.addresses[name])
                 codes.append((await connection.call(Command(21), 20)).code)
                 connection.close()
             return codes
