@@ -184,9 +184,10 @@ class _SnapshotWriter:
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)
         self._total = sum(size_of(self._root / name) for name in names)
         files = self._with_databases(listed.first)
-        end = self._end() if is_live else None
         listed = self._listed() if is_live else listed
         files += self._with_databases(listed.derived)
+        end = self._end() if is_live else None
+        listed = self._listed() if is_live else listed
         files += self._copied(listed.log, end)
         files += self._copied(listed.last, None)
         self.pieces.sync()

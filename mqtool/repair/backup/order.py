@@ -1,15 +1,15 @@
 """The order of copying that keeps a backup recoverable although the broker keeps writing.
 
-References are copied before what they refer to, and the log last, up to an end that is fixed first:
+References are copied before what they refer to, so that nothing in the copy points past the end of its log:
 
 1. The checkpoint: the older it is, the earlier recovery starts scanning, and dispatching twice does no harm.
 2. Progress of consumers, delays, timers and pops, in files or in a RocksDB: one that is too old delivers twice, one
    that is too new loses messages. `config/timercheck` and `rocksdbstore` state how far the timer has delivered.
    `kvStore` is copied after the offsets of groups, which pass over popped messages: it has their records. A message
    that is delivered again is written to the log before its record is deleted.
-3. The end of the log is fixed. Records appended later are not part of the backup.
-4. Index, queues and everything else: recovery cuts units beyond that end, and dispatches missing ones from the
-   checkpoint on (R6 and R8 of docs/recovery.md).
+3. Index, queues and everything else: recovery dispatches what is missing in them from the checkpoint on (R8 of
+   docs/recovery.md).
+4. The end of the log is fixed. Records appended later are not part of the backup.
 5. The log, up to the fixed end.
 6. Topics and groups: a table that is too new does no harm, one that is too old would hide a topic.
 
@@ -56,9 +56,9 @@ class Listing(Struct, frozen=True):
     """The files of a store, grouped by when they are copied. Paths are relative to the root.
 
     Attributes:
-        first: before the end of the log is fixed.
-        derived: after that.
-        log: segments of the CommitLog.
+        first: checkpoint and progress.
+        derived: files with references to the log, and everything else.
+        log: segments of the CommitLog, after its end is fixed.
         last: after the log.
         directories: directories without a file.
     """

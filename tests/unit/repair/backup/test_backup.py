@@ -24,6 +24,7 @@ from mqtool.store import broker_config
 from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
+from tests.support.engine import open_small
 from tests.support.stores import copy_store, copy_tree, store_fixture, tree_digest
 from tests.support.tiers import one_in
 from tests.support.unreadable import unlistable
@@ -520,6 +521,32 @@ def test_a_live_copy_recovers_to_all_that_was_there_when_its_end_was_noted(tmp_p
         key: value for key, value in expected.items() if key in found
     }
     assert found
+
+
+def test_a_backup_of_a_store_that_is_written_to_has_no_unit_past_its_log(tmp_path, monkeypatch):
+    engine = open_small(tmp_path / "store")
+    copy = create._SnapshotWriter._copy
+
+    def append(count):
+        for number in range(count):
+            engine.put("Orders", number % 4, b"x" * 200, b"KEYS\x01k")
+        engine.dispatch()
+
+    def copies_while_messages_arrive(self, name, limit):
+        append(3)
+        return copy(self, name, limit)
+
+    append(60)
+    monkeypatch.setattr(create._SnapshotWriter, "_copy", copies_while_messages_arrive)
+    snapshot = backup(tmp_path / "store", tmp_path / "backup").snapshot
+    engine.close()
+    assert snapshot.live
+    assert restore(tmp_path / "backup", tmp_path / "again").verify == "dirty"
+    with mqtool.open(tmp_path / "again") as again:
+        assert verify(again).losses.messages == 0
+        messages = len(list(again.messages()))
+    with open_small(tmp_path / "again") as recovered:
+        assert sum(recovered.queue_bounds("Orders", queue)[1] for queue in range(4)) == messages > 60
 
 
 def test_pieces_are_cut_at_fixed_places(tmp_path):
