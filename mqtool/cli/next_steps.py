@@ -43,11 +43,14 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     ):
         return ()
     from mqtool.repair.from_findings import RepairProposal, changes_of, try_out  # a clean store does without
-    from mqtool.repair.journal import is_unfinished
+    from mqtool.repair.journal import ending_command
 
     with contextlib.suppress(RefusedError):
-        if is_unfinished(store.path):
-            return (command("undo", store.path),)
+        match ending_command(store.path):
+            case "undo":
+                return (command("undo", store.path),)
+            case "finalize":
+                return (command("finalize", store.path, "--dry-run"), command("undo", store.path))
     proposal = changes_of(store, verification.findings)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:

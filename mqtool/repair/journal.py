@@ -221,11 +221,27 @@ def is_unfinished(root: Path) -> bool:
     Raises:
         RefusedError: there is a journal that cannot be read.
     """
-    journal = Journal(real_path(root), RepairFiles())
+    return _is_unfinished(root, Journal(real_path(root), RepairFiles()))
+
+
+def _is_unfinished(root: Path, journal: Journal) -> bool:
     if journal.begin is None:
         return False
     barrier = journal.begin.barrier
     return journal.kind in (SWAP, STEP, UNDO) or (barrier is not None and (root / barrier).exists())
+
+
+def ending_command(root: Path) -> str:
+    """Returns the command that ends the change on record, `undo` or `finalize`: no plan is made before; "" if none is.
+
+    Raises:
+        RefusedError: there is a journal that cannot be read.
+    """
+    if not home_of(real_path(root)).exists():
+        return ""
+    journal = Journal(real_path(root), RepairFiles())
+    is_done = journal.kind == FINALIZE or (journal.kind == APPLIED and not _is_unfinished(root, journal))
+    return "finalize" if is_done else "undo"
 
 
 def check_finished(root: Path) -> None:

@@ -1,5 +1,6 @@
 """Every command that mqtool prints for its user to type runs as it was printed."""
 
+import contextlib
 import html
 import json
 import re
@@ -16,7 +17,7 @@ from mqtool.cli.app import app
 from mqtool.cli.commands import verify
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.next_steps import _steps_for, next_steps
-from mqtool.repair import RepairProposal
+from mqtool.repair import RebuildIndex, RepairProposal, apply, make_plan, undo
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify import verify as library_verify
@@ -24,7 +25,8 @@ from mqtool.verify.finding_collector import FindingCollector
 from tests.cli.conftest import Mqtool
 from tests.golden.verify_expected import expected
 from tests.support.damage import CASES, DamageCase, damage_case
-from tests.support.stores import tree_digest
+from tests.support.stores import copy_store, tree_digest
+from tests.unit.repair.faults import DyingFiles, Killed
 
 RUNS = (ExitCode.OK, ExitCode.NO)
 """How a command may end that did what it says: done, or the answer is no."""
@@ -202,3 +204,43 @@ def test_a_plan_that_would_change_nothing_is_not_suggested(tmp_path):
         steps = _steps_for(store, RepairProposal((), found.findings), found)
     assert steps
     assert not [step for step in steps if step.startswith("mqtool plan repair")]
+
+
+@pytest.fixture
+def half_repaired(place):
+    """A store with a missing queue and a damaged index file, and a plan that repairs the index."""
+    root = copy_store("rollover-5.5.0", place)
+    shutil.rmtree(root / "consumequeue" / "Roll" / "0")
+    first = min((root / "index").iterdir())
+    first.write_bytes(bytes(first.stat().st_size))
+    return root, make_plan(root, RebuildIndex())
+
+
+def first_step(mqtool, root):
+    """The first command that verify names, as the program gets it."""
+    return shlex.split(mqtool("verify", root, "--format", "json").document["next_steps"][0])[1:]
+
+
+def test_after_an_apply_that_was_killed_at_any_point_verify_names_undo_or_what_ends_the_change(mqtool, half_repaired):
+    root, plan = half_repaired
+    named = set()
+    for call in range(0, 60, 7):
+        with contextlib.suppress(Killed):
+            apply(plan, backup_acknowledged=True, verify_after=False, files=DyingFiles(call))
+        words = first_step(mqtool, root)
+        named.add(words[0])
+        assert mqtool(*words).code == 0, words
+        Path("plan.json").unlink(missing_ok=True)
+        if (root / ".mqtool").exists():
+            undo(root)
+    assert named == {"plan", "undo", "finalize"}
+
+
+def test_after_a_change_that_left_findings_verify_leads_to_the_next_plan(mqtool, half_repaired):
+    root, plan = half_repaired
+    apply(plan, backup_acknowledged=True, verify_after=False)
+    words = first_step(mqtool, root)
+    assert words == ["finalize", str(root), "--dry-run"]
+    (words,) = map(shlex.split, mqtool(*words, "--format", "json").document["next_steps"])
+    assert mqtool(*words[1:]).code == 0
+    assert first_step(mqtool, root)[:2] == ["plan", "repair"]
