@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from mqtool.engine.flags import NO_SPACE
 from mqtool.engine.start.lock import StoreLock
 from mqtool.errors import RefusedError, StoreError, StoreLockedError
 from mqtool.formats import file_names
@@ -104,7 +105,7 @@ def _has_mapped(process: str, prefix: str) -> bool:
 
 
 @contextlib.contextmanager
-def locked(root: Path, files: RepairFiles) -> Iterator[int]:
+def locked(root: Path) -> Iterator[int]:
     """Holds the store's lock as a broker does; yields the root's modification time before that, ns.
 
     Creates the lock file if it is missing. It stays: a broker opens it when it is constructed and locks it after it has
@@ -117,19 +118,16 @@ def locked(root: Path, files: RepairFiles) -> Iterator[int]:
     path = root / file_names.LOCK
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RefusedError("lock", "expected a regular file", path)
-    status = path.stat() if path.exists() else None
     root_time = root.stat().st_mtime_ns
     lock = StoreLock(root)
     try:
-        lock.acquire()
+        lock.take()
     except OSError as error:
-        raise RefusedError("read-only", f"the lock cannot be taken: {error.strerror}", path) from error
+        gate = "space" if error.errno in NO_SPACE else "read-only"
+        raise RefusedError(gate, f"the lock cannot be taken: {error.strerror}", path) from error
     try:
         yield root_time
     finally:
-        if status is not None and status.st_size == 0:
-            files.cut(path, 0)
-            files.set_times(path, status.st_mtime_ns)
         lock.release()
 
 

@@ -89,7 +89,7 @@ def apply(
         return ApplyResult(root, None, None, plan.steps, opened=plan.opened_at(root))
     gates.check_backup(root, acknowledged=backup_acknowledged)
     gates.check_writable(root, [step.path for step in plan.steps])
-    with gates.locked(root, used) as root_time:
+    with gates.locked(root) as root_time:
         run = _Run(root, plan, used, root_time, on_progress)
         already = run.run()
     verification = _verified(root, plan) if verify_after else None

@@ -60,7 +60,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
         return UndoResult(root, len(begin.plan.steps), 0, begin.plan.opened_at(root))
-    with gates.locked(root, used), gates.exclusive(home_of(root)):
+    with gates.locked(root), gates.exclusive(home_of(root)):
         if Journal(root, used).begin is None:
             return _clean_up(root, used)
         journal, begin = open_journal(root, used)

@@ -40,21 +40,27 @@ class StoreLock:
             OSError: the file cannot be opened.
         """
         if self._path.exists():
-            self._lock()
+            self.take()
             self.release()
 
     def acquire(self) -> None:
-        """Takes the lock; creates its file if it is missing.
+        """Takes the lock as a broker does, which writes into an empty file.
+
+        Raises:
+            StoreLockedError: as `test`.
+            OSError: the file cannot be created or written.
+        """
+        self.take()
+        if os.fstat(self._fd).st_size == 0:
+            os.pwrite(self._fd, _TEXT, 0)
+
+    def take(self) -> None:
+        """Takes the lock and writes nothing; creates its file if it is missing.
 
         Raises:
             StoreLockedError: as `test`.
             OSError: the file cannot be created.
         """
-        self._lock()
-        if os.fstat(self._fd).st_size == 0:
-            os.pwrite(self._fd, _TEXT, 0)
-
-    def _lock(self) -> None:
         self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if _OPEN_FILE_LOCK is None:

@@ -255,13 +255,27 @@ def test_a_lock_that_is_no_file(harm, plan, root):
     assert "expected a regular file" in str(check_refused("lock", lambda: carry_out(plan), root))
 
 
-def test_a_lock_that_cannot_be_taken(plan, root, monkeypatch):
+@pytest.mark.parametrize(("code", "gate"), [(errno.EACCES, "read-only"), (errno.ENOSPC, "space")])
+def test_a_lock_that_cannot_be_taken(code, gate, plan, root, monkeypatch):
     def denied(_self):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("mqtool.repair.gates.StoreLock.acquire", denied)
-    refused = check_refused("read-only", lambda: carry_out(plan), root)
-    assert "the lock cannot be taken: Permission denied" in str(refused)
+    monkeypatch.setattr("mqtool.repair.gates.StoreLock.take", denied)
+    refused = check_refused(gate, lambda: carry_out(plan), root)
+    assert f"the lock cannot be taken: {os.strerror(code)}" in str(refused)
+
+
+def test_an_empty_lock_file_is_taken_on_a_full_disk(plan, root, monkeypatch):
+    """Nothing is written into it, so that the gate `space` decides, and an undo frees space."""
+    (root / "lock").write_bytes(b"")
+    apply(plan, backup_acknowledged=True, verify_after=False)
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("mqtool.engine.start.lock.os.pwrite", full)
+    undo(root)
+    assert (root / "lock").read_bytes() == b""
 
 
 def test_a_file_that_is_not_what_was_planned_after_it_changed_places(plan, root):
