@@ -1,12 +1,13 @@
 """Makes a plan: builds the result of changes once, outside of the store, and describes it."""
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mqtool.errors import NothingToChangeError, RefusedError, UsageError
+from mqtool.errors import NothingToChangeError, RefusedError, StoreLockedError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
 from mqtool.repair.change_builders import build
@@ -17,6 +18,7 @@ from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.broker_config import PATH_KEYS
+from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
@@ -120,6 +122,7 @@ def forecast_of(
 
     Raises:
         RefusedError: a start would lose messages that the store still holds.
+        StoreLockedError: the same, while a broker is running.
     """
     names = {step.path for step in steps}
     no_messages = all(name.startswith(_NOT_MESSAGES) for name in names)
@@ -140,6 +143,9 @@ def forecast_of(
         staged.notes.append(f"what a start would lose afterwards is unknown: {comparison}")
         return None
     if comparison.loses_messages or (must_repair and not comparison.is_repaired):
+        if lock_holder(store.path) not in (None, os.getpid()):
+            reason = "a broker is running, and what a start loses depends on how it stops; stop it first, then plan"
+            raise StoreLockedError(reason, store.path)
         raise comparison.refusal(store.path, store.config.file)
     return comparison.forecast
 

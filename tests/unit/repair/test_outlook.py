@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mqtool.errors import RefusedError
+from mqtool.errors import RefusedError, StoreLockedError
 from mqtool.recovery import predict, proof
 from mqtool.repair import Pad, Plan, RebuildIndex, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
 from mqtool.repair.outlook import Preview
@@ -13,7 +13,7 @@ from mqtool.repair.plan import Forecast
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.store.store import open_store
 from mqtool.verify import verify
-from tests.support.damage import damage_case
+from tests.support.damage import damage_case, held_lock
 from tests.support.stores import copy_store, tree_digest
 
 SHORT = "commitlog/00000000000000393216"
@@ -52,6 +52,14 @@ def test_a_log_named_through_a_link_is_previewed_as_changed(log, has_root, tmp_p
     middle = sorted(path.name for path in (root / "commitlog").iterdir())[2]
     with pytest.raises(RefusedError, match="losses: "):
         make_plan(root, SetAside((f"commitlog/{middle}",)), config=tmp_path / "broker.conf")
+
+
+def test_a_plan_that_would_lose_messages_names_the_broker_that_runs(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    middle = sorted(path.name for path in (root / "commitlog").iterdir())[2]
+    (root / "lock").touch()
+    with held_lock(root / "lock"), pytest.raises(StoreLockedError, match=r"a broker is running, .* stop it first"):
+        make_plan(root, SetAside((f"commitlog/{middle}",)))
 
 
 @pytest.mark.slow
