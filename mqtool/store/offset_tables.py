@@ -112,7 +112,7 @@ def load(directory: Path, config: BrokerConfig) -> OffsetTables:
 def file_read(directory: Path, config: BrokerConfig) -> str:
     """Returns the name of the file with positions that a broker without RocksDB reads and writes.
 
-    If `enableLmq` is not configured, it is the file that exists; if both do, consumerOffset.json.
+    If `enableLmq` is not configured, it is the file that is not empty; if both are not, consumerOffset.json.
 
     Args:
         directory: config/ of the store; it may be empty.
@@ -120,14 +120,17 @@ def file_read(directory: Path, config: BrokerConfig) -> str:
     """
     with_lmq = config.flag("enableLmq")
     if with_lmq is None:
-        with_lmq = [_exists(directory, name) for name in FILES] == [False, True]
+        with_lmq = [_has_content(directory, name) for name in FILES] == [False, True]
     return file_names.LMQ_CONSUMER_OFFSETS if with_lmq else file_names.CONSUMER_OFFSETS
 
 
-def _exists(directory: Path, name: str) -> bool:
-    """Whether a file or its backup exists."""
+def _has_content(directory: Path, name: str) -> bool:
+    """Whether a file or its backup exists and is not empty."""
     try:
-        return any((directory / (name + end)).exists() for end in ("", file_names.BACKUP_SUFFIX))
+        return any(
+            path.exists() and path.stat().st_size
+            for path in (directory / name, directory / (name + file_names.BACKUP_SUFFIX))
+        )
     except OSError:  # the directory may not be searched
         return False
 

@@ -15,7 +15,7 @@ from mqtool.formats.release import Release
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.recovery import table_shapes
 from mqtool.recovery.table_text import read_table
-from mqtool.store import config_tables
+from mqtool.store import config_tables, offset_tables
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import has_record, units_from
 from mqtool.store.deliveries import delivered_offsets, identity_of
@@ -51,7 +51,7 @@ _BROKERS_OWN = (
 )
 """Files that only a broker writes; a store used without a broker has none of them."""
 _ALWAYS = (file_names.TOPICS,)
-"""Files that a broker writes before it accepts the first message."""
+"""Files that a broker has once it has accepted a message."""
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
 """File to the directory that replaces it if the broker keeps its configuration in RocksDB."""
 _DELIVERY_MS = 5_000
@@ -79,8 +79,14 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
         return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
     release = survey.release if survey.line is not None else None
-    unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, release, collector))
-    for needed in () if config_tables.unread_database(directory, config) else _ALWAYS:
+    positions = offset_tables.file_read(directory, config)
+    unread = frozenset(
+        name
+        for name in _PARSERS
+        if not _file(directory, name, names, release, collector, positions if name in offset_tables.FILES else name)
+    )
+    has_messages = bool(survey.segments or survey.queues)
+    for needed in _ALWAYS if has_messages and not config_tables.unread_database(directory, config) else ():
         if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
             continue
         others = sorted(names.intersection(_BROKERS_OWN))
@@ -91,8 +97,10 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
     return "", unread
 
 
-def _file(directory: Path, name: str, names: set[str], release: Release | None, collector: FindingCollector) -> bool:
-    """Checks a file; returns False if the operating system refused to read it and it is needed."""
+def _file(
+    directory: Path, name: str, names: set[str], release: Release | None, collector: FindingCollector, read: str
+) -> bool:
+    """Checks a file, in place of which a broker may read another; returns False if the system refused to read it."""
     backup = name + file_names.BACKUP_SUFFIX
     if name not in names and backup not in names:
         return True
@@ -108,7 +116,11 @@ def _file(directory: Path, name: str, names: set[str], release: Release | None, 
         return False
     code = "config-missing" if name not in names else "config-unreadable"
     evidence = f"{problem}; {backup}: {of_backup or 'can be read'}"
-    collector.add(code, directory / name, evidence, severity=None if of_backup else Severity.WARNING)
+    severity = None if of_backup else Severity.WARNING
+    if read != name:
+        severity = Severity.NOTE
+        evidence += f"; a broker reads {file_names.CONFIG}/{read} instead, as enableLmq or the files show"
+    collector.add(code, directory / name, evidence, severity=severity)
     return True
 
 

@@ -18,7 +18,8 @@ CHECKS = (
     _error(
         "config-unreadable",
         "A configuration file cannot be read, and neither can its .bak: the broker does not start, and overwrites "
-        "the file with an empty table. (A warning if the .bak is good: the broker takes that.)",
+        "the file with an empty table. (A warning if the .bak is good: the broker takes that. A note if the broker "
+        "does not read the file: with enableLmq it reads lmqConsumerOffset.json, without it consumerOffset.json.)",
         "Copy both aside, then take the .bak or rebuild the file.",
         run("RB-09"),
         "RB-09",

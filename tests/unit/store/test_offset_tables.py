@@ -6,6 +6,7 @@ import pytest
 
 import mqtool
 from mqtool.formats import config_files
+from mqtool.verify import verify
 from tests.support.stores import copy_store
 
 
@@ -41,3 +42,25 @@ def test_a_broker_whose_file_of_positions_is_missing_has_none(store):
         assert opened.metadata.consumer_offsets == {}
     assert (tables.read, tables.written) == (None, "config/consumerOffset.json")
     assert [table.file_name for table in tables.tables] == ["lmqConsumerOffset.json"]
+
+
+@pytest.mark.parametrize("config", [{"enableLmq": True}, {}])
+def test_an_empty_file_of_positions_that_the_broker_does_not_read_is_a_note(store, config):
+    """LmqConsumerOffsetManager.configFilePath (4.9.7, 5.5.0): with enableLmq a broker never opens consumerOffset.json."""
+    (store / "config" / "consumerOffset.json").write_bytes(b"")
+    with mqtool.open(store, config) as opened:
+        assert opened.metadata.offset_tables.read.file_name == "lmqConsumerOffset.json"
+        result = verify(opened)
+    (finding,) = (finding for finding in result.findings if finding.code.startswith("config-"))
+    assert (finding.code, finding.severity.value) == ("config-unreadable", "note")
+    assert "a broker reads config/lmqConsumerOffset.json instead" in finding.evidence
+    assert result.state.value == "clean"
+
+
+def test_an_unreadable_file_of_positions_that_the_broker_reads_is_an_error(store):
+    (store / "config" / "consumerOffset.json").write_bytes(b"")
+    with mqtool.open(store, {"enableLmq": False}) as opened:
+        result = verify(opened)
+    assert [(one.code, one.severity.value) for one in result.findings if one.code.startswith("config-")] == [
+        ("config-unreadable", "error")
+    ]

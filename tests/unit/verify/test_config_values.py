@@ -50,3 +50,13 @@ def test_an_unknown_release_or_text_that_only_a_broker_may_take_is_no_problem(tm
     path.write_text(json.dumps({"topicConfigTable": {"T": {"perm": 1 << 40}}}), "utf-8")
     assert _problem(path, path.name, None) == ""
     assert _problem(path, path.name, Release(5, 5)) == REFUSED
+
+
+def test_a_broker_that_has_no_message_yet_has_no_topics_file_yet(tmp_path):
+    """As 4.9.7 leaves its directory some seconds after its first start."""
+    for name in ("commitlog", "consumequeue", "config"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint").write_bytes(bytes(4096))
+    for name in ("consumerFilter.json", "consumerOffset.json", "delayOffset.json"):
+        (tmp_path / "config" / name).write_text("{}", "utf-8")
+    assert findings(tmp_path) == []
