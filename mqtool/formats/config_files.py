@@ -24,9 +24,13 @@ PERM_WRITE = 2
 PERM_INHERIT = 1
 QUEUE_TYPE = "queue.type"
 MESSAGE_TYPE = "message.type"
+CLEANUP_POLICY = "cleanup.policy"
 
 _QUEUE_OFFSET = re.compile(r"(\{[^{}]*\})\s*:\s*(-?\d{1,19})(?!\d)", re.ASCII)
 """A queue as a key, and its offset."""
+
+COMPACTION = "COMPACTION"
+"""The cleanup policy of compacted topics."""
 
 Offsets = dict[int, int]
 """Queue id (delay level, in delay offsets) to queue offset."""
@@ -70,6 +74,11 @@ class TopicConfig(Struct, frozen=True):
     def message_type(self) -> str:
         """Kind of messages that the topic accepts, e.g. "NORMAL" or "FIFO"."""
         return str((self.attributes or {}).get(MESSAGE_TYPE, "NORMAL"))
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the broker keeps only the newest message of each key, and serves the topic from `compaction/`."""
+        return (self.attributes or {}).get(CLEANUP_POLICY) == COMPACTION
 
 
 class GroupConfig(Struct, frozen=True):

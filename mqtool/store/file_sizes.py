@@ -153,3 +153,35 @@ BATCH_CONSUME_QUEUE = FileSize(
     default=batch_consume_queue.DEFAULT_FILE_SIZE,
 )
 TIMER_LOG = FileSize("timerlog", "mappedFileSizeTimerLog", timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE)
+_COMPACTION_QUEUE = FileSize(
+    "compaction/compactionCq",
+    "compactionCqMappedFileSize",
+    batch_consume_queue.BATCH_UNIT_SIZE,
+    default=10 << 20,
+)
+_COMPACTION_LOG = FileSize("compaction/compactionLog", "compactionMappedFileSize", 128, default=100 << 20)
+
+
+def compaction_sizes(config: BrokerConfig, logs: Iterable[MappedFile], queues: Iterable[MappedFile]) -> tuple[int, int]:
+    """Returns the sizes of files of compacted topics: of their logs and of their queues.
+
+    Both are rounded, so that the configured sizes are not those of the files (CompactionLog.getCompactionLogSize,
+    5.5.0).
+
+    Args:
+        config: of the broker.
+        logs, queues: files that exist.
+
+    Raises:
+        UsageError: a configured size is impossible.
+    """
+    unit = batch_consume_queue.BATCH_UNIT_SIZE
+    queue = _COMPACTION_QUEUE.decide(config, queues, [])
+    queue_size = (queue.value if queue else _COMPACTION_QUEUE.default) // unit * unit
+    log = _COMPACTION_LOG.decide(config, logs, [])
+    if log is not None and config.integer(_COMPACTION_LOG.key) is None:
+        return log.value, queue_size
+    count, rest = divmod(log.value if log else _COMPACTION_LOG.default, queue_size)
+    if count < 5:
+        return queue_size * 5, queue_size
+    return queue_size * (count if 0 < rest < queue_size >> 1 else count + 1), queue_size

@@ -358,7 +358,7 @@ class Classifier:
             self._unknown[Area.TIMER] = str(error)
         for area, check in (
             (Area.DLEDGER, LedgerCheck(survey, collector)),
-            (Area.COMPACTION, CompactionCheck(survey, collector)),
+            (Area.COMPACTION, CompactionCheck(self._store, survey, self._recovery, collector)),
         ):
             try:
                 with recording_unlisted(None):

@@ -1,4 +1,4 @@
-"""Compacted topics: compares each file of their log with its queue file.
+"""Compacted topics: compares each file of their log with its queue file, and the end of that log with the CommitLog.
 
 Source: CompactionLog, CompactionStore, SparseConsumeQueue (5.5.0).
 """
@@ -6,27 +6,36 @@ Source: CompactionLog, CompactionStore, SparseConsumeQueue (5.5.0).
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqtool.formats import file_names, properties
+import numpy as np
+
+from mqtool.errors import CorruptionError
+from mqtool.formats import file_names, java, properties
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import tags_code
 from mqtool.records.damage import Damage
+from mqtool.store import Store
+from mqtool.store.compacted_queue import last_queue_offset
+from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
 from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, messages_of
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
+from mqtool.verify.recovery import Recovery
 from mqtool.verify.survey import Survey
 
-_WORK = ("compacting", "replicating")
+_WORK = (file_names.COMPACTING, "replicating")
 _UNWRITTEN = BatchConsumeQueueUnit(*(0,) * len(BATCH_CONSUME_QUEUE_UNIT.fields))
 
 
 class CompactionCheck:
     """Checks the compacted topics of a store."""
 
-    def __init__(self, survey: Survey, collector: FindingCollector) -> None:
+    def __init__(self, store: Store, survey: Survey, recovery: Recovery, collector: FindingCollector) -> None:
+        self._store = store
         self._survey = survey
+        self._recovery = recovery
         self._collector = collector
         self._logs = survey.root / file_names.COMPACTION_LOG
         self._queues = survey.root / file_names.COMPACTION_CONSUME_QUEUE
@@ -34,7 +43,7 @@ class CompactionCheck:
     @property
     def applies(self) -> bool:
         """Whether the store has compacted topics."""
-        return bool(queue_directories(self._logs) or queue_directories(self._queues))
+        return bool(queue_directories(self._logs) or queue_directories(self._queues) or self._dispatched())
 
     def run(self) -> str:
         """Checks all of them; returns a text that states what was checked.
@@ -45,8 +54,48 @@ class CompactionCheck:
         names = {
             (topic, queue_id) for root in (self._logs, self._queues) for topic, queue_id, _ in queue_directories(root)
         }
+        dispatched = self._dispatched()
+        names |= set(dispatched)
         records = sum(self._queue(*name) for name in sorted(names))
+        for queue in dispatched.values():
+            self._compare_end(queue)
         return f"{records} record(s) in {len(names)} compacted queue(s)"
+
+    def _dispatched(self) -> dict[tuple[str, int], Queue]:
+        """Returns the queues whose messages a broker also writes to a compacted log."""
+        if self._survey.live or self._store.config.flag("enableCompaction") is False:
+            return {}
+        compacted = {topic for topic, config in self._store.metadata.topics.items() if config.is_compacted}
+        return {
+            (queue.topic, queue.queue_id): queue
+            for queue in (self._store.disk_queues() if compacted else ())
+            if queue.topic in compacted and not queue.is_batch
+        }
+
+    def _compare_end(self, queue: Queue) -> None:
+        """Reports the messages of a queue after the last one of its compacted log; those without a key do not count."""
+        units = queue.units()
+        offsets = np.arange(len(units)) + queue.first_offset
+        log, last = self._store.commit_log, last_queue_offset(self._survey.root, queue.topic, queue.queue_id)
+        later = np.flatnonzero(has_record(units) & (offsets > last) & (units["physical_offset"] >= log.min_offset))
+        for row in later.tolist():
+            physical, size = int(units["physical_offset"][row]), int(units["size"][row])
+            try:
+                record = log.record(physical, size)
+            except CorruptionError:
+                continue
+            if java.is_blank(properties.decode(record.properties).get(properties.KEYS, "")):
+                continue
+            missing = later[later >= row]
+            self._collector.add(
+                "compaction-missing",
+                self._logs / queue.topic / str(queue.queue_id),
+                f"{len(missing)} message(s), queue offsets {offsets[row]} to {offsets[missing[-1]]}",
+                span=(physical, physical + size),
+                queue=(queue.topic, queue.queue_id),
+                severity=Severity.WARNING if self._recovery.repairs_records(physical) else None,
+            )
+            return
 
     def _queue(self, topic: str, queue_id: int) -> int:
         log_path, queue_path = (root / topic / str(queue_id) for root in (self._logs, self._queues))

@@ -128,3 +128,26 @@ def test_the_real_store_serves_everything_but_the_topic_that_was_left_out(rocket
     expected = [[row[name] for name in names] for row in before if row["topic"] != "LivesPlain"]
     assert [[row[name] for name in names] for row in real] == expected
     assert len(real) == len(before) - 25
+
+
+@pytest.mark.parametrize("damage", ["none", "record", "missing"])
+def test_a_broker_serves_the_compacted_topic_of_the_new_store(damage, rocketmq, tmp_path):
+    """Without `compaction/` it answers NO_MATCHED_LOGIC_QUEUE, and does not fill it from its log."""
+    root, new = copy_store("compaction-5.5.0", tmp_path), tmp_path / "new"
+    config = store_fixture("compaction-5.5.0").config
+    asked = [{"topic": "Compact", "queueId": 0, "offset": offset, "max": 1} for offset in range(103)]
+    before = rocketmq("5.5.0").answers(root, config, work=tmp_path / "before", gets=asked)["gets"]
+    if damage == "record":
+        with (root / "compaction/compactionLog/Compact/0/00000000000000000000").open("r+b") as file:
+            file.seek(200)
+            file.write(b"\0\1")
+    elif damage == "missing":
+        shutil.rmtree(root / "compaction")
+    salvage(root, new)
+    real = rocketmq("5.5.0").answers(new, config, work=tmp_path / "after", gets=asked)["gets"]
+    names = ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes")
+    answered = [{name: row[name] for name in names} for row in real]
+    if damage == "missing":  # every message of the log, since nothing shows which were compacted away
+        assert [(row["status"], row["nextBeginOffset"]) for row in real] == [("FOUND", at + 1) for at in range(103)]
+    else:
+        assert answered == [{name: row[name] for name in names} for row in before]

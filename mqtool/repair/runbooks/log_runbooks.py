@@ -169,6 +169,7 @@ LOG_RUNBOOKS = (
             "a slave repeats `found a illegal magic code 0x…` and its queues stop growing",
             "`CRC check failed. bodyCRC=…, currentCRC=…`",
             "clients cannot decode a message",
+            "a compacted topic is damaged, or nothing of it is served",
         ),
         "Bytes of the log have changed since they were written: a bad sector, a page of zeros, a flipped bit.",
         "If recovery reads the damaged place, it cuts the log there and deletes every later segment, although these "
@@ -177,6 +178,7 @@ LOG_RUNBOOKS = (
             "finds the next valid record after the damage",
             "takes missing records from copies (`--with`)",
             "copies all provable records to a new store at their old offsets, and fills the holes",
+            "writes the logs of compacted topics, and takes what they lack from the CommitLog",
         ),
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
         by_findings("RB-05"),

@@ -23,6 +23,7 @@ from mqtool.errors import (
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.jobs.atomic import SUFFIX, check_interrupted, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
+from mqtool.rebuild.compaction import CompactedQueue, rebuild_compaction
 from mqtool.rebuild.expired_queues import has_expired_queue, write_expired_queues
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
@@ -210,7 +211,7 @@ class _Salvage:
         self._keep_config()
         missing = self._missing_ranges(log)
         with open_store(self._new) as new:
-            add_losses(self._result, self._stores, missing, new)
+            add_losses(self._result, self._stores, missing, new, self._rebuild_compaction(new))
         self._result.has_unread = self._is_unread(missing)
         if isinstance(log, MovedLog):
             self._write_map(log)
@@ -396,6 +397,22 @@ class _Salvage:
                     copy_tree(place, self._new / file_names.CONFIG / name)
                     self._result.config[name] = "copied"
 
+    def _rebuild_compaction(self, new: Store) -> list[CompactedQueue]:
+        """Writes the compacted topics, and copies how far each of them has been compacted."""
+        for store in self._stores:
+            positions = store.path / file_names.COMPACTION_POSITIONS
+            with contextlib.suppress(FormatError, StoreError):
+                data = read_file(positions)
+                config_json.parse(data)
+                (self._new / file_names.COMPACTION).mkdir()
+                (self._new / file_names.COMPACTION_POSITIONS).write_bytes(data)
+                break
+        with OutputFiles(self._new) as files:
+            queues = list(rebuild_compaction(self._stores, new, files, self._options.without_topics))
+        self._result.notes += [note for queue in queues for note in queue.notes]
+        self._result.has_unread_queues |= any(queue.notes for queue in queues)
+        return queues
+
     def _copy_checkpoint(self) -> None:
         """Copies a checkpoint because of the release that it shows; a new one replaces it at the end."""
         for store in self._stores:
@@ -440,7 +457,7 @@ class _Salvage:
         notes += self._stores[0].layout.place_of_copied_log(self._result.target)
         for store in self._stores:
             notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
-        for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
+        for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.ROCKSDB_STORE):
             if (root / part).exists() and not (part == file_names.ROCKSDB_STORE and has_data(root / part)):
                 notes.append(f"{part} was not copied: the broker creates it again or does without it")
         if has_data(root / file_names.ROCKSDB_STORE):

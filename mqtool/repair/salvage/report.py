@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.errors import UnreadableError
+from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
 from mqtool.store.consume_queue import Queue, has_record
@@ -141,7 +142,11 @@ def _text(offsets: Iterable[tuple[int, int]]) -> str:
 
 
 def add_losses(
-    result: SalvageResult, sources: Sequence[Store], missing_ranges: Sequence[tuple[int, int]], new_store: Store
+    result: SalvageResult,
+    sources: Sequence[Store],
+    missing_ranges: Sequence[tuple[int, int]],
+    new_store: Store,
+    compacted: Iterable[CompactedQueue] = (),
 ) -> None:
     """Adds the losses of queues and groups to the result.
 
@@ -153,6 +158,7 @@ def add_losses(
         sources: the old copies.
         missing_ranges: physical ranges of the old log that are not in the new one, in order.
         new_store: the new store, with its queues.
+        compacted: its compacted queues, which have messages that the log has no longer.
     """
     starts = np.array([start for start, _ in missing_ranges], np.int64)
     ends = np.array([end for _, end in missing_ranges], np.int64)
@@ -171,9 +177,13 @@ def add_losses(
             missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
     new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
     log_min = new_store.commit_log.min_offset
+    kept = {}
+    for rebuilt in compacted:
+        kept[rebuilt.name] = rebuilt.offsets
+        missing.setdefault(rebuilt.name, []).append(rebuilt.lost)
     for key in sorted(set(missing) | set(new)):
         salvaged, holes = _offsets(new.get(key), log_min)
-        lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), salvaged)
+        lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), kept.get(key, salvaged))
         if len(salvaged) or len(lost):
             queue_or_none = new.get(key)
             low, high = (queue_or_none.min_offset, queue_or_none.max_offset) if queue_or_none else (0, 0)

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
-from mqtool.formats.config_files import BATCH_QUEUES, MESSAGE_TYPE, QUEUE_TYPE, SIMPLE_QUEUES
+from mqtool.formats.config_files import (
+    BATCH_QUEUES,
+    CLEANUP_POLICY,
+    COMPACTION,
+    MESSAGE_TYPE,
+    QUEUE_TYPE,
+    SIMPLE_QUEUES,
+)
 from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
 
@@ -18,7 +25,6 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 """Message types to which a topic can be restricted."""
 MIXED = "MIXED"
 """Message type of a topic that accepts all; needs enableMixedMessageType."""
-CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
 LITE_EXPIRATION = "lite.topic.expiration"
 BIND_TOPIC = "lite.bind.topic"
 LITE_MODEL = "lite.sub.model"

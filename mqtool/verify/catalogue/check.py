@@ -48,7 +48,6 @@ NOT_READ = "Nothing is known to be wrong: `verify` could not read it."
 NO_STEP = "No action is needed."
 CONFIGURATION = "Correct the configuration, not the store."
 REPLICA = "Only a replica has it; no other file of the store does."
-COMPACTION = "A broker compacts the topic again from its log; no repair of the store is needed."
 
 
 def run(runbook: str) -> str:

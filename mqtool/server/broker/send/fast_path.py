@@ -28,7 +28,6 @@ from mqtool.server.broker.send.send_message import (
     added_properties,
     answer_fields,
     id_prefix,
-    is_compacted,
     keeps_batches,
     put_refused,
     queue_limit,
@@ -293,7 +292,7 @@ class SendFastPath:
         self._known.pop(name, None)
         if config is None or name in NOT_FOR_SENDERS or name.startswith(RETRY_PREFIX):
             return None
-        if keeps_batches(config) or is_compacted(config) or name in self._broker.static_topics.mappings:
+        if keeps_batches(config) or config.is_compacted or name in self._broker.static_topics.mappings:
             return None
         topic = self._known[name] = _Topic(config, queue_limit(config), topic_flags(config))
         return topic

@@ -21,7 +21,6 @@ from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.attributes import CLEANUP_POLICY, COMPACTION
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.send import transactions
@@ -111,7 +110,7 @@ class SendProcessor:
             header = lite(header)
         if _PRIORITY_MARK in header.properties and not header.batch:
             header, queue_id = prioritised(header, queue_id, config)
-        if is_compacted(config) and not header.batch and not _has_key(header):
+        if config.is_compacted and not header.batch and not _has_key(header):
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         message = OutgoingMessage(
             header.topic,
@@ -271,11 +270,6 @@ def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple
 def keeps_batches(config: TopicConfig) -> bool:
     """Whether a batch is stored as a single record in a topic."""
     return config.queue_type == BATCH_QUEUES
-
-
-def is_compacted(config: TopicConfig) -> bool:
-    """Whether a broker keeps only the last message of each key of a topic."""
-    return (config.attributes or {}).get(CLEANUP_POLICY) == COMPACTION
 
 
 def _has_key(header: SendHeader) -> bool:
