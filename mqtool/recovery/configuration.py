@@ -5,11 +5,12 @@ either, the broker ends. Source: ConfigManager.load, loadBak, BrokerController.i
 BrokerController.initializeMetadata (5.5.0).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from mqtool.errors import FormatError
 from mqtool.formats import config_files, file_names
-from mqtool.formats.config_files import SIMPLE_QUEUES
+from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.release import Release
 from mqtool.recovery import table_shapes, table_text
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
@@ -32,11 +33,11 @@ _TABLES_5 = (
 )
 
 
-def load_tables(settings: RecoverySettings, actions: ActionLog) -> dict[str, str]:
+def load_tables(settings: RecoverySettings, actions: ActionLog) -> Mapping[str, TopicConfig]:
     """Loads the tables in the broker's order.
 
     Returns:
-        Types of queues other than SimpleCQ by topic (5.5).
+        Topics by name; none if they cannot be read.
 
     Raises:
         StartFailed: a table and its backup cannot be parsed.
@@ -50,7 +51,7 @@ def load_tables(settings: RecoverySettings, actions: ActionLog) -> dict[str, str
             raise load_fails(f"load {last_tried_file(_path(settings, chosen), release=settings.release)} Failed")
         if name == file_names.TOPICS:
             table = data
-    return _queue_types(table) if settings.release >= (5, 5) else {}
+    return _topics(table)
 
 
 def load_table(settings: RecoverySettings, actions: ActionLog, name: str) -> bytes | None:
@@ -110,12 +111,8 @@ def _note_overwritten(settings: RecoverySettings, actions: ActionLog) -> None:
     )
 
 
-def _queue_types(data: bytes) -> dict[str, str]:
-    if not data:
-        return {}
+def _topics(data: bytes) -> Mapping[str, TopicConfig]:
     try:
-        topics = config_files.parse_topics(data)
+        return config_files.parse_topics(data).topic_config_table if data else {}
     except FormatError:
         return {}
-    types = {name: topic.queue_type for name, topic in topics.topic_config_table.items()}
-    return {name: kind for name, kind in types.items() if kind != SIMPLE_QUEUES}

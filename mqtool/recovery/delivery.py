@@ -36,6 +36,8 @@ class Delivery(StrEnum):
     """Nothing: the log has no bytes there, nor a later record in this queue file."""
     NO_FILE = "OFFSET_FOUND_NULL"
     """Nothing: the queue file is missing."""
+    NOT_COMPACTED = "not-compacted"
+    """Nothing: the topic is compacted, and its own log ends before the message."""
     ERROR = "error"
     """The pull ends with an exception in the broker."""
 

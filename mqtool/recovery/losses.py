@@ -25,7 +25,7 @@ class Losses(Struct, frozen=True):
 
     Attributes:
         lost: queue offsets by queue.
-        unqueued: number of messages whose complete records stay in the log, but in no queue.
+        unqueued: number of messages whose complete records stay in the log, but that no consumer gets.
         readable: number of proven messages that consumers get intact.
         repeated: queue offsets by queue of messages that they get more than once.
     """

@@ -12,6 +12,7 @@ from mqtool.formats import file_names
 from mqtool.formats.release import Release, release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.recovery import changes, losses
+from mqtool.recovery.compaction import without_uncompacted
 from mqtool.recovery.delivery import Delivery
 from mqtool.recovery.dledger_start import LedgerStart
 from mqtool.recovery.outcome import GIVEN, Effort, FilePlan, Outcome, Plan, QueueOutcome, QueuePlan
@@ -156,7 +157,7 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     state = start.state
     proof = prove(start.settings, state.loaded_segments)
     reader = Reader(state, proof)
-    readings = {key: reader.read(queue) for key, queue in sorted(state.queues.items())}
+    readings = {key: without_uncompacted(state, key, reader.read(queue)) for key, queue in sorted(state.queues.items())}
     state.segments.close()
     log_min = state.loaded_segments[0].base if state.loaded_segments else 0
     claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
@@ -169,8 +170,7 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     _note_deliveries(start, readings)
     if result.unqueued:
         start.actions.log_accepted(
-            f"{result.unqueued} message(s) whose records are intact stay in the log, but in no queue: no consumer "
-            "gets them"
+            f"{result.unqueued} message(s) whose records are intact stay in the log, but no consumer gets them"
         )
     return {_name(key): reading for key, reading in readings.items()}, result
 

@@ -57,6 +57,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         sync_flush: flushDiskType is SYNC_FLUSH.
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq: enableMultiDispatch, enableLmq.
+        compaction: enableCompaction.
         timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
         timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
         evidence: where sizes came from.
@@ -80,6 +81,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     is_slave: bool = False
     multi_dispatch: bool = False
     lmq: bool = False
+    compaction: bool = False
     timer_wheel: bool = False
     timer_log_size: int | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
@@ -152,6 +154,7 @@ def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),
+        "compaction": flag("enableCompaction", default=True, since=(5, 0)),
         "timer_wheel": _has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
     }
 

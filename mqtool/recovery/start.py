@@ -103,7 +103,12 @@ class Start:
 
     def _construct(self) -> None:
         if self.settings.whole_broker:
-            self.state.queue_types = load_tables(self.settings, self.actions)
+            topics = load_tables(self.settings, self.actions)
+            if self.settings.release >= (5, 5):
+                types = {name: topic.queue_type for name, topic in topics.items()}
+                self.state.queue_types = {name: kind for name, kind in types.items() if kind != SIMPLE_QUEUES}
+            if self.settings.compaction:
+                self.state.compacted = frozenset(name for name, topic in topics.items() if topic.is_compacted)
         lock = self.settings.root / file_names.LOCK
         if lock.is_dir():
             raise load_fails(is_a_directory(lock))

@@ -1,6 +1,7 @@
 """Compacted topics: their log and queue as the broker answered, and each harm named."""
 
 import json
+import shutil
 import struct
 
 import pytest
@@ -67,6 +68,33 @@ def test_each_harm_is_named(harm, tmp_path):
         target.write(data)
     with mqtool.open(root) as store:
         assert code in {finding.code for finding in verify(store).findings}
+
+
+def test_messages_after_the_end_of_a_compacted_log_are_not_served(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    for part in (LOG, QUEUE):
+        (root / part / f"{64400:020}").unlink()
+    units = [line for line in answers(NAME, "sparsequeue") if line["kind"] == "unit"]
+    last = max(line["baseOffset"] for line in units if line["phyOffset"] < 64400)
+    with mqtool.open(root) as store:
+        result = verify(store)
+    (finding,) = [finding for finding in result.findings if finding.code == "compaction-missing"]
+    assert finding.evidence == f"{102 - last} message(s), queue offsets {last + 1} to 102"
+    assert result.next_start.lost_messages == 102 - last
+    assert result.next_start.do_not_start is True
+
+
+def test_a_start_that_dispatches_messages_again_compacts_them(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    shutil.rmtree(root / "compaction")
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(bytes(4096))
+    with mqtool.open(root) as store:
+        result = verify(store)
+    assert [(finding.code, finding.severity.value) for finding in result.findings if "compaction" in finding.code] == [
+        ("compaction-missing", "warning")
+    ]
+    assert result.next_start.lost_messages == 0
 
 
 def test_files_without_their_pair_and_leftovers_are_named(tmp_path):

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 import mqtool
+from mqtool.recovery import predict
 from mqtool.repair.salvage import SalvageOptions, salvage
 from tests.support.damage import base_config, base_messages, damage_case
 from tests.support.stores import copy_store, copy_tree, fixture, store_fixture
@@ -143,6 +144,9 @@ def test_a_broker_serves_the_compacted_topic_of_the_new_store(damage, rocketmq, 
             file.write(b"\0\1")
     elif damage == "missing":
         shutil.rmtree(root / "compaction")
+        unserved = rocketmq("5.5.0").answers(root, config, work=tmp_path / "unserved", gets=asked)["gets"]
+        assert {row["status"] for row in unserved} == {"NO_MATCHED_LOGIC_QUEUE"}
+        assert predict(root, "5.5", config).lost == {"Compact/0": ((0, 102),)}
     salvage(root, new)
     real = rocketmq("5.5.0").answers(new, config, work=tmp_path / "after", gets=asked)["gets"]
     names = ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes")

@@ -118,7 +118,7 @@ def test_records_in_no_queue_are_lost_and_said_to_stay_in_the_log(store):
     found = start(store)
     assert found.lost is not None
     assert sum(last - first + 1 for first, last in found.lost["Orders/0"]) > 20
-    assert any("in no queue: no consumer gets them" in fault for fault in found.accepted)
+    assert any("stay in the log, but no consumer gets them" in fault for fault in found.accepted)
 
 
 def test_units_before_the_logs_minimum_have_expired(store):
