@@ -236,6 +236,12 @@ _TYPES = {
 }
 
 
+def config_values(options: StoreOptions) -> dict[str, str]:
+    """Returns the values of options by the broker's key, as text."""
+    values = {key: getattr(options, name) for key, name in BROKER_KEYS.items()}
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
+
+
 def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) -> StoreOptions:
     """Converts a broker's properties to options.
 

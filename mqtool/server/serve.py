@@ -254,6 +254,8 @@ class Server:
             self.addresses["grpc"] = with_port(options.advertised, grpc.port)
         settings.values |= {
             "brokerIP1": options.advertised,
+            "brokerIP2": options.config.text("brokerIP2") or options.advertised,
+            "flushDiskType": messages.options.flush_mode.value,
             "listenPort": str(port),
             "storePathRootDir": str(options.store),
         }

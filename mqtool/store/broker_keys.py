@@ -7,7 +7,11 @@ AuthConfig, which MixAll.properties2Object calls.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple
+
+from mqtool.formats.release import MEASURED, Release
+from mqtool.jobs import pool
 
 LEGACY_KEYS = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
@@ -15,144 +19,15 @@ LEGACY_KEYS = {
 }
 """Misspelt before 4.7; later brokers ignore them silently."""
 
-_FLAGS = """
-accountStatsEnable accountStatsPrintZeroValues aclEnable allAckInSyncStateSet allowRecallWhenBrokerNotWriteable
-appendAckAsync appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authenticationEnabled
-authorizationEnabled autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats
-autoMessageVersionOnTopicLen brokerFastFailureEnable brokerTopicEnable checkCRCOnRecover checkCommitLogOffsetOnRecover
-cleanFileForciblyEnable clearRetryTopicWhenDeleteTopic clientCloseSocketIfTimeout clientPooledByteBufAllocatorEnable
-clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable combineCQEnableCheckSelf
-combineCQUseRocksdbForLmq commercialEnable compatibleWithOldNameSrv compressedRegister dataReadAheadEnable
-debugLockEnable disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup diskFallRecorded
-dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas
-enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
-enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableConsumeQueueExt enableControllerMode
-enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics
-enableLiteEventMode enableLitePopLog enableLmq enableLmqQuota enableLmqStats
-enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType enableMultiDispatch
-enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
-enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics enablePropertyFilter
-enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics
-enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
-enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
-enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics enabledAppendPropCRC
-estimateAccumulation fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
-fetchNamesrvAddrByAddressServer filterSupportRetry flushCommitLogTimed forceRegister forceVerifyPropCRC
-haFlowControlEnable highSpeedMode indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
-initPopOffsetByCheckMsgInMem isolateLogEnable iteratorWhenUseRocksdbConsumeQueue liteLagCountMetricsEnable
-liteLagLatencyCollectEnable liteLagLatencyMetricsEnable litePullMessageEnable lockInStrictMode longPollingEnable
-mappedFileSwapEnable messageIndexEnable messageIndexSafe metricsInDelta migrateAuthFromV1Enabled
-notifyConsumerIdsChangedEnable offsetCheckInSlave persistConsumerOffsetIncrementally popConsumerFSServiceInit
-popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popResponseReturnActualRetryTopic
-popReviveSkipIfGroupAbsent printChannelGroups priorityOrderAsc putConsumeQueueDataByFileChannel readAheadCacheEnable
-readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq
-recordGetMessageResult recoverConcurrently rejectPullConsumerEnable rejectTransactionMessage
-retrieveMessageFromPopRetryTopicV1 rocksdbCQDoubleWriteEnable scanAvailableNameSrv searchBcqByCacheEnable
-serverLoadBalancerEnable serverNettyWorkerGroupEnable serverPooledByteBufAllocatorEnable skipPreOnline
-skipWhenCKRePutReachMaxTimes slaveReadEnable storeReplyMessageEnable syncFromLastFile syncMasterFlushOffsetWhenStartup
-tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable tieredStoreGroupCommit timerEnableCheckMetrics
-timerEnableRetryUntilSuccess timerInterceptDelayLevel timerRecallToTimeWheelEnable timerRecallToTimelineEnable
-timerRocksDBEnable timerRocksDBStopScan timerSkipUnknownError timerStopEnqueue timerWheelEnable
-timerWheelSnapshotFlush traceOn traceTopicEnable transRocksDBEnable transWriteOriginTransHalfEnable transferMsgByHeap
-transientStorePoolEnable useABSLock useEpollNativeSelector useMessageFilterForNotification usePIDColdCtrStrategy
-useReentrantLockWhenPutMessage useSeparateRetryQueue useSeparateStorePathForRocksdbCQ useServerSideResetOffset
-useSingleRocksDBForAllConfigs useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic wakeCommitWhenPutMessage
-wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap
-"""
-_INTS = """
-accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond adminBrokerThreadPoolNums
-adminBrokerThreadPoolQueueCapacity batchDispatchRequestThreadPoolNums bitMapLengthConsumeQueueExt
-brokerElectionPriority brokerHeartbeatInterval brokerPermission cleanOfflineBrokerInterval cleanResourceInterval
-clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientManageThreadPoolNums
-clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue clientSocketRcvBufSize clientSocketSndBufSize
-clientWorkerThreads combineCQMaxExtraSearchCommitLogFiles commercialBaseCount commercialBigCount commercialSizePerMsg
-commercialTimerCount commercialTransCount commitCommitLogLeastPages commitCommitLogThoroughInterval
-commitIntervalCommitLog commitLogRecoverMaxNum commitLogRollingInterval commitLogRollingMinimumSize
-commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
-compactionThreadNum connectTimeoutMillis consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval defaultPopShareQueueNum defaultQueryMaxNum
-defaultTopicQueueNums deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax
-destroyMapedFileIntervalForcibly disappearTimeAfterStart diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
-diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads endTransactionPoolQueueCapacity
-endTransactionThreadPoolNums expectConsumerNumUseFilter fileReservedTime filterServerNums flushCommitLogLeastPages
-flushCommitLogThoroughInterval flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval
-flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushIntervalCommitLog flushIntervalConsumeQueue
-flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort haMaxGapNotInSync haSendHeartbeatInterval
-haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity inSyncReplicas
-listenPort liteLagLatencyTopK litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
-loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity logicQueueSwapMapReserveFileNum
-mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
-mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxClientEventCount
-maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize maxHashSlotNum maxIndexNum
-maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxMessageSize maxMsgsNumBatch maxOffsetMapSize
-maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxStatsIdleTimeInMinutes maxTopicLength
-maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-maxTransferCountOnMessageInMemory metricsExportBatchMaxDataPoints metricsOtelCardinalityLimit metricsPromExporterPort
-minInSyncReplicas popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
-popFromRetryProbability popFromRetryProbabilityForPriority popPollingMapExpireTimeSeconds popPollingMapSize
-popPollingSize popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead printChannelGroupsMinNum
-processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
-putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater putThreadPoolQueueCapacity
-queryMessageThreadPoolNums queryThreadPoolQueueCapacity readAheadMessageCountThreshold readAheadMessageSizeThreshold
-recoverThreadPoolNums redeleteHangedFileInterval registerBrokerTimeoutMills registerNameServerPeriod
-replicasPerDiskPartition replyThreadPoolQueueCapacity reviveQueueNum rocksdbFlushWalFrequency sampleCountThreshold
-sampleSteps scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked sendHeartbeatTimeoutMillis
-sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
-serverChannelMaxIdleTimeSeconds serverOnewaySemaphoreValue serverSelectorThreads serverSocketBacklog
-serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum shutdownWaitTimeSeconds
-slaveTimeout spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
-statefulAuthorizationCacheMaxNum syncBrokerMemberGroupPeriod syncFlushTimeout tieredStoreFileReservedTime
-tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout
-tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum tieredStoreMaxGroupCommitCount
-tieredStoreMaxPendingLimit timerColdDataCheckIntervalMs timerCongestNumEachSlot timerFlushIntervalMs
-timerGetMessageThreadNum timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
-timerPutMessageThreadNum timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity
-timerRocksDBRollIntervalHours timerRocksDBRollRangeHours timerRollWindowSlot timerWheelSnapshotIntervalMs
-topicQueueLockNum totalReplicas transactionCheckMax transactionCheckRocksdbCoreThreads
-transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity transactionOpBatchInterval
-transactionOpMsgMaxSize transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod
-userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond writeBufferHighWaterMark writeBufferLowWaterMark
-"""
-_LONGS = """
-broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerId brokerNotActiveTimeoutMillis cgColdReadThreshold
-channelExpiredTimeout channelNotActiveInterval checkSyncStateSetPeriod cleanRocksDBDirtyCQIntervalMin
-cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval consumerFallbehindThreshold
-consumerOffsetUpdateVersionStep controllerHeartBeatTimeoutMills delayOffsetUpdateVersionStep fetchNamesrvAddrInterval
-filterDataCleanTimeSpan flushDelayOffsetInterval forwardTimeout globalColdReadThreshold haMaxTimeSlaveNotCatchup
-liteEventCheckInterval liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
-liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
-logicQueueForceSwapMapInterval logicQueueSwapMapInterval maxChecksumRange maxHaTransferByteInSecond
-maxLiteSubscriptionCount maxPopPollingSize maxReconnectIntervalTimeSeconds maxSlaveResendLength
-memTableFlushIntervalMs metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-metricLoggingExporterIntervalInMills minLiteTTl osPageCacheBusyTimeOutMills popInflightMessageThreshold
-popLongPollingForceNotifyInterval readAheadCacheExpireDuration reviveAckWaitMs reviveInterval reviveMaxSlow
-reviveScanTime rocksdbWalFileRollingThreshold shortPollingTimeMills startAcceptSendRequestTimeStamp
-statRocksDBCQIntervalSec subscriptionExpiredTimeout syncBrokerMetadataPeriod syncControllerMetadataPeriod
-tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize tieredStoreDeleteFileInterval timerRocksDBPrecisionMs
-transactionCheckInterval transactionMetricFlushInterval transactionTimeOut waitTimeMillsInAckQueue
-waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
-waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
-"""
-_DOUBLES = """
-logicalDiskSpaceCleanForciblyThreshold readAheadCacheSizeThresholdRate timerRocksDBRollMaxTps
-timerRocksDBTimeExpiredMaxTps
-"""
-_TEXTS = """
-authConfigPath authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
-authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist bindAddress
-bottomMostCompressionTypeForConsumeQueueStore brokerClusterName brokerConfigPath brokerIP1 brokerIP2 brokerName
-brokerRole clusterName combineAssignOffsetCQType combineCQLoadingCQTypes combineCQPreferCQType configBlackList
-configManagerVersion configName controllerAddr dLegerGroup dLegerPeers dLegerSelfId defaultMessageRequestMode
-deleteWhen flushDiskType haMasterAddress initAuthenticationUser innerClientAuthenticationCredentials messageDelayLevel
-messageStorePlugIn metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsLabel
-metricsPromExporterHost msgTraceTopicName namesrvAddr objectStoreAccessKey objectStoreBucket objectStoreEndpoint
-objectStoreSecretKey preferredLeaderId readOnlyCommitLogStorePaths regionId rocketmqHome rocksdbCompressionType
-socksProxyConfig storePathBrokerIdentity storePathCommitLog storePathDLedgerCommitLog storePathEpochFile
-storePathRootDir storeType tieredBackendServiceProvider tieredMetadataServiceProvider tieredStorageLevel
-tieredStoreFilePath
-"""
+TABLE = Path(__file__).with_suffix(".tsv")
+"""A row for each key: its name, the type of its setter, its default by release. tests.support.broker_keys writes it."""
+
+NOT_SHOWN = "-"
+"""In the table: there is no setter, or the broker's answer to GET_BROKER_CONFIG has no such key."""
+AT_START = "*"
+"""In the table, of a default: it depends on the machine, or is computed when the broker starts."""
+
+_HEAD, *_ROWS = (line.split("\t") for line in TABLE.read_text("utf-8").splitlines())
 
 CHOICES = {
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
@@ -172,11 +47,35 @@ class Type(Enum):
     TEXT = "String"
 
 
-_BY_TYPE = ((Type.FLAG, _FLAGS), (Type.INT, _INTS), (Type.LONG, _LONGS), (Type.DOUBLE, _DOUBLES), (Type.TEXT, _TEXTS))
-KEYS: Mapping[str, Type] = {name: kind for kind, names in _BY_TYPE for name in names.split()}
+KEYS: Mapping[str, Type] = {key: Type(kind) for key, kind, *_ in _ROWS if kind != NOT_SHOWN}
 
 PROXY_KEYS = frozenset({"useEndpointPortFromRequest"})
 """Keys of the proxy's ProxyConfig that `serve` has for gRPC clients; a broker does not know them."""
+
+
+def defaults(release: Release) -> dict[str, str]:
+    """Returns the keys that GET_BROKER_CONFIG of a release answers, with their defaults; "" for names and places."""
+    column, started = _HEAD.index(MEASURED[release]), _values_at_start()
+    shown = {row[0]: row[column] for row in _ROWS if row[column] != NOT_SHOWN}
+    return {key: started.get(key, "") if value == AT_START else value for key, value in shown.items()}
+
+
+def _values_at_start() -> dict[str, str]:
+    """Returns the values that a broker computes when it starts: most are numbers of threads, by that of processors."""
+    processors = pool.available()
+    numbers = {
+        "bitMapLengthConsumeQueueExt": 112,  # ConsumerFilterManager, for the defaults of the Bloom filter's two keys
+        "clientCallbackExecutorThreads": processors,
+        "endTransactionThreadPoolNums": 8 + 2 * processors,
+        "heartbeatThreadPoolNums": min(32, processors),
+        "litePullMessageThreadPoolNums": 16 + 2 * processors,
+        "processReplyMessageThreadPoolNums": 16 + 2 * processors,
+        "pullMessageThreadPoolNums": 16 + 2 * processors,
+        "putMessageFutureThreadPoolNums": min(4, processors),
+        "queryMessageThreadPoolNums": 8 + processors,
+        "sendMessageThreadPoolNums": min(4, processors),
+    }
+    return {key: str(number) for key, number in numbers.items()}
 
 
 class UnknownKey(NamedTuple):

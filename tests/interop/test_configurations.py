@@ -9,7 +9,8 @@ from mqtool.errors import FormatError
 from mqtool.formats import java_properties
 from mqtool.formats.release import assumed_release
 from mqtool.store.broker_config import effective_value
-from mqtool.store.broker_keys import KEYS, Type
+from mqtool.store.broker_keys import KEYS, TABLE, Type
+from tests.support.broker_keys import RELEASES, table
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -51,6 +52,10 @@ def is_same(key: str, mine: str | None, theirs: str) -> bool:
     if KEYS[key] is Type.DOUBLE and mine is not None and "x" not in mine:
         return mine == theirs or float(mine.rstrip("dDfF")) == float(theirs)
     return mine == theirs or (KEYS[key] is Type.DOUBLE and mine is not None)
+
+
+def test_the_table_of_keys_is_that_of_the_classes(rocketmq):
+    assert table([rocketmq(version) for version in RELEASES]) == TABLE.read_text("utf-8")
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])

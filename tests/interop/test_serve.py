@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mqtool.formats import java_properties
 from tests.support.remoting import Client, records
 from tests.support.served import KEYS, until
 from tests.support.tiers import night
@@ -30,6 +31,27 @@ def test_a_real_client_creates_a_topic_by_sending_and_consumes_what_it_sent(rock
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     assert len(sent) == 40
     assert sorted(rest for word, rest in said if word == "got") == sent
+
+
+INTERVAL = {"transactionCheckInterval"}
+"""30 s in `serve` on every store, as in 5.5.0; 60 s in 4.9.7."""
+NAMES = {"brokerIP1", "brokerIP2", "brokerName", "listenPort", "namesrvAddr", "rocketmqHome"}
+"""Keys that name a broker and its place."""
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_the_configuration_is_answered_with_every_key_and_value_of_a_real_broker(rocketmq, serve, tmp_path, version):
+    def answer(address: str) -> dict[str, str]:
+        with Client(address) as client:
+            return java_properties.parse(bytes(client.call(26).body))
+
+    broker = rocketmq(version).start_broker(tmp_path / "broker", **KEYS)
+    real = answer(broker.address)
+    broker.stop()
+    configured = java_properties.parse((broker.directory / "broker.conf").read_bytes())
+    served = answer(serve(broker.store, {key: value for key, value in configured.items() if key not in NAMES}).address)
+    assert real.keys() - served.keys() == set()
+    assert {key for key, value in real.items() if served[key] != value} <= NAMES | INTERVAL
 
 
 def load(address: str, log: dict[int, list[bytes]], turn: int, count: int = 60) -> None:

@@ -7,12 +7,12 @@ BrokerConfig, MessageStoreConfig, NettyServerConfig (5.5.0).
 import time
 from collections.abc import Mapping
 
-from mqtool.engine.options import OPENING_KEYS, StoreOptions
+from mqtool.engine.options import OPENING_KEYS, StoreOptions, config_values
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig, effective_value
-from mqtool.store.broker_keys import LEGACY_KEYS
+from mqtool.store.broker_keys import LEGACY_KEYS, defaults
 
 DEFAULTS = {
     "allowRecallWhenBrokerNotWriteable": "true",
@@ -37,6 +37,7 @@ DEFAULTS = {
     "flushConsumerOffsetInterval": "5000",
     "flushDelayOffsetInterval": "10000",
     "flushDiskType": "ASYNC_FLUSH",
+    "haListenPort": "0",
     "listenPort": "10911",
     "liteSubscriptionCheckInterval": "120000",
     "liteSubscriptionCheckTimeoutMills": "180000",
@@ -182,7 +183,13 @@ class BrokerSettings:
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000
 
-    def properties_text(self) -> str:
-        """Returns all settings except passwords as lines of a properties file."""
-        shown = {key: HIDDEN if key in SECRET else value for key, value in self.values.items()}
+    def properties_text(self, options: StoreOptions) -> str:
+        """Returns all keys of a broker of the store's release with their values, as lines of a properties file.
+
+        Passwords are hidden.
+        """
+        shown = defaults(options.release)
+        opened = config_values(options)
+        shown |= {key: opened[key] for key in opened.keys() & shown.keys()} | self.values
+        shown |= dict.fromkeys(SECRET & shown.keys(), HIDDEN)
         return "".join(f"{key}={value}\n" for key, value in sorted(shown.items()))

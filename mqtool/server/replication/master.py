@@ -112,6 +112,10 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
     table = document_in(runtime.body).get("table") or {}
     compat = Compat.V4_9 if answer.version < FIRST_WITH_MAPPINGS else Compat.V5_5
     shape = BrokerConfig({key: value for key, value in values.items() if key in SHAPING}, source=connection.address)
+    if values.get("haListenPort") == "0":
+        raise RemoteProtocolError(
+            f"{connection.address} sends its log to no slave; start mqtool serve with --set haListenPort=10912"
+        )
     try:
         return MasterFacts(
             options_from_config(shape, StoreOptions(compat=compat)),

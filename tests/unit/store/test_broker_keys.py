@@ -5,13 +5,22 @@ import logging
 from mqtool.cli.app import run
 from mqtool.cli.commands.serve import configuration
 from mqtool.cli.exits import ExitCode
+from mqtool.formats.release import V5_5
 from mqtool.server.broker.settings import DEFAULTS
-from mqtool.store.broker_keys import KEYS, PROXY_KEYS, unknown_keys
+from mqtool.store.broker_keys import KEYS, PROXY_KEYS, defaults, unknown_keys
 
 
 def test_every_key_that_serve_looks_at_is_a_broker_s_or_a_proxy_s():
     assert DEFAULTS.keys() <= KEYS.keys() | PROXY_KEYS
     assert not PROXY_KEYS & KEYS.keys()
+
+
+def test_a_key_that_serve_looks_at_has_the_default_of_a_broker():
+    """Except its name and its ports."""
+    known = defaults(V5_5)
+    own = {"brokerName", "listenPort", "haListenPort"}
+    expected = {key: known.get(key, "") for key in DEFAULTS.keys() - PROXY_KEYS - own}
+    assert {key: DEFAULTS[key] for key in expected} == expected
 
 
 def test_an_unknown_key_is_named_with_the_one_that_was_meant():

@@ -85,9 +85,10 @@ class BrokerAdmin:
 
     def config(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_CONFIG."""
-        settings = self._broker.settings
+        broker, settings = self._broker, self._broker.settings
         version = {"counter": settings.version, "stateVersion": 0, "timestamp": settings.changed_at}
-        return ok(command, {"version": body(version).decode()}, settings.properties_text().encode())
+        text = settings.properties_text(broker.messages.options)
+        return ok(command, {"version": body(version).decode()}, text.encode())
 
     def update_config(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""

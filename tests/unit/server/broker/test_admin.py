@@ -11,9 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from mqtool.engine import FlushMode
+from mqtool.formats import java_properties
+from mqtool.formats.release import V4_9, V5_5
+from mqtool.protocol.command import Command
 from mqtool.server.admin import metrics
 from mqtool.server.admin.port import AdminHttp
+from mqtool.server.net.client import Connection
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_keys import defaults
 from tests.support.remoting import Client, bodies
+from tests.support.stores import copy_store
 from tests.unit.server.broker.conftest import until
 
 
@@ -129,6 +138,35 @@ def test_configuration_is_shown_changed_and_guarded(client, topic):
     assert client.call(25, b"maxTransferCountOnMessageInMemory=32\n").code == 0
     assert client.call(25, b"maxMessageSize=big\n").code == 29
     assert client.call(25, b"brokerName=other\n").code == 29
+
+
+@pytest.mark.parametrize(("name", "count"), [("orders-5.5.0", 487), ("orders-4.9.7", 177)])
+def test_the_configuration_has_every_key_of_the_release_and_the_values_of_the_store(tmp_path, name, count):
+    """With namesrvAddr and storePathCommitLog, which have no default; the numbers are those of real brokers."""
+    store = copy_store(name, tmp_path)
+    options = ServeOptions(
+        store, config=BrokerConfig({"storePathCommitLog": str(store / "commitlog")}), flush=FlushMode.SYNC_FLUSH
+    )
+
+    async def main() -> dict[str, str]:
+        async with Server(options) as server:
+            connection = await Connection.open(server.addresses["broker"])
+            answer = await connection.call(Command(26), 20)
+            connection.close()
+            return java_properties.parse(bytes(answer.body))
+
+    values = asyncio.run(main())
+    shown = defaults(V5_5 if count == 487 else V4_9).keys() | {"namesrvAddr", "storePathCommitLog"}
+    assert len(shown) == count
+    assert shown <= values.keys()
+    assert "*" not in values.values()
+    assert (values["brokerFastFailureEnable"], values["haListenPort"], values["flushDiskType"]) == (
+        "true",
+        "0",
+        "SYNC_FLUSH",
+    )
+    size = (store / "commitlog" / f"{0:020}").stat().st_size
+    assert values["mappedFileSizeCommitLog"] == str(size) != str(1 << 30)
 
 
 @pytest.mark.parametrize("key", ["mappedFileSizeCommitLog", "flushDiskType", "brokerRole", "namesrvAddr"])

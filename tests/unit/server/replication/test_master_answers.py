@@ -53,9 +53,13 @@ def test_a_broker_without_statistics_yet_is_asked_again(monkeypatch):
         ({"GET_BROKER_CONFIG": [Command(16, remark="no right")]}, "answered GET_BROKER_CONFIG with 16: no right"),
         ({"GET_BROKER_CONFIG": [Command(0, body=b"brokerName=a\n")]}, "does not answer as a master does"),
         ({"GET_BROKER_CONFIG": [Command(0, body=CONFIG + b"brokerRole=SLAVE\n")]}, "is a slave itself"),
+        (
+            {"GET_BROKER_CONFIG": [Command(0, body=b"haListenPort=0\n")]},
+            "sends its log to no slave; .*haListenPort=10912",
+        ),
         ({"GET_BROKER_RUNTIME_INFO": [Command(0, body=b'{"table":{"commitLogMinOffset":"x"}}')]}, "does not answer as"),
     ],
-    ids=["refused", "no port", "slave", "no number"],
+    ids=["refused", "no port", "slave", "no slaves", "no number"],
 )
 def test_what_does_not_answer_as_a_master_is_refused(answers, words):
     with pytest.raises(RemoteProtocolError, match=words):

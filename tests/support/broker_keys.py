@@ -1,0 +1,42 @@
+"""The table of a broker's keys, from the classes of both releases: `python -m tests.support.broker_keys` writes it."""
+
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from mqtool.store.broker_keys import AT_START, NOT_SHOWN, TABLE
+from tests.support.rocketmq import RocketMQ, release
+
+RELEASES = ("4.9.7", "5.5.0")
+OF_A_MACHINE = {"brokerIP1", "brokerIP2", "brokerName", "rocketmqHome", "storePathRootDir"}
+OF_A_START = {"bitMapLengthConsumeQueueExt"}
+"""Keys whose value ConsumerFilterManager sets."""
+
+
+def keys_of(rocketmq: RocketMQ, processors: int = 1) -> Mapping[str, list[str]]:
+    """Type and default by key, of a release on a machine with a number of processors."""
+    with tempfile.TemporaryDirectory() as home:
+        java, *words = rocketmq._java("BrokerKeys", home=Path(home))
+        command = [java, f"-XX:ActiveProcessorCount={processors}", *words]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return {key: row for key, *row in (line.split("\t") for line in result.stdout.splitlines())}
+
+
+def table(rocketmqs: list[RocketMQ]) -> str:
+    """The text of the table, of these releases."""
+    small, large = ([keys_of(rocketmq, processors) for rocketmq in rocketmqs] for processors in (1, 64))
+    lines = ["\t".join(["key", "type", *(rocketmq.version for rocketmq in rocketmqs)])]
+    for key in sorted(set().union(*small)):
+        kind = next(keys[key][0] for keys in reversed(small) if key in keys)
+        defaults = []
+        for few, many in zip(small, large, strict=True):
+            default = few.get(key, ["", NOT_SHOWN])[1]
+            varies = few.get(key) != many.get(key) or key in OF_A_MACHINE | OF_A_START
+            defaults.append(AT_START if varies and default != NOT_SHOWN else default)
+        lines.append("\t".join([key, kind, *defaults]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table([release(version) for version in RELEASES]), "utf-8")
