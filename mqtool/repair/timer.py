@@ -45,7 +45,8 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: Staged
             f"timer: the size of timer log files is unknown; assuming {DEFAULT_LOG_FILE_SIZE} bytes; if the "
             "broker's mappedFileSizeTimerLog differs, add --config"
         )
-    _add_notes(result, staged)
+    staged.complete &= not result.damage and not result.problems
+    staged.notes += timer_notes(result)
     staged.read_log(store)
     staged.read_settings(store)
 
@@ -68,24 +69,25 @@ def _is_snapshot(name: str) -> bool:
     return head == file_names.TIMER_WHEEL and number.isdecimal()
 
 
-def _add_notes(result: TimerResult, staged: StagedFiles) -> None:
-    staged.complete &= not result.damage and not result.problems
-    staged.notes.append(
+def timer_notes(result: TimerResult) -> list[str]:
+    """Returns what was rebuilt, what had to be assumed and what is missing, in sentences."""
+    summary = (
         f"timer: {result.parked} parked message(s), {result.units} unit(s), {result.waiting} that wait; "
         f"read up to {result.last_read_time_ms} ms ({result.read_time_from})"
     )
+    notes = [summary]
     if result.missed:
-        staged.notes.append(
+        notes.append(
             f"timer: {result.missed} message(s) were due before, but no record came of them: they are delivered now"
         )
     if result.guessed:
-        staged.notes.append(
+        notes.append(
             f"timer: no record states when {result.guessed} unit(s) were written; assuming the times when their "
             "messages were stored"
         )
-    for damage in result.damage.items[:_LISTED]:
-        staged.notes.append(
-            f"damage: {damage.kind} at physical offset {damage.start}, "
-            f"{damage.end - damage.start} bytes; what was parked there is left out"
-        )
-    staged.notes.extend(f"timer: {words}" for words in result.problems.items[:_LISTED])
+    notes += [
+        f"damage: {damage.kind} at physical offset {damage.start}, "
+        f"{damage.end - damage.start} bytes; what was parked there is left out"
+        for damage in result.damage.items[:_LISTED]
+    ]
+    return notes + [f"timer: {words}" for words in result.problems.items[:_LISTED]]

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.choices import FileKind
-from mqtool.commands import command
 from mqtool.errors import (
     FormatError,
     LayoutError,
@@ -20,7 +19,8 @@ from mqtool.errors import (
     UnsupportedFormatError,
     UsageError,
 )
-from mqtool.formats import checkpoint, config_files, config_json, file_names
+from mqtool.formats import checkpoint, config_files, config_json, file_names, timer
+from mqtool.formats.topics import TIMER_TOPIC
 from mqtool.jobs.atomic import SUFFIX, check_interrupted, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.compaction import CompactedQueue, rebuild_compaction
@@ -30,12 +30,15 @@ from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.settings import settings_of
+from mqtool.rebuild.timer import rebuild_timer
 from mqtool.repair.journal import check_finished
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
+from mqtool.repair.timer import timer_notes
 from mqtool.store.config_tables import SINGLE_DATABASE, unread_database
 from mqtool.store.copies import copy_tree
+from mqtool.store.file_sizes import TIMER_LOG
 from mqtool.store.files import is_regular, list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
@@ -46,8 +49,8 @@ from mqtool.store.real_path import is_inside
 from mqtool.store.rocksdb import has_data
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
+from mqtool.store.timer import checkpoint_path, log_file_size, saved_checkpoint
 from mqtool.store.topics import purgeable_topics
-from mqtool.store.waiting import WaitingKind, waiting_messages
 from mqtool.verify import verify
 
 _EVER = 1 << 62
@@ -166,16 +169,6 @@ def _segment_size(stores: list[Store]) -> int:
     raise NothingFoundError(reason, stores[0].path)
 
 
-def _waiting_timers(store: Store) -> int:
-    """Returns the number of waiting timer messages, 0 if damage hides it."""
-    try:
-        return sum(
-            len(waiting.queue_offsets) for waiting in waiting_messages(store) if waiting.kind is WaitingKind.TIMER
-        )
-    except (FormatError, StoreError):
-        return 0
-
-
 def _displaced(store: Store) -> Iterator[Store]:
     """Opens each file of a log whose place is taken by another file."""
     for file in store.layout.displaced:
@@ -209,6 +202,7 @@ class _Salvage:
         log = self._copy_log(on_progress)
         self._derive()
         self._keep_config()
+        self._rebuild_timer()
         missing = self._missing_ranges(log)
         with open_store(self._new) as new:
             add_losses(self._result, self._stores, missing, new, self._rebuild_compaction(new))
@@ -397,6 +391,19 @@ class _Salvage:
                     copy_tree(place, self._new / file_names.CONFIG / name)
                     self._result.config[name] = "copied"
 
+    def _rebuild_timer(self) -> None:
+        """Writes the timer's files if its topic has messages; the first checkpoint states which were delivered."""
+        source, values = self._stores[0], self._config.values
+        size = log_file_size(source.path, source.config)
+        with open_store(self._new, replace(self._config, values={**values, TIMER_LOG.key: str(size)})) as new:
+            if new.queue(TIMER_TOPIC, 0) is None or self._config.flag("timerRocksDBEnable"):
+                return
+            checkpoints = (saved_checkpoint(store.path) for store in self._stores)
+            known = next((known for known in checkpoints if known.last_read_time_ms > 0), None)
+            if known is not None:
+                checkpoint_path(self._new).write_bytes(timer.build_checkpoint(known))
+            self._result.notes += timer_notes(rebuild_timer(new, self._new))
+
     def _rebuild_compaction(self, new: Store) -> list[CompactedQueue]:
         """Writes the compacted topics, and copies how far each of them has been compacted."""
         for store in self._stores:
@@ -458,7 +465,8 @@ class _Salvage:
         for store in self._stores:
             notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.ROCKSDB_STORE):
-            if (root / part).exists() and not (part == file_names.ROCKSDB_STORE and has_data(root / part)):
+            is_written = (self._new / part).exists() or not (root / part).exists()
+            if not is_written and not (part == file_names.ROCKSDB_STORE and has_data(root / part)):
                 notes.append(f"{part} was not copied: the broker creates it again or does without it")
         if has_data(root / file_names.ROCKSDB_STORE):
             offsets = "; do not copy it, its physical offsets are those of the old log" if self._options.compact else ""
@@ -468,12 +476,6 @@ class _Salvage:
                 f"store{offsets}"
             )
         self._note_unread_tables()
-        timers = _waiting_timers(self._stores[0])
-        if timers:
-            rebuilt = command("plan", "rebuild", "timer", self._result.target, "-o", "timer.json")
-            notes.append(
-                f"{timers} timer message(s) wait, and the timer's files are not made: run {rebuilt} and apply it"
-            )
         if any(hole.filled == "filler" for hole in self._result.holes):
             notes.append(
                 "holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "

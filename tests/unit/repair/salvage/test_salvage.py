@@ -16,14 +16,14 @@ from mqtool.cli.app import run as cli
 from mqtool.engine import open_store as engine_open
 from mqtool.engine.start.detect import options_for
 from mqtool.errors import LayoutError, NothingFoundError, RefusedError, StoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import commit_log
+from mqtool.formats import commit_log, timer
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.jobs import atomic
 from mqtool.rebuild.files import OutputFiles
 from mqtool.records.frames import Frames
 from mqtool.repair.outlook import Preview
-from mqtool.repair.salvage import SalvageOptions, merge, new_store, salvage
+from mqtool.repair.salvage import SalvageOptions, merge, salvage
 from mqtool.repair.salvage.fields import correct_fields
 from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.repair.salvage.merge import Run
@@ -35,7 +35,7 @@ from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_messages, damage_case
 from tests.support.expired import KEYS, store_with_expired_queue
-from tests.support.stores import copy_store, copy_tree, fixture, store_fixture, tree_digest
+from tests.support.stores import copy_store, copy_tree, fixture, shape_keys, store_fixture, tree_digest
 from tests.support.tiers import one_in
 from tests.support.unreadable import unreadable
 
@@ -618,10 +618,31 @@ def test_what_waits_for_a_topic_that_is_left_out_is_said(tmp_path):
     assert any(note.startswith("10 message(s) for these topics wait") for note in found.notes)
 
 
-def test_timers_that_wait_name_the_plan_that_makes_their_files(tmp_path):
-    notes = salvage(copy_store("timer-5.5.0", tmp_path), tmp_path / "new").notes
-    assert [note for note in notes if "mqtool plan rebuild timer" in note and str(tmp_path / "new") in note], notes
-    assert not any("rebuild timer" in note for note in salvage(fixture("orders-4.9.7/store"), tmp_path / "other").notes)
+@pytest.mark.parametrize("name", ["timer-5.5.0", "orders-5.5.0"])
+def test_the_timer_s_files_are_the_broker_s_so_that_nothing_is_delivered_again(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    config = {key: value for key, value in shape_keys(store_fixture(name).config).items() if "TimerLog" not in key}
+    salvage(root, tmp_path / "new", SalvageOptions(config=config))
+    files = [path.relative_to(root) for path in [*(root / "timerlog").iterdir(), root / "config/timercheck"]]
+    assert len(files) > 1
+    for path in [*files, "timerwheel"]:
+        assert (tmp_path / "new" / path).read_bytes() == (root / path).read_bytes(), path
+
+
+def test_a_copy_states_what_was_delivered_if_the_first_store_does_not(tmp_path):
+    root, copy = copy_store("timer-5.5.0", tmp_path / "a"), copy_store("timer-5.5.0", tmp_path / "b")
+    (root / "config/timercheck").unlink()
+    salvage(root, tmp_path / "new", SalvageOptions(copies=(copy,)))
+    known, made = (
+        timer.parse_checkpoint((store / "config/timercheck").read_bytes()) for store in (copy, tmp_path / "new")
+    )
+    assert made.last_read_time_ms == known.last_read_time_ms
+
+
+@pytest.mark.parametrize(("name", "config"), [("orders-4.9.7", None), ("timer-5.5.0", {"timerRocksDBEnable": "true"})])
+def test_no_wheel_is_written_for_a_broker_that_reads_none(name, config, tmp_path):
+    salvage(copy_store(name, tmp_path), tmp_path / "new", SalvageOptions(config=config))
+    assert not (tmp_path / "new/timerwheel").exists()
 
 
 def test_topics_that_are_left_out_are_chosen_by_globs(tmp_path):
@@ -830,16 +851,6 @@ def test_records_that_differ_are_counted_beyond_those_that_are_named(tmp_path, m
         str(one.physical_offset) for one in messages if any(str(one.physical_offset) in note for note in found.notes)
     ]
     assert named == [str(messages[0].physical_offset)]
-
-
-def test_waiting_timer_messages_that_damage_hides_count_as_none(tmp_path, monkeypatch):
-    def damaged(_store):
-        raise StoreError("cannot be read", tmp_path)
-
-    root = copy_store("orders-5.5.0", tmp_path)
-    monkeypatch.setattr(new_store, "waiting_messages", damaged)
-    with mqtool.open(root) as store:
-        assert new_store._waiting_timers(store) == 0
 
 
 def frames_of(bodies, start=0):
