@@ -116,7 +116,7 @@ class RenameSegments(Struct, frozen=True):
 
 
 class Pad(Struct, frozen=True):
-    """Extend segments that are too short with zeros, because a broker refuses any other length.
+    """Bring segments to the length of the others, which ends with zeros, because a broker refuses any other length.
 
     Attributes:
         files: relative to the root.

@@ -29,6 +29,7 @@ from mqtool.repair.outlook import LOSSES, Preview
 from mqtool.repair.paths import check_name
 from mqtool.repair.plan_builder import forecast_of, steps_of
 from mqtool.repair.sole_records import sole_records
+from mqtool.repair.trimming import is_padded
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
@@ -127,7 +128,7 @@ class _ChangeCollector(Struct):
     timer: bool = False
     files: set[str] = field(default_factory=set)
     set_aside: set[str] = field(default_factory=set)
-    short: set[str] = field(default_factory=set)
+    padded: set[str] = field(default_factory=set)
 
     def take(self, store: Store, finding: Finding) -> bool:
         """Adds the changes that repair a finding; returns False if there are none."""
@@ -164,13 +165,13 @@ class _ChangeCollector(Struct):
         return finding.code == "config-offset-orphan" and finding.topic in self.topics
 
     def _take_segment(self, store: Store, name: str) -> bool:
-        """Removes an empty segment or extends a short one; returns False for one that is too long."""
+        """Removes an empty segment, extends a short one, or cuts zeros off; returns False for one with more in it."""
         known = store.layout.commit_log_size
         segment = self.segments.get(store.path / name)
-        if segment is None or known is None or segment.size >= known.value:
+        if segment is None or known is None or (segment.size and not is_padded(segment, known.value)):
             return False
-        (self.short if segment.size else self.set_aside).add(name)
-        if segment.size and store.layout.commit_log.files[-1].base > segment.base:
+        (self.padded if segment.size else self.set_aside).add(name)
+        if 0 < segment.size < known.value and store.layout.commit_log.files[-1].base > segment.base:
             self.topics.add(None)  # units and entries of what was cut off lead nowhere
             self.index = True
         return True
@@ -189,8 +190,8 @@ class _ChangeCollector(Struct):
             changes.append(RebuildMetadata(tuple(sorted(self.files))))
         if self.set_aside:
             changes.append(SetAside(tuple(sorted(self.set_aside))))
-        if self.short:
-            changes.append(Pad(tuple(sorted(self.short))))
+        if self.padded:
+            changes.append(Pad(tuple(sorted(self.padded))))
         return tuple(changes)
 
 

@@ -13,7 +13,7 @@ from mqtool.repair.sole_records import sole_records
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.copies import copy_file
-from mqtool.store.files import MappedFile
+from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.store import Store
 from mqtool.store.waiting import waiting_by_segment
 
@@ -119,7 +119,7 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, staged: Sta
 
 
 def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
-    """Extends segments to the length of the others.
+    """Extends segments to the length of the others, or cuts zeros after that length off.
 
     Zeros end the log: a broker that scans them cuts everything after. So if the log continues in a later segment, a
     BLANK is written after the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
@@ -131,12 +131,15 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
     by_name = {staged.name(segment.path): segment for segment in store.layout.commit_log.files}
     for name in change.files:
         segment = by_name.get(check_name(name, store.path))
-        if segment is None or not 0 < segment.size < known.value:
+        if segment is None or not is_padded(segment, known.value):
             size = "none" if segment is None else f"{segment.size} bytes"
-            raise UsageError(f"{name}: expected a segment of 1 to {known.value - 1} bytes, found {size}")
+            raise UsageError(
+                f"{name}: expected a segment of another length than {known.value} bytes, with zeros after that; "
+                f"found {size}"
+            )
         end = _needs_blank(store, segment)
         if end is None:
-            copy_file(segment.path, out / name, size=known.value)
+            copy_file(segment.path, out / name, zeros_from=known.value, size=known.value)
         else:
             blank = commit_log.build_blank(known.value - end)
             copy_file(segment.path, out / name, [(end, blank)], zeros_from=end, size=known.value)
@@ -144,6 +147,14 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
     staged.read_log(store)
+
+
+def is_padded(segment: MappedFile, size: int) -> bool:
+    """Whether a segment has another length than a size, and nothing but zeros where it is to be extended or cut."""
+    if segment.size <= size:
+        return 0 < segment.size < size
+    with ReadFile(segment.path) as file:
+        return not file.has_data(size)
 
 
 def _needs_blank(store: Store, segment: MappedFile) -> int | None:

@@ -25,7 +25,7 @@ def copy_file(
         target: created, with its directories.
         patches: (position, bytes) to write into the copy; inside the file.
         zeros_from: position from which the copy contains zeros.
-        size: size of the copy, if it is to be longer.
+        size: size of the copy, if it is to be another; after it, the file must be zeros from `zeros_from` on.
 
     Raises:
         StoreError: a file cannot be read or written.

@@ -131,12 +131,12 @@ LOG_RUNBOOKS = (
             "distinguishes stray files, empty or short segments, queue files of a wrong length and wrong configuration",
             "renames segments whose records state that they belong under another name",
             "sets aside files without records, or with records that the log contains too",
-            "makes short segments as long as the others, with zeros",
+            "makes short segments as long as the others, with zeros, and cuts zeros off longer ones",
             "rebuilds queue files of a wrong length from the log",
             "keeps every file with records that exist nowhere else",
         ),
-        "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
-        "configuration is wrong, change the configuration, not the files.",
+        "A segment with more than zeros after the length of the others stays: `mqtool salvage` keeps its messages. "
+        "If the configuration is wrong, change the configuration, not the files.",
         by_findings("RB-01"),
         _clear_way,
     ),

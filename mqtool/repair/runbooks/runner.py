@@ -187,8 +187,12 @@ def _planned(
         return None
     if plan is None:
         protocol.add("plan", REFUSED, "no change of these files repairs this", left)
-        if any(runbook.id not in CATALOGUE[finding.code].runbooks for finding in case.verification.findings):
-            protocol.next_steps = (match(protocol.store, case.request),)
+        serious = [finding for finding in case.verification.findings if finding.severity.is_serious]
+        has_others = any(runbook.id not in CATALOGUE[finding.code].runbooks for finding in serious)
+        steps = (match(protocol.store, case.request),) if has_others else ()
+        if not case.store.layout.dledger_dirs:  # salvage refuses a DLedger log
+            steps = (salvage_command(protocol.store, case.request.config), *steps)
+        protocol.next_steps = steps
         return None
     protocol.plan = json.loads(plan.to_json())
     protocol.add("plan", DONE, _summary(plan, proposal), (*_files(plan), *plan.notes, *left))

@@ -61,8 +61,8 @@ CHECKS = (
         "log-segment-size",
         "The file's length is not the segment size: the broker refuses to start. (A warning for an empty last file "
         "of a 5.x store, which the broker deletes.)",
-        "Compare with mappedFileSizeCommitLog. Pad a short file that has records with zeros; move an empty one out "
-        "of the store.",
+        "Compare with mappedFileSizeCommitLog. Pad a short file that has records with zeros; cut zeros off a long "
+        "one; move an empty one out of the store.",
         run("RB-01"),
         "RB-01",
     ),

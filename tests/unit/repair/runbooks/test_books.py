@@ -12,6 +12,7 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.cli.commands.runbook import code_of
 from mqtool.cli.exits import ExitCode
+from mqtool.commands import salvage_command
 from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.repair import Redact, SetAside, apply, finalize, make_plan, undo
@@ -19,6 +20,7 @@ from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, 
 from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
 from mqtool.repair.runbooks.protocol import Protocol
 from mqtool.repair.runbooks.steps import match
+from mqtool.repair.salvage import salvage
 from mqtool.store import Message
 from mqtool.verify import CATALOGUE, Finding, Severity
 from tests.cli.answers import problems
@@ -459,13 +461,30 @@ def test_no_queue_is_made_by_a_configuration_that_does_not_fit(tmp_path):
     assert tree_digest(root) == before
 
 
-def test_a_segment_with_records_is_never_set_aside(tmp_path):
+def test_zeros_after_the_length_of_the_other_segments_are_cut_off(tmp_path):
     root = damage_case("segment-long@5.5.0-clean", tmp_path)
+    before = tree_digest(root)
+    found = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True))
+    assert found.repaired, found.markdown()
+    assert found.lost_after == 0
+    assert len({path.stat().st_size for path in (root / "commitlog").iterdir()}) == 1
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_a_segment_with_records_is_never_set_aside_and_salvage_is_named(tmp_path):
+    """It was a circle: RB-01, refused, `runbook match`, RB-01."""
+    root = damage_case("segment-long@5.5.0-clean", tmp_path)
+    with (root / "commitlog/00000000000000065536").open("ab") as file:
+        file.write(b"not zero")
     before = tree_digest(root)
     found = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True))
     assert found.present
     assert not found.applied
     assert tree_digest(root) == before
+    assert found.next_steps == (f"mqtool salvage {root} {root}.new",)
+    result = salvage(root, tmp_path / "store.new")
+    assert (result.is_complete, result.verify) == (True, "clean")
 
 
 def test_what_can_be_replayed_is_counted(tmp_path):
@@ -650,7 +669,7 @@ def test_a_plan_that_changes_nothing_is_no_plan_and_other_findings_have_their_ru
     plan, protocol = rehearsed(monkeypatch, case, NothingToChangeError("nothing", case.root))
     assert plan is None
     assert protocol.step("plan").summary == "no change of these files repairs this"
-    assert protocol.next_steps == (match(case.root, case.request),)
+    assert protocol.next_steps == (salvage_command(case.root), match(case.root, case.request))
 
 
 def test_a_plan_that_is_refused_for_another_reason_than_losses_ends_the_run(case, monkeypatch):
