@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.choices import FileKind
+from mqtool.commands import command, opened
 from mqtool.errors import (
     FormatError,
     LayoutError,
@@ -28,7 +29,7 @@ from mqtool.rebuild.expired_queues import has_expired_queue, write_expired_queue
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.log_survey import survey_log
-from mqtool.rebuild.metadata import compose
+from mqtool.rebuild.metadata import ComposedFiles, compose
 from mqtool.rebuild.settings import settings_of
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.repair.journal import check_finished
@@ -210,7 +211,14 @@ class _Salvage:
         if isinstance(log, MovedLog):
             self._write_map(log)
         with open_store(self._new, self._config) as new:
-            self._result.verify = verify(new).state.value
+            verification = verify(new)
+        self._result.verify, start = verification.state.value, verification.next_start
+        if start is not None and start.do_not_start and start.lost_messages is None:
+            self._result.starts = False
+            steps = command("verify", opened(self._result.store, self._options.config))
+            self._result.notes.append(
+                f"the new store: {start.headline}. Correct the old one first, as {steps} says, and salvage again"
+            )
         self._note_parts()
         self._note_purged()
         return self._result
@@ -373,6 +381,27 @@ class _Salvage:
             elif table in moved:
                 (self._new / name).write_bytes(data)
                 self._result.config[table] = "copied; offsets that their queues cannot have are corrected"
+        self._add_topics(composed)
+
+    def _add_topics(self, composed: ComposedFiles) -> None:
+        """Adds topics that the copied table lacks and that the old store had queues of, or whose queues need a type.
+
+        A deleted topic, of which only the log has messages, stays deleted.
+        """
+        path = self._new / file_names.CONFIG / file_names.TOPICS
+        complete = config_files.parse_topics(composed.files[f"{file_names.CONFIG}/{file_names.TOPICS}"])
+        had_queues = {queue.topic for store in self._stores for queue in store.disk_queues()}
+        table = complete.topic_config_table
+        deleted = {
+            topic
+            for topic in composed.unconfigured
+            if topic not in had_queues and table[topic].queue_type != config_files.BATCH_QUEUES
+        }
+        if len(deleted) < len(composed.unconfigured) and self._result.config[file_names.TOPICS].startswith("copied"):
+            kept = {topic: config for topic, config in table.items() if topic not in deleted}
+            style = config_json.style_of(path.read_bytes())
+            path.write_bytes(config_files.build_topics(replace(complete, topic_config_table=kept), style))
+            self._result.config[file_names.TOPICS] = "copied, with the topics that it lacked"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""

@@ -68,6 +68,7 @@ class SalvageResult(Struct):
         map_file: with the moves, of a compacted store.
         notes: in words.
         verify: state that `mqtool verify` gives the new store.
+        starts: whether a broker starts on the new store, as far as that can be predicted.
     """
 
     store: Path
@@ -92,6 +93,7 @@ class SalvageResult(Struct):
     map_file: Path | None = None
     notes: list[str] = field(default_factory=list)
     verify: str = "unknown"
+    starts: bool = True
 
     @property
     def lost(self) -> int:
@@ -105,9 +107,9 @@ class SalvageResult(Struct):
 
     @property
     def is_complete(self) -> bool:
-        """Whether no loss is known."""
+        """Whether no loss is known, and a broker starts on the new store."""
         unread = self.has_unread or self.has_unread_tables or self.has_unread_queues
-        return not (self.lost or self.holes or self.unplaced or unread)
+        return self.starts and not (self.lost or self.holes or self.unplaced or unread)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result as JSON values."""

@@ -22,6 +22,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.jobs import atomic
 from mqtool.rebuild.files import OutputFiles
 from mqtool.records.frames import Frames
+from mqtool.recovery import predict
 from mqtool.repair.outlook import Preview
 from mqtool.repair.salvage import SalvageOptions, merge, salvage
 from mqtool.repair.salvage.fields import correct_fields
@@ -643,6 +644,44 @@ def test_a_copy_states_what_was_delivered_if_the_first_store_does_not(tmp_path):
 def test_no_wheel_is_written_for_a_broker_that_reads_none(name, config, tmp_path):
     salvage(copy_store(name, tmp_path), tmp_path / "new", SalvageOptions(config=config))
     assert not (tmp_path / "new/timerwheel").exists()
+
+
+def test_topics_of_another_broker_are_completed_so_that_a_broker_starts(tmp_path):
+    """5.5.0 ends with -3 if a BatchConsumeQueue belongs to a topic without the type BatchCQ."""
+    root = copy_store("bcq-5.5.0", tmp_path)
+    foreign = fixture("orders-5.5.0/store/config/topics.json").read_bytes()
+    (root / "config/topics.json").write_bytes(foreign)
+    (root / "config/topics.json.bak").unlink()
+    assert predict(root).exit == -3
+    result = salvage(root, tmp_path / "new")
+    assert (result.is_complete, result.verify) == (True, "clean")
+    assert predict(tmp_path / "new").runs
+    table = json.loads((tmp_path / "new/config/topics.json").read_text())["topicConfigTable"]
+    assert table.keys() - json.loads(foreign)["topicConfigTable"].keys() == {"BatchTopic"}
+    assert table["BatchTopic"]["attributes"] == {"queue.type": "BatchCQ"}
+
+
+def test_a_topic_that_was_deleted_stays_deleted(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue/Payments")
+    table = json.loads((root / "config/topics.json").read_text())
+    del table["topicConfigTable"]["Payments"]
+    for name in ("topics.json", "topics.json.bak"):
+        (root / "config" / name).write_text(json.dumps(table))
+    salvage(root, tmp_path / "new")
+    assert "Payments" not in json.loads((tmp_path / "new/config/topics.json").read_text())["topicConfigTable"]
+
+
+def test_a_result_that_does_not_start_is_not_complete(tmp_path, capsys):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    for path in (root / "config").glob("topics.json*"):
+        path.write_bytes(path.read_bytes().replace(b"BatchCQ", b"SimpleCQ"))
+    assert cli(["salvage", str(root), str(tmp_path / "new"), "--format", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["complete"] is False
+    assert document["lost_messages"] == 0
+    assert any("does not start" in note and f"mqtool verify {root}" in note for note in document["notes"])
+    assert not predict(tmp_path / "new").runs
 
 
 def test_topics_that_are_left_out_are_chosen_by_globs(tmp_path):
