@@ -21,7 +21,7 @@ from docs.stale_files import write_or_check  # noqa: E402
 from mqtool.cli.app import app, leaves  # noqa: E402
 from mqtool.cli.commands import COMMANDS  # noqa: E402
 from mqtool.cli.meanings import MEANINGS  # noqa: E402
-from mqtool.cli.schema import document  # noqa: E402
+from mqtool.cli.schema import schema_of  # noqa: E402
 from mqtool.server.broker.settings import DEFAULTS  # noqa: E402
 from mqtool.store.broker_keys import KEYS, LEGACY_KEYS  # noqa: E402
 from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
@@ -78,13 +78,11 @@ def pages() -> dict[str, str]:
     cli = HEAD + "".join(f"| [`mqtool {name}`](#mqtool-{name}) | {row.summary} |\n" for name, row in COMMANDS.items())
     cli += "\n" + RANGES
     for words, command in leaves(group):
-        name, outputs = " ".join(words), getattr(command.callback, "outputs", ())
         if len(words) > 1 and f"## mqtool {words[0]}\n" not in cli:
             cli += "\n" + "\n".join(section(words[0], group.commands[words[0]])) + "\n"
-        cli += "\n" + "\n".join(section(name, command)) + "\n"
-        if outputs:
-            schema = json.dumps(document(name, outputs), indent=2, ensure_ascii=False) + "\n"
-            found[f"schemas/{'-'.join(words)}.json"] = schema
+        cli += "\n" + "\n".join(section(" ".join(words), command)) + "\n"
+        name, schema = schema_of(words, command.callback)
+        found[f"schemas/{name}.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     cli += "\n" + "\n".join(all_options(group)) + "\n"
     texts = {"checks.md": "\n".join(checks()), "configuration.md": "\n".join(configuration())}
     return {"cli.md": cli, **texts, **found}
@@ -120,7 +118,7 @@ def options(command: Any) -> Iterator[Any]:
 def checks() -> Iterator[str]:
     """Yields the page of the codes of verify."""
     yield "# Checks: the codes of verify\n"
-    yield "A code never changes its meaning. `mqtool checks CODE` prints one; [verify](verify.md) describes their use."
+    yield "A code never changes its meaning. `mqtool help CODE` prints one; [verify](verify.md) describes their use."
     yield "Where `meaning` says so, the severity is lower for what the broker repairs on its next start.\n"
     area = None
     for check in CATALOGUE.values():

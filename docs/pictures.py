@@ -153,19 +153,19 @@ def recovery_decisions() -> str:
 
 
 def repair_states() -> str:
-    """The states of a change: planned, applied, undone or finalized."""
+    """The states of a change: planned, applied, undone or its undo data discarded."""
     plan = Box(10, 60, 140, ("planned", "`plan.json`"))
     half = Box(250, 60, 150, ("being applied", "journal is open"), "ask")
     done = Box(510, 60, 150, ("applied", "old files are kept"), "good")
     undone = Box(250, 200, 150, ("undone", "byte for byte"))
-    final = Box(510, 200, 150, ("finalized", "old files deleted"))
+    final = Box(510, 200, 150, ("no undo any more", "old files deleted"))
     parts = [line for box in (plan, half, done, undone, final) for line in drawn(box)]
     parts += [
         arrow([(150, 86), (248, 86)], "apply --yes", (165, 78)),
         arrow([(400, 86), (508, 86)], "verified", (425, 78)),
         arrow([(325, 112), (325, 198)], "undo", (332, 160)),
         arrow([(560, 112), (560, 160), (380, 160), (380, 198)], "undo", (455, 154)),
-        arrow([(620, 112), (620, 198)], "finalize", (627, 160)),
+        arrow([(620, 112), (620, 198)], "discard-undo", (627, 160)),
         arrow([(290, 58), (290, 25), (360, 25), (360, 58)], "interrupted: apply again", (252, 17)),
     ]
     return svg(690, 265, "States of a repair", parts)

@@ -17,7 +17,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from mqtool.cli.commands import COMMANDS
+from mqtool.cli.command_parser import Command, VerbGroup
+from mqtool.cli.commands import ALIASES, COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
 from mqtool.cli.options import DebugOption
@@ -34,18 +35,31 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of the parser's own errors; Typer does not export it, and where it lives depends on the release."""
 
 
+def _parsed(name: str, function: Any, help_text: str, summary: str) -> Any:
+    """Returns the command of a function; the help text replaces its docstring."""
+    typer_app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    typer_app.command(name, cls=Command, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
+    command = typer.main.get_command(typer_app)
+    convert_plainly(command)
+    return command
+
+
 def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
-    """Returns a command with subcommands: functions by verb, whose help replaces their docstrings."""
+    """Returns a command with subcommands: functions by verb, each with its help."""
     typer_app = typer.Typer(
-        name=name, help=text, rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT
+        name=name,
+        cls=VerbGroup,
+        help=text,
+        rich_markup_mode=None,
+        add_completion=False,
+        no_args_is_help=True,
+        context_settings=_CONTEXT,
     )
-    for verb, (function, help_text) in subcommands.items():
-        summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0]
-        typer_app.command(verb, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
-    typer_app.callback(help=text)(lambda: None)  # or Typer makes a group of one command that command
+    typer_app.callback()(lambda: None)
     group: Any = typer.main.get_command(typer_app)
-    for command in group.commands.values():
-        convert_plainly(command)
+    for verb, (function, help_text) in subcommands.items():
+        summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0].rstrip(".") + "."
+        group.add_command(_parsed(verb, function, help_text, summary), verb)
     return group
 
 
@@ -66,12 +80,7 @@ class LazyCommands(Mapping[str, Any]):
         module = import_module(entry.module or f"mqtool.cli.commands.{name.replace('-', '_')}")
         if hasattr(module, "SUBCOMMANDS"):
             return _group(name, module.HELP, module.SUBCOMMANDS)
-        function = getattr(module, name.replace("-", "_"))
-        typer_app = typer.Typer(rich_markup_mode=None, add_completion=False)
-        typer_app.command(name, help=module.HELP, short_help=entry.summary, context_settings=_CONTEXT)(function)
-        command = typer.main.get_command(typer_app)
-        convert_plainly(command)
-        return command
+        return _parsed(name, getattr(module, name.replace("-", "_")), module.HELP, entry.summary)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -91,6 +100,10 @@ class LazyGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Returns the names in the order of `COMMANDS`."""
         return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns the command with a name or an alias."""
+        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Writes the list of commands, group by group."""
@@ -130,44 +143,12 @@ def mqtool(
     """
 
 
-RENAMED = {
-    ("append", "--compat"): "--broker",
-    ("clean", "--at"): "--as-of",
-    ("export", "--body"): "--body-type",
-    ("export", "--mode"): "--on-damage",
-    ("export", "--redact"): "--redact-columns",
-    ("export", "--table"): "--table-format",
-    ("export", "--to"): "--output",
-    ("export", "--workers"): "--jobs",
-    ("plan", "--out"): "--output",
-    ("rebuild", "--broker-version"): "--broker",
-    ("rebuild", "--out"): "--output",
-    ("replay", "--compat"): "--broker",
-    ("replay", "--sync"): "--flush=sync",
-    ("verify", "--outfile"): "--output",
-}
-"""Options of release 0.1 that have another name now; they still work, with a note on stderr."""
-
-
-def _with_new_names(arguments: Sequence[str]) -> list[str]:
-    command = next((word for word in arguments if word in COMMANDS), "")
-    renamed = []
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        new = RENAMED.get((command, name))
-        if new is not None:
-            note(f"{command} {name} is now {new}")
-        renamed.append(word if new is None else new + equals + value)
-    return renamed
-
-
 def run(arguments: Sequence[str]) -> int:
     """Runs mqtool and returns its exit code. Only bugs of mqtool itself raise exceptions.
 
     Args:
         arguments: without the program's name.
     """
-    arguments = _with_new_names(arguments)
     invocation = Invocation(arguments)
     try:
         group = typer.main.get_command(app)

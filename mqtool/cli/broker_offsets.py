@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from mqtool.cli import offset_plan
 from mqtool.cli.document import Listing
-from mqtool.cli.filters import Filters
 from mqtool.cli.input_file import is_dash
 from mqtool.cli.offset_plan import OffsetOptions
 from mqtool.commands import command
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def plan_for_broker(
-    address: str, options: OffsetOptions, source: Path | None, filters: Filters
+    address: str, options: OffsetOptions, *, list_messages: bool, online: bool
 ) -> Iterator[tuple[BrokerPlan, dict[str, Any], Listing | None]]:
     """Makes a plan of positions on a broker, its effect as a document, and with `--list` the messages.
 
@@ -32,8 +31,8 @@ def plan_for_broker(
     Args:
         address: "host:port" of the broker.
         options: those of `plan offsets`.
-        source: `--from`.
-        filters: topics and queue.
+        list_messages: list each message that is delivered again or never.
+        online: move positions of running consumers.
 
     Raises:
         UsageError: the options do not apply to a broker.
@@ -51,16 +50,16 @@ def plan_for_broker(
         )
     with BrokerPositions(address) as broker:
         committed, groups = broker.committed(), broker.groups()
-        target = offset_plan.target_of(options, source, committed)
-        moves = moves_of(offset_plan.scope_of(options, filters.topic, filters.queue), target, committed, groups, broker)
+        target = offset_plan.target_of(options, committed)
+        moves = moves_of(offset_plan.scope_of(options), target, committed, groups, broker)
         if not moves:
             raise NothingToChangeError(f"{address}: nothing to change: every position already has the requested value")
         time = None
-        if options.online and not broker.resets_by_itself:
-            time = _time(target, filters, broker)
+        if online and not broker.resets_by_itself:
+            time = _time(target, options.queue_id, broker)
         lints = tuple(_lints(moves, groups, committed))
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        plan = BrokerPlan(address, broker.name, created, tuple(moves), options.online, time, lints)
+        plan = BrokerPlan(address, broker.name, created, tuple(moves), online, time, lints)
         check_broker(broker, plan)
         rows = list(offset_plan.move_rows(moves, broker))
         document = {
@@ -70,17 +69,17 @@ def plan_for_broker(
             "messages": [],
             "notes": [*lints, *(words_of(effect, moment) for effect, _ in rows)],
         }
-        yield plan, document, offset_plan.listing_of([effect for effect, _ in rows], broker) if options.list else None
+        yield plan, document, offset_plan.listing_of([effect for effect, _ in rows], broker) if list_messages else None
 
 
-def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | None:
+def _time(target: Target, queue_id: int | None, broker: BrokerPositions) -> int | None:
     """Returns the time that a broker of 4.9 sends to running consumers; None if the target is not a time."""
     from mqtool.store.offset_moves import TargetKind
 
     times = {TargetKind.EARLIEST: 0, TargetKind.LATEST: -1, TargetKind.TIME: target.value}
     if target.kind not in times:
         return None
-    if filters.queue is not None:
+    if queue_id is not None:
         raise RefusedError(
             "online", "this broker moves all queues of a topic at once; leave out --queue", broker.address
         )

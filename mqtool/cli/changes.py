@@ -1,4 +1,4 @@
-"""Output of `plan`, `apply`, `undo` and `finalize`: steps of a change, and how it ended."""
+"""Output of `plan`, `apply`, `undo` and `discard-undo`: steps of a change, and how it ended."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
 
 
 def undo_schema(name: str, doc: str) -> OutputSchema:
-    """Returns the output of `undo` or `finalize`."""
+    """Returns the output of `undo` or `discard-undo`."""
     return OutputSchema(
         name,
         1,

@@ -79,7 +79,7 @@ RULES = (
     Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store", "give the root of a store: it has commitlog/"),
     Rule(errors.StoreLockedError, ExitCode.REFUSED, "locked", "stop the broker first, or work on a copy"),
     Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable", "install what is missing, then run it again"),
-    Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported", "see `mqtool formats`"),
+    Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported", "see `mqtool help formats`"),
     Rule(errors.ConfigFileError, ExitCode.USAGE, "config-file", "correct the file, or leave --config out"),
     Rule(
         errors.LayoutError,
@@ -127,7 +127,7 @@ GATE_HINTS = {
     "read-only": "check owner and mount of the directory",
     "file-system": "mount the store on one file system, or work on a copy",
     "journal": "run `mqtool verify STORE` to see the state of the store",
-    "quarantine": "run `mqtool finalize STORE` or `mqtool undo STORE` first",
+    "quarantine": "run `mqtool discard-undo STORE` or `mqtool undo STORE` first",
     "path": "name a regular file or directory that is not a link",
     "plan-unreadable": "run `mqtool plan` again",
     "plan-version": "run `mqtool plan` again",
@@ -202,7 +202,9 @@ def _store_of_another_system(path: Path) -> str:
             if root != path:
                 words = f"is not a store; did you mean {root}, a store of kind {kind.name}?"
                 return words if path.exists() else ""
-            return f"is a store of kind {kind.name}, and this command is for stores of RocketMQ; see `mqtool formats`"
+            return (
+                f"is a store of kind {kind.name}, and this command is for stores of RocketMQ; see `mqtool help formats`"
+            )
     return ""
 
 

@@ -6,6 +6,7 @@ before a command can have it.
 
 MEANINGS = {
     "--allow-unread": "Delete messages that are not read or not delivered yet, too.",
+    "--accept-loss": "Number of messages that a change may lose.",
     "--acl": "Accounts and permissions of clients.",
     "--admin-port": "Port of metrics, health and the web page.",
     "--advertise": "Host that clients are given, and the port if another one is mapped to it.",
@@ -41,6 +42,7 @@ MEANINGS = {
     "--fail-on": "Minimum severity that makes the exit code non-zero.",
     "--file": "A file of the store.",
     "--file-size": "Target size of the files that are written.",
+    "--findings": "Output of `verify --format json`.",
     "--flush": "When stored messages are on disk.",
     "--follow": "Wait for new messages and continue.",
     "--format": "Output format.",

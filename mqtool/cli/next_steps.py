@@ -49,8 +49,8 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
         match ending_command(store.path):
             case "undo":
                 return (command("undo", store.path),)
-            case "finalize":
-                return (command("finalize", store.path, "--dry-run"), command("undo", store.path))
+            case "discard-undo":
+                return (command("discard-undo", store.path, "--dry-run"), command("undo", store.path))
     proposal = changes_of(store, verification.findings)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from mqtool.cli import ranges
 from mqtool.cli.document import Listing
@@ -20,43 +20,45 @@ if TYPE_CHECKING:
     from mqtool.store.offset_moves import Committed, Effect, Move, Scope, Span, Target
     from mqtool.store.queue_messages import QueueMessages
 
-POSITIONS = "Positions (plan offsets)"
+POSITION = "New position"
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 
-GroupOption = Annotated[list[str] | None, group_option(panel=POSITIONS)]
+GroupOption = Annotated[list[str], group_option()]
 ToOption = Annotated[
     str | None,
-    option("--to", metavar="POSITION", panel=POSITIONS, help="earliest, latest, @TIME or a queue offset."),
+    option("--to", metavar="POSITION", panel=POSITION, help="earliest, latest, @TIME or a queue offset."),
 ]
 ShiftOption = Annotated[
-    int | None, option("--shift", metavar="±N", panel=POSITIONS, help="Messages to move by, inside the queue.")
+    int | None, option("--shift", metavar="±N", panel=POSITION, help="Messages to move by, inside the queue.")
 ]
 ClampOption = Annotated[
-    bool, option("--clamp", panel=POSITIONS, help="Move positions outside of their queue to its nearest end.")
+    bool, option("--clamp", panel=POSITION, help="Move positions outside of their queue to its nearest end.")
 ]
 FromGroupOption = Annotated[
-    str | None, option("--from-group", metavar="GROUP", panel=POSITIONS, help="Copy the positions of this group.")
+    str | None, option("--from-group", metavar="GROUP", panel=POSITION, help="Copy the positions of this group.")
+]
+FromOption = Annotated[
+    Path | None,
+    option("--from", metavar="SOURCE", panel=POSITION, help="Take the positions of a store, a backup or a file."),
 ]
 ThroughOption = Annotated[
     Path | None,
     option(
         "--through",
         metavar="IDS",
-        panel=POSITIONS,
+        panel=POSITION,
         help="Map positions to new places by the file of `replay --ids`.",
     ),
 ]
-DeleteOption = Annotated[bool, option("--delete", panel=POSITIONS, help="Delete the positions.")]
-ListOption = Annotated[
-    bool, option("--list", panel=POSITIONS, help="List each message that is delivered again or never.")
-]
+DeleteOption = Annotated[bool, option("--delete", panel=POSITION, help="Delete the positions.")]
+ListOption = Annotated[bool, option("--list", help="List each message that is delivered again or never.")]
 BrokerOption = Annotated[
     str | None,
-    option("--broker", metavar="HOST:PORT", panel=POSITIONS, help="Running broker to plan for, in place of a store."),
+    option("--broker", metavar="HOST:PORT", help="Running broker to plan for, in place of a store."),
 ]
 OnlineOption = Annotated[
     bool,
-    option("--online", panel=POSITIONS, help="Move positions of running consumers through the broker's reset."),
+    option("--online", help="Move positions of running consumers through the broker's reset."),
 ]
 
 _SPAN = (
@@ -105,42 +107,39 @@ MESSAGES = Column(
 class OffsetOptions(Struct, frozen=True):
     """Options of `plan offsets`, as text; see `GroupOption` and its neighbours."""
 
-    group: list[str] | None = None
+    group: list[str]
+    topics: list[str]
+    queue_id: int | None = None
     to: str | None = None
     shift: int | None = None
     clamp: bool = False
     from_group: str | None = None
+    source: Path | None = None
     through: Path | None = None
     delete: bool = False
-    list: bool = False
-    broker: str | None = None
-    online: bool = False
 
-    def given(self) -> set[str]:
-        """Returns the names of the options that were given."""
-        values = structs.asdict(self)
-        return {name for name, value in values.items() if value is not None and value is not False and value != []}
+    def targets(self) -> list[str]:
+        """Returns the options that name new positions; `--through` may go with `--from`."""
+        names = ["to", "shift", "clamp", "from_group", "delete"]
+        values = {name: getattr(self, name) for name in names}
+        given = [
+            f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None and value is not False
+        ]
+        return given + (["--from"] if self.source is not None or self.through is not None else [])
 
 
-def scope_of(options: OffsetOptions, topics: Sequence[str] | None, queue_id: int | None) -> Scope:
-    """Returns whose positions are moved.
-
-    Raises:
-        UsageError: no group is named.
-    """
+def scope_of(options: OffsetOptions) -> Scope:
+    """Returns whose positions are moved."""
     from mqtool.store.offset_moves import Scope
 
-    if not options.group:
-        raise UsageError("offsets: name the consumer groups with --group")
-    return Scope(tuple(options.group), tuple(topics or ()), queue_id)
+    return Scope(tuple(options.group), tuple(options.topics), options.queue_id)
 
 
-def target_of(options: OffsetOptions, source: Path | None, committed: Committed) -> Target:
+def target_of(options: OffsetOptions, committed: Committed) -> Target:
     """Returns where positions are moved to.
 
     Args:
         options: those of the command line.
-        source: `--from`: a store, a backup or a file with positions.
         committed: the positions now.
 
     Raises:
@@ -148,25 +147,21 @@ def target_of(options: OffsetOptions, source: Path | None, committed: Committed)
     """
     from mqtool.store.offset_moves import Target, TargetKind
 
-    given = options.given() & {"to", "shift", "clamp", "from_group", "delete"}
-    if source is not None or options.through is not None:
-        given.add("from")
-    if len(given) != 1:
+    if len(options.targets()) != 1:
         ways = "--to, --shift, --clamp, --from-group, --from, --through, --delete"
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "none"
-        raise UsageError(f"offsets: expected one of {ways}, found {names}")
+        raise UsageError(f"offsets: expected one of {ways}, found {', '.join(sorted(options.targets())) or 'none'}")
     if options.to is not None:
         return _to(options.to)
     if options.shift is not None:
         return Target(TargetKind.SHIFT, options.shift)
     if options.from_group is not None:
         if options.from_group not in committed:
-            hint = "`mqtool offsets show` lists the groups that have some"
+            hint = "`mqtool offsets` lists the groups that have some"
             raise UsageError(f"--from-group {options.from_group}: this group has no positions here; {hint}")
         return Target(TargetKind.GROUP, group=options.from_group, positions=committed)
     if options.clamp or options.delete:
         return Target(TargetKind.CLAMP if options.clamp else TargetKind.DELETE)
-    return Target(TargetKind.GIVEN, positions=_given(options.through, source, committed))
+    return Target(TargetKind.GIVEN, positions=_given(options.through, options.source, committed))
 
 
 def _given(through: Path | None, source: Path | None, committed: Committed) -> Positions | Committed:

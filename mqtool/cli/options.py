@@ -15,6 +15,8 @@ from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 SELECTION = "Selection"
 OUTPUT = "Output"
 WORK = "Work"
+GENERAL = "General"
+"""Panel that is last in every help."""
 _MAX_KEYS = 20
 """Unknown keys of a configuration that are reported."""
 
@@ -78,10 +80,10 @@ def schema_if_help(ctx: typer.Context, value: _Format) -> _Format:
 
 def _print_schema(ctx: typer.Context) -> None:
     from mqtool.cli.render import encode
-    from mqtool.cli.schema import document
+    from mqtool.cli.schema import schema_of
 
-    outputs = getattr(ctx.command.callback, "outputs", ())
-    sys.stdout.buffer.write(encode(document(ctx.command_path.partition(" ")[2], outputs), indent=True) + b"\n")
+    _, schema = schema_of(tuple(ctx.command_path.split()[1:]), ctx.command.callback)
+    sys.stdout.buffer.write(encode(schema, indent=True) + b"\n")
 
 
 def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002 - Typer's own word
@@ -110,13 +112,16 @@ def _read_keys(path: Path | None) -> Path | None:
 
 SourceConfigOption = Annotated[
     Path | None,
-    option("--source-config", metavar="FILE", help="broker.conf of the store SOURCE.", callback=_read_keys),
+    option(
+        "--source-config", metavar="FILE", panel=GENERAL, help="broker.conf of the store SOURCE.", callback=_read_keys
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
     option(
         "--config",
         metavar="FILE",
+        panel=GENERAL,
         help="broker.conf of the store; overrides what is detected from the files.",
         callback=_read_keys,
     ),
@@ -128,7 +133,7 @@ FormatOption = Annotated[
         panel=OUTPUT,
         is_eager=True,
         callback=schema_if_help,
-        help="Output format; help prints the JSON Schema of the output.",
+        help="Output format; --json is short for json; help prints the JSON Schema of the output.",
     ),
 ]
 
@@ -169,7 +174,7 @@ JobsOption = Annotated[
 ThrottleOption = Annotated[
     str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
 ]
-DebugOption = Annotated[bool, option("--debug", help="Print tracebacks of errors.")]
+DebugOption = Annotated[bool, option("--debug", panel=GENERAL, help="Print tracebacks of errors.")]
 ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
 ]
@@ -199,13 +204,19 @@ ZoneOption = Annotated[
     option(
         "--tz",
         metavar="ZONE",
+        panel=GENERAL,
         callback=zones.choose,
         help="Zone of times, both given and in tables: UTC, local, or a name like Europe/Berlin.",
     ),
 ]
-TopicOption = Annotated[
-    list[str] | None, option("--topic", "-t", metavar="GLOB", panel=SELECTION, help="Topic; may be repeated.")
-]
+
+
+def _topic_option() -> Any:
+    return option("--topic", "-t", metavar="GLOB", panel=SELECTION, help="Topic; may be repeated.")
+
+
+TopicOption = Annotated[list[str] | None, _topic_option()]
+TopicsOption = Annotated[list[str], _topic_option()]
 QueueOption = Annotated[int | None, option("--queue", "-q", metavar="ID", panel=SELECTION, help="Queue id.")]
 TagOption = Annotated[list[str] | None, option("--tag", metavar="TAG", panel=SELECTION, help="Tag; may be repeated.")]
 KeyOption = Annotated[

@@ -189,11 +189,22 @@ def document(command: str, schemas: tuple[OutputSchema, ...]) -> dict[str, Any]:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def prints(*schemas: OutputSchema) -> Callable[[F], F]:
-    """Declares the outputs of a command; `--format help` and the tests read them from the function."""
+def prints(*schemas: OutputSchema, group: str = "") -> Callable[[F], F]:
+    """Declares the outputs of a command; `--format help` and the tests read them from the function.
+
+    Args:
+        schemas: kinds of output.
+        group: the command whose subcommands all have these outputs, and one JSON Schema.
+    """
 
     def mark(function: F) -> F:
-        function.__dict__["outputs"] = schemas
+        function.__dict__.update(outputs=schemas, group=group)
         return function
 
     return mark
+
+
+def schema_of(words: tuple[str, ...], function: Any) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a command's file in docs/schemas, and the JSON Schema of what its function prints."""
+    names = (function.group,) if function.group else words
+    return "-".join(names), document(" ".join(names), function.outputs)

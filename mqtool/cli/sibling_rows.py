@@ -34,7 +34,7 @@ EXPLAIN_KIND = OutputSchema(
     1,
     "what a start of its own system would do to a store of another kind",
     (
-        Column("kind", "string", "as in `mqtool formats`", show=TABLE),
+        Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
         Column("verdict", "string", "in one line; begins with unknown: if what decides it is unreadable", show=TABLE),
         Column(
@@ -78,7 +78,7 @@ KIND_INFO = OutputSchema(
     1,
     "what a store of another kind is",
     (
-        Column("kind", "string", "as in `mqtool formats`", show=TABLE),
+        Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
         Column("release", "string", "program that wrote it, as far as it can be detected", show=TABLE),
         Column(

@@ -58,7 +58,7 @@ def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format:
         prediction = opened.explain()
     if prediction is None:
         raise UnsupportedFormatError(
-            f"{path}: cannot predict a start on a store of kind {kind.name}; see `mqtool formats`"
+            f"{path}: cannot predict a start on a store of kind {kind.name}; see `mqtool help formats`"
         )
     code = ExitCode.OK if prediction["harmless"] else ExitCode.NO
     value = {"kind": kind.name, "path": str(path), **prediction}
@@ -340,7 +340,9 @@ def _write_new(
     with kind.open(path) as opened, staged_directory(target, into_empty=True) as work:
         rows = write(opened, work / "store")
         if rows is None:
-            raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be {done}; see `mqtool formats`")
+            raise UnsupportedFormatError(
+                f"{path}: a store of kind {kind.name} cannot be {done}; see `mqtool help formats`"
+            )
     return rows
 
 

@@ -1,14 +1,14 @@
-"""Reversible changes to a store: write a plan, review it, apply it, then undo or finalize it.
+"""Reversible changes to a store: write a plan, review it, apply it, then undo it or discard its undo data.
 
 ```
 plan = make_plan(root, RebuildQueues(("Orders",), 3))     # reads only; plan.to_json() is the file to review
 done = apply(plan, backup_acknowledged=True)              # or refuses with RefusedError and has changed nothing
 undo(root)                                                # the first state, byte for byte
-finalize(root)                                            # or: discard the undo data, free the space
+discard_undo(root)                                        # or: free the space; no undo any more
 ```
 
-The store is only ever written to by `apply`, `undo` and `finalize`, under the broker's own lock, and what they do is
-in the journal before it happens: a call that was killed is finished by the same call, or undone by `undo`.
+Only `apply`, `undo` and `discard_undo` write to the store, under the broker's own lock, and what they do is in the
+journal before it happens: a call that was killed is finished by the same call, or undone by `undo`.
 Tests put another `RepairFiles` in place. `changes_of` turns findings of `mqtool.verify` into changes.
 Docs page: docs/repair.md.
 """
@@ -35,7 +35,7 @@ from mqtool.repair.from_findings import RepairProposal, changes_of
 from mqtool.repair.plan import Fingerprint, Plan, Read, Step
 from mqtool.repair.plan_builder import make_plan
 from mqtool.repair.plan_executor import ApplyResult, apply
-from mqtool.repair.undo_executor import UndoResult, finalize, undo
+from mqtool.repair.undo_executor import UndoResult, discard_undo, undo
 
 __all__ = [
     "ApplyResult",
@@ -63,7 +63,7 @@ __all__ = [
     "UndoResult",
     "apply",
     "changes_of",
-    "finalize",
+    "discard_undo",
     "make_plan",
     "undo",
 ]

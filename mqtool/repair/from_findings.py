@@ -66,7 +66,8 @@ class RepairProposal(Struct, frozen=True):
     Attributes:
         changes: for one plan.
         remaining: findings that these changes do not repair.
-        needs_another_run: whether another plan, made once this one is finalized, may repair some of `remaining`.
+        needs_another_run: whether another plan, made after the undo data of this one is discarded, may repair
+            some of `remaining`.
     """
 
     changes: tuple[Change, ...]

@@ -133,7 +133,7 @@ def locked(root: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def exclusive(home: Path) -> Iterator[None]:
-    """Excludes undo and finalize by other mqtool processes; a broker may hold the store meanwhile.
+    """Excludes undo and discard-undo by other mqtool processes; a broker may hold the store meanwhile.
 
     Raises:
         StoreLockedError: another mqtool process is working on the store.
@@ -143,7 +143,7 @@ def exclusive(home: Path) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise StoreLockedError("another mqtool is taking this change back or finalizing it", home) from error
+            raise StoreLockedError("another mqtool is undoing this change or discarding its undo data", home) from error
         yield
     finally:
         os.close(fd)

@@ -37,10 +37,10 @@ UNDO = "undo"
 """Files begin to go back; there is no way but back from here."""
 RESTORED = "restored"
 """All files are back; only files of mqtool are still to be deleted, and a broker may start."""
-FINALIZE = "finalize"
+DISCARD_UNDO = "discard-undo"
 """Deletion of the old files begins; from here on the change cannot be undone."""
 
-_KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, RESTORED, FINALIZE)
+_KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, RESTORED, DISCARD_UNDO)
 
 
 class Begin(Struct, frozen=True):
@@ -232,7 +232,7 @@ def _is_unfinished(root: Path, journal: Journal) -> bool:
 
 
 def ending_command(root: Path) -> str:
-    """Returns the command that ends the change on record, `undo` or `finalize`: no plan is made before; "" if none is.
+    """Returns the command that ends the change on record, `undo` or `discard-undo`; "" if there is none.
 
     Raises:
         RefusedError: there is a journal that cannot be read.
@@ -240,8 +240,8 @@ def ending_command(root: Path) -> str:
     if not home_of(real_path(root)).exists():
         return ""
     journal = Journal(real_path(root), RepairFiles())
-    is_done = journal.kind == FINALIZE or (journal.kind == APPLIED and not _is_unfinished(root, journal))
-    return "finalize" if is_done else "undo"
+    is_done = journal.kind == DISCARD_UNDO or (journal.kind == APPLIED and not _is_unfinished(root, journal))
+    return "discard-undo" if is_done else "undo"
 
 
 def check_finished(root: Path) -> None:

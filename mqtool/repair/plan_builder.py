@@ -63,7 +63,7 @@ def make_plan(
         UsageError: a change does not apply here.
         NothingToChangeError: every file is already as the plan would make it.
         UnsupportedFormatError: the kind of store is not supported.
-        RefusedError: an earlier change is neither finalized nor undone; a symbolic link is in the way; or a start
+        RefusedError: the undo data of an earlier change is still there; a symbolic link is in the way; or a start
             would lose messages that the store still holds.
         StoreError: a file cannot be read or written.
     """
@@ -72,7 +72,7 @@ def make_plan(
     if (root / HOME).exists():
         raise RefusedError(
             "quarantine",
-            "an earlier change is neither finalized nor undone: mqtool finalize or mqtool undo",
+            "the undo data of an earlier change is still there: mqtool discard-undo or mqtool undo",
             root / HOME,
         )
     if work_dir is not None and is_inside(work_dir, root):

@@ -11,7 +11,7 @@ from mqtool.repair import gates
 from mqtool.repair.change_builders import build
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
-from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, RESTORED, STEP, SWAP, UNDO, Begin, Journal
+from mqtool.repair.journal import APPLIED, BEGIN, DISCARD_UNDO, RESTORED, STEP, SWAP, UNDO, Begin, Journal
 from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
 from mqtool.repair.plan import Plan, Step
 from mqtool.repair.plan_builder import barrier_directory, forecast_of, steps_of
@@ -104,7 +104,7 @@ def _verified(root: Path, plan: Plan) -> Verification:
 def _check(root: Path, plan: Plan, files: RepairFiles) -> None:
     """Checks every gate that needs no writing."""
     if (root / HOME).exists():
-        raise RefusedError("quarantine", "an earlier change is neither finalized nor undone", root / HOME)
+        raise RefusedError("quarantine", "the undo data of an earlier change is still there", root / HOME)
     gates.check_writable(root, [step.path for step in plan.steps])
     gates.check_nobody_writes(root)
     gates.check_space(root, plan.space, files)
@@ -172,10 +172,12 @@ class _Run:
             return None
         if journal.begin.plan.digest != self._plan.digest:
             raise RefusedError(
-                "quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or mqtool undo", home
+                "quarantine",
+                "the undo data of an earlier change is still there: mqtool discard-undo or mqtool undo",
+                home,
             )
-        if journal.kind in (UNDO, RESTORED, FINALIZE):
-            begun = FINALIZE if journal.kind == FINALIZE else UNDO
+        if journal.kind in (UNDO, RESTORED, DISCARD_UNDO):
+            begun = DISCARD_UNDO if journal.kind == DISCARD_UNDO else UNDO
             raise RefusedError("journal", f"{begun} was begun: let mqtool {begun} finish it", home)
         return journal.kind
 

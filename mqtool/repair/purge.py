@@ -253,7 +253,7 @@ def _add_notes(store: Store, names: tuple[str, ...], counts: Counter[str], moves
         f"{counts['records']} messages of {', '.join(names)}, {counts['bytes']} bytes, are removed from the log",
         f"every physical offset changes: the log begins at {moves.start}, past {log.max_offset}, its present end",
         "offset message ids, also those in ORIGIN_MESSAGE_ID of retries, lead nowhere afterwards; unique keys stay",
-        f"the log takes {bytes_text(old)} on disk, {bytes_text(new)} afterwards, and both until mqtool finalize",
+        f"the log takes {bytes_text(old)} on disk, {bytes_text(new)} afterwards, and both until mqtool discard-undo",
         "the topics stay, empty, and their next messages get the next queue offsets; positions of groups stay true",
         "a slave has the old physical offsets: empty it, so that it copies the new log",
     ]

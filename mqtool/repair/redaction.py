@@ -48,7 +48,7 @@ def redact(store: Store, change: Redact, out: Path, staged: StagedFiles) -> None
         copy_file(path, out / name, of_segment)
         staged.put(name, out / name, keep_time=True)
     staged.notes.append(
-        "the quarantine keeps the old bodies until the change is finalized; keys and properties, "
+        "the quarantine keeps the old bodies until its undo data is discarded; keys and properties, "
         "slaves, backups and exports keep theirs"
     )
     if list_directory(store.path / file_names.COMPACTION):

@@ -89,7 +89,7 @@ def set_aside(store: Store, change: SetAside, _out: Path, staged: StagedFiles) -
             staged.remove(path)
         sole = sole_records(store, path)
         if sole is not None:
-            staged.notes.append(f"{name} holds {sole}: mqtool finalize will refuse to delete it")
+            staged.notes.append(f"{name} holds {sole}: mqtool discard-undo will refuse to delete it")
     staged.read_log(store, full=False)
 
 

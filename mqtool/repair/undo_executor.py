@@ -12,7 +12,18 @@ from mqtool.repair import gates
 from mqtool.repair.changes import SetAside
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
-from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, RESTORED, STEP, UNDO, Begin, Journal, open_journal, root_of
+from mqtool.repair.journal import (
+    APPLIED,
+    BEGIN,
+    DISCARD_UNDO,
+    RESTORED,
+    STEP,
+    UNDO,
+    Begin,
+    Journal,
+    open_journal,
+    root_of,
+)
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
 from mqtool.repair.plan import Fingerprint, Plan, Step
 from mqtool.repair.sole_records import sole_records
@@ -22,7 +33,7 @@ from mqtool.store.store import open_store
 
 
 class UndoResult(Struct, frozen=True):
-    """Result of an undo or a finalize.
+    """Result of an undo, or of discarding the undo data.
 
     Attributes:
         store: root.
@@ -85,8 +96,8 @@ def _clean_up(root: Path, files: RepairFiles) -> UndoResult:
 
 
 def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
-    if journal.kind == FINALIZE:
-        raise RefusedError("journal", "the old files are going already: mqtool finalize", journal.path)
+    if journal.kind == DISCARD_UNDO:
+        raise RefusedError("journal", "the old files are going already: mqtool discard-undo", journal.path)
     gates.check_nobody_writes(root)
     gates.check_writable(root, [step.path for step in begin.plan.steps])
     if journal.kind == APPLIED:
@@ -124,7 +135,7 @@ def check_unchanged(root: Path, begin: Begin) -> None:
     if name is not None:
         raise RefusedError(
             "written-since",
-            "this file was written to after the change; undoing would lose that. Run mqtool finalize to keep "
+            "this file was written to after the change; undoing would lose that. Run mqtool discard-undo to keep "
             "the change and discard the undo data",
             root / name,
         )
@@ -204,7 +215,7 @@ def remove_own_files(root: Path, begin: Begin, files: RepairFiles) -> int:
     return freed
 
 
-def finalize(
+def discard_undo(
     path: "str | Path", *, keep_journal: Path | None = None, dry_run: bool = False, files: RepairFiles | None = None
 ) -> UndoResult:
     """Discards the undo data of a change and deletes all files of mqtool. A broker may be running meanwhile.
@@ -218,7 +229,7 @@ def finalize(
     Raises:
         RefusedError: there is no journal, or it is incomplete or of another store; the change is not finished; or a
             file that was set aside holds records that the store does not.
-        StoreLockedError: another mqtool process is undoing or finalizing the change.
+        StoreLockedError: another mqtool process is undoing the change or discarding its undo data.
         StoreError: the journal cannot be kept.
     """
     used = files or RepairFiles()
@@ -226,12 +237,12 @@ def finalize(
     with gates.exclusive(home_of(root)):
         if Journal(root, used).begin is None and not dry_run:
             return _clean_up(root, used)
-        return _finalize(root, keep_journal, used, dry_run=dry_run)
+        return _discard_undo(root, keep_journal, used, dry_run=dry_run)
 
 
-def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_run: bool) -> UndoResult:
+def _discard_undo(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_run: bool) -> UndoResult:
     journal, begin = open_journal(root, used)
-    if journal.kind not in (APPLIED, FINALIZE):
+    if journal.kind not in (APPLIED, DISCARD_UNDO):
         todo = "mqtool undo" if journal.kind in (UNDO, RESTORED) else "mqtool apply PLAN or mqtool undo"
         raise RefusedError("journal", f"the change is not finished: {todo}", journal.path)
     _check_sole_records(root, journal, begin)
@@ -243,8 +254,8 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     if keep_journal is not None:
         _keep(journal.path, keep_journal, root)
     count = sum(1 for step in begin.plan.steps if step.before is not None)
-    if journal.kind != FINALIZE:
-        journal.write(FINALIZE)
+    if journal.kind != DISCARD_UNDO:
+        journal.write(DISCARD_UNDO)
     remove_barrier(root, begin, used)
     time = root.stat().st_mtime_ns
     freed = remove_own_files(root, begin, used)
@@ -254,7 +265,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
 
 def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:
     """Raises RefusedError if a file that was set aside holds records that the store does not."""
-    if journal.kind == FINALIZE:
+    if journal.kind == DISCARD_UNDO:
         return
     names = {name for change in begin.plan.changes if isinstance(change, SetAside) for name in change.files}
     places = Places(root, begin.time, RepairFiles())
@@ -268,7 +279,7 @@ def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:
                 raise RefusedError(
                     "sole-records",
                     f"this file holds {records}, and deleting it would lose them: run mqtool undo, and mqtool verify "
-                    "for the repair; or move the file out of the store to keep it, then run mqtool finalize again",
+                    "for the repair; or move the file out of the store to keep it, then run mqtool discard-undo again",
                     path,
                 )
 

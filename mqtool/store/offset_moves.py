@@ -170,7 +170,7 @@ def moves_of(
             reason += f", queue {scope.queue_id}"
         hint = "name the topics with --topic to set positions in queues without one"
         if scope.topics:
-            hint = "`mqtool info` lists topics and queues, `mqtool offsets show` the positions"
+            hint = "`mqtool info` lists topics and queues, `mqtool offsets` the positions"
         unknown = _unknown(groups, {*committed, *known})
         raise UsageError("; ".join([f"no queue to move: no position of {reason}", *unknown, hint]))
     return moves
@@ -195,7 +195,7 @@ def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[
         groups += [name for name in literal if name not in every]
     if not groups:
         unknown = "; ".join(_unknown(scope.groups, every))
-        raise UsageError(f"{unknown}; `mqtool offsets show` lists the groups that have positions")
+        raise UsageError(f"{unknown}; `mqtool offsets` lists the groups that have positions")
     return groups
 
 

@@ -1,6 +1,6 @@
 """Positions of consumer groups compared with the queues, from every place that keeps them.
 
-The library counterpart of `mqtool offsets show`. Source: ConsumerOffsetManager, LmqConsumerOffsetManager (4.9.7,
+The library counterpart of `mqtool offsets`. Source: ConsumerOffsetManager, LmqConsumerOffsetManager (4.9.7,
 5.5.0);
 LocalFileOffsetStore of the Java client.
 """

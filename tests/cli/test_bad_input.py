@@ -32,14 +32,14 @@ OTHERS = {
     "rebuild": lambda path, new: ["rebuild", "consumequeue", path, "--output", new],
     "plan": lambda path, new: ["plan", "rebuild", "consumequeue", path, "-o", new],
     "undo": lambda path, new: ["undo", path],
-    "finalize": lambda path, new: ["finalize", path, "--yes"],
+    "discard-undo": lambda path, new: ["discard-undo", path, "--yes"],
     "salvage": lambda path, new: ["salvage", path, new],
     "salvage --with": lambda path, new: ["salvage", ORDERS, new, "--with", path],
     "backup": lambda path, new: ["backup", path, new],
     "restore": lambda path, new: ["restore", path, new],
     "runbook": lambda path, new: ["runbook", "run", "RB-03", path],
     "clean": lambda path, new: ["clean", path, "--dry-run"],
-    "recover": lambda path, new: ["recover", path, "--dry-run"],
+    "recover": lambda path, new: ["plan", "recover", path, "-o", new],
     "convert": lambda path, new: ["convert", "dledger", path, new],
 }
 EXPECTED = {0, 1, 2, 4, 74}
@@ -378,5 +378,5 @@ def test_the_store_of_another_system_around_a_path_is_named(mqtool, path, root, 
 def test_an_unlistable_store_of_another_system_is_no_bug(mqtool, tmp_path, monkeypatch):
     root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
     with unlistable(monkeypatch, root / "message-chunks"):
-        for command in (["backup", root, tmp_path / "new"], ["pending", root], ["offsets", "show", root]):
+        for command in (["backup", root, tmp_path / "new"], ["pending", root], ["offsets", root]):
             check(mqtool(*command), {4, 74})

@@ -141,7 +141,7 @@ def test_a_store_that_was_not_closed_in_order_is_left_alone(mqtool, tmp_path):
     root = copy_store("crash-5.5.0", tmp_path)
     before = tree_digest(root)
     result = mqtool("clean", root, "--now", "--yes", "--allow-unread")
-    assert (result.code, f"mqtool recover {root}" in result.stderr) == (ExitCode.REFUSED, True)
+    assert (result.code, f"mqtool explain-start {root}" in result.stderr) == (ExitCode.REFUSED, True)
     assert tree_digest(root) == before
     assert mqtool("clean", root, "--now", "--dry-run").code == ExitCode.OK
 

@@ -1,4 +1,4 @@
-"""`mqtool formats` claims nothing: every command that it names for a kind of store or part takes a real one."""
+"""`mqtool help formats` claims nothing: every command that it names for a kind of store or part takes a real one."""
 
 import importlib.util
 import json
@@ -46,7 +46,7 @@ def arguments(command, name, path, out):
 def test_every_command_that_is_claimed_takes_a_real_store(mqtool, tmp_path, name):
     if name == "rocksdb-queues" and importlib.util.find_spec("rocksdict") is None:
         pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]")
-    rows = {row["name"]: row for row in json.loads(mqtool("formats", "--format", "json").stdout)["rows"]}
+    rows = {row["name"]: row for row in json.loads(mqtool("help", "formats", "--format", "json").stdout)["rows"]}
     path = copy_store(name + "-5.5.0", tmp_path) if name == "dledger" else fixture(SOURCES[name])
     known = ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert", "salvage", "explain-start")
     claimed = [command for command in rows[name]["commands"] if command in known]
@@ -59,7 +59,7 @@ def test_every_command_that_is_claimed_takes_a_real_store(mqtool, tmp_path, name
 
 
 def test_what_is_not_claimed_for_dledger_is_refused_by_name(mqtool, tmp_path):
-    rows = {row["name"]: row for row in json.loads(mqtool("formats", "--format", "json").stdout)["rows"]}
-    assert "recover" not in rows["dledger"]["commands"]
-    result = mqtool("recover", copy_store("dledger-5.5.0", tmp_path))
+    rows = {row["name"]: row for row in json.loads(mqtool("help", "formats", "--format", "json").stdout)["rows"]}
+    assert "plan" not in rows["dledger"]["commands"]
+    result = mqtool("plan", "recover", copy_store("dledger-5.5.0", tmp_path), "-o", tmp_path / "plan.json")
     assert "DLedger" in result.stderr

@@ -106,7 +106,7 @@ def test_a_target_inside_the_store_or_in_use_is_refused(mqtool, tmp_path, comman
 
 
 def test_formats_lists_these_commands(mqtool):
-    rows = {row["name"]: row for row in json.loads(mqtool("formats", "--format", "json").stdout)["rows"]}
+    rows = {row["name"]: row for row in json.loads(mqtool("help", "formats", "--format", "json").stdout)["rows"]}
     assert {"export", "rebuild", "salvage"} <= set(rows["equeue"]["commands"])
     assert {"export", "salvage"} <= set(rows["tfchunk"]["commands"])
     assert "rebuild" not in rows["tfchunk"]["commands"]

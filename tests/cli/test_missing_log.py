@@ -24,7 +24,7 @@ def test_what_it_contains_is_unknown(words, root, capsys):
 
 
 def test_nothing_is_rebuilt_from_it(root, tmp_path, capsys):
-    assert run(["rebuild", "all", str(root), "--out", str(tmp_path / "out")]) == ExitCode.REFUSED
+    assert run(["rebuild", "all", str(root), "--output", str(tmp_path / "out")]) == ExitCode.REFUSED
     assert "expected a CommitLog, found no segment" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -56,19 +56,18 @@ def places(root: Path) -> list[str]:
 
 
 WRITING = {
-    "recover": ["recover", "STORE"],
-    "recover careful": ["recover", "STORE", "--mode", "careful"],
     "append": ["append", "STORE", "--from", "OUT/rows.jsonl"],
 }
 READING = {
-    "rebuild": ["rebuild", "all", "STORE", "--out", "OUT/rebuilt"],
+    "rebuild": ["rebuild", "all", "STORE", "--output", "OUT/rebuilt"],
     "salvage": ["salvage", "STORE", "OUT/new"],
     "compact": ["salvage", "STORE", "OUT/new", "--compact", "--map", "OUT/map"],
     "replay": ["replay", "STORE", "--to", "OUT/new"],
-    "export": ["export", "STORE", "--to", "OUT/lake", "--partition-by", "topic"],
+    "export": ["export", "STORE", "--output", "OUT/lake", "--partition-by", "topic"],
     "backup": ["backup", "STORE", "OUT/backup"],
     "report": ["report", "STORE", "-o", "OUT/report.html"],
     "plan": ["plan", "rebuild", "all", "STORE", "-o", "OUT/plan.json"],
+    "recover": ["plan", "recover", "STORE", "-o", "OUT/recover.json"],
     "explain-start": ["explain-start", "STORE", "--broker", "5.5"],
     "explain-start 4.9": ["explain-start", "STORE", "--broker", "4.9"],
     "verify": ["verify", "STORE"],

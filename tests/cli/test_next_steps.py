@@ -106,10 +106,10 @@ class Trial:
             Path("plan.json").unlink(missing_ok=True)
         return keep
 
-    def finalize(self, line: str) -> None:
+    def discard_undo(self, line: str) -> None:
         """Carries a plan out and gives the way back up."""
         self.kept.add(kind_of(line))
-        for words in ("mqtool apply", "mqtool finalize"):
+        for words in ("mqtool apply", "mqtool discard-undo"):
             line = next(step for step in self.run(line) if step.startswith(words))
         self.run(line)
         Path("plan.json").unlink()
@@ -133,7 +133,7 @@ class Trial:
     def _carry_out(self, line: str) -> None:
         """Runs a command that may change the store or make a directory, and all that it prints next; it ends undone."""
         for step in self.run(line):
-            if not step.startswith("mqtool finalize"):
+            if not step.startswith("mqtool discard-undo"):
                 self.run(step)
         for made in Path().glob("*.new"):
             shutil.rmtree(made)
@@ -159,7 +159,7 @@ def try_cases(cases: list[DamageCase], trials: list[Trial], place: Path) -> None
         keep = trial.of_store(store if number % 2 else Path(store.name))
         assert tree_digest(store) == before, case
         if keep is not None:
-            trial.finalize(keep)
+            trial.discard_undo(keep)
         shutil.rmtree(store)
 
 
@@ -233,14 +233,14 @@ def test_after_an_apply_that_was_killed_at_any_point_verify_names_undo_or_what_e
         Path("plan.json").unlink(missing_ok=True)
         if (root / ".mqtool").exists():
             undo(root)
-    assert named == {"plan", "undo", "finalize"}
+    assert named == {"plan", "undo", "discard-undo"}
 
 
 def test_after_a_change_that_left_findings_verify_leads_to_the_next_plan(mqtool, half_repaired):
     root, plan = half_repaired
     apply(plan, backup_acknowledged=True, verify_after=False)
     words = first_step(mqtool, root)
-    assert words == ["finalize", str(root), "--dry-run"]
+    assert words == ["discard-undo", str(root), "--dry-run"]
     (words,) = map(shlex.split, mqtool(*words, "--format", "json").document["next_steps"])
     assert mqtool(*words[1:]).code == 0
     assert first_step(mqtool, root)[:2] == ["plan", "repair"]

@@ -1,4 +1,4 @@
-"""`mqtool offsets show` and `mqtool plan offsets`: what they print, what `apply` writes, and that `undo` undoes it."""
+"""`mqtool offsets` and `mqtool plan offsets`: what they print, what `apply` writes, and that `undo` undoes it."""
 
 import errno
 import io
@@ -37,7 +37,7 @@ def offsets_of(store, config=None):
 
 
 def test_show_prints_what_the_files_and_queues_say(mqtool, store):
-    rows = mqtool("offsets", "show", store, "--group", "pull-*", "--format", "jsonl").lines
+    rows = mqtool("offsets", store, "--group", "pull-*", "--format", "jsonl").lines
     assert {(row["topic"], row["queue_id"]) for row in rows} >= {("Orders", 0), ("Orders", 1), ("Keyed", 0)}
     with library.open(store) as opened:
         for row in rows:
@@ -51,9 +51,7 @@ def test_show_prints_what_the_files_and_queues_say(mqtool, store):
 
 def test_show_prints_the_positions_of_a_broadcasting_client(mqtool, store, tmp_path):
     (tmp_path / "offsets.json").write_bytes(BY_5_5_0)
-    rows = mqtool(
-        "offsets", "show", store, "-t", "Orders", "--broadcast", tmp_path / "offsets.json", "--format", "jsonl"
-    ).lines
+    rows = mqtool("offsets", store, "-t", "Orders", "--broadcast", tmp_path / "offsets.json", "--format", "jsonl").lines
     found = [row for row in rows if row["kind"] == "broadcast"]
     assert [(row["queue_id"], row["offset"], row["read"], row["max_offset"] is None) for row in found] == [
         (0, 17, False, False)
@@ -63,7 +61,7 @@ def test_show_prints_the_positions_of_a_broadcasting_client(mqtool, store, tmp_p
 def test_positions_of_a_broadcasting_client_on_several_brokers_need_the_name_of_this_one(mqtool, store, tmp_path):
     path = tmp_path / "offsets.json"
     path.write_bytes(BY_5_5_0.replace(b"broker-a", b"broker-b", 1).replace(b'Top\\"ic', b"Orders"))
-    show = ("offsets", "show", store, "-t", "Orders", "--broadcast", path, "--format", "jsonl")
+    show = ("offsets", store, "-t", "Orders", "--broadcast", path, "--format", "jsonl")
     found = mqtool(*show)
     assert (found.code, "positions on broker-a, broker-b; give --config with the brokerName" in found.stderr) == (
         2,
@@ -83,9 +81,7 @@ def test_show_compares_two_replicas(mqtool, store, tmp_path):
     path = other / "config" / "lmqConsumerOffset.json"
     before = offsets_of(store)["pull-group"]["Orders"][0]
     path.write_text(path.read_text().replace(f"0:{before}", f"0:{before + 1}"))
-    rows = mqtool(
-        "offsets", "show", store, "-g", "pull-group", "-t", "Orders", "--compare", other, "--format", "jsonl"
-    ).lines
+    rows = mqtool("offsets", store, "-g", "pull-group", "-t", "Orders", "--compare", other, "--format", "jsonl").lines
     shown = {row["queue_id"]: row["difference"] for row in rows if row["kind"] == "committed"}
     assert shown[0] == 1
     assert set(shown.values()) == {0, 1}
@@ -96,14 +92,14 @@ def test_show_compares_with_a_replica_without_positions_and_names_what_cannot_be
     for path in (other / "config").glob("*onsumerOffset.json*"):
         path.write_text('{"offsetTable": {}}')
     words = ("-g", "pull-group", "-t", "Orders")
-    rows = mqtool("offsets", "show", store, *words, "--compare", other, "--format", "jsonl").lines
+    rows = mqtool("offsets", store, *words, "--compare", other, "--format", "jsonl").lines
     found = {row["queue_id"]: row["offset"] for row in rows if row["kind"] == "committed"}
     assert found == offsets_of(store)["pull-group"]["Orders"]
     assert {(row["other_offset"], row["difference"]) for row in rows} == {(None, None)}
     broken = sorted((other / "config").glob("*onsumerOffset.json*"))
     for path in broken:
         path.write_text('{"offsetTable":')
-    result = mqtool("offsets", "show", other, *words)
+    result = mqtool("offsets", other, *words)
     assert result.code == 1
     assert [path.name for path in broken if f"mqtool: {path.name}: " in result.stderr] == [path.name for path in broken]
 
@@ -113,9 +109,7 @@ def test_show_compares_with_a_replica_that_alone_has_a_position(mqtool, store, t
     position = offsets_of(other)["pull-group"]["Orders"]
     for path in (store / "config").glob("*onsumerOffset.json*"):
         path.write_text('{"offsetTable": {}}')
-    found = mqtool(
-        "offsets", "show", store, "-g", "pull-group", "-t", "Orders", "--compare", other, "--format", "jsonl"
-    )
+    found = mqtool("offsets", store, "-g", "pull-group", "-t", "Orders", "--compare", other, "--format", "jsonl")
     rows = {row["queue_id"]: row for row in found.lines if row["kind"] == "committed"}
     assert {queue_id: row["other_offset"] for queue_id, row in rows.items()} == position
     assert {(row["offset"], row["lag"], row["read"], row["difference"]) for row in rows.values()} == {
@@ -125,7 +119,7 @@ def test_show_compares_with_a_replica_that_alone_has_a_position(mqtool, store, t
 
 def test_show_counts_what_pop_has_handed_out(mqtool):
     """Three messages were popped and never acknowledged, by the real broker's client."""
-    rows = mqtool("offsets", "show", fixture("lives-5.5.0/store"), "--format", "jsonl").lines
+    rows = mqtool("offsets", fixture("lives-5.5.0/store"), "--format", "jsonl").lines
     out = {(row["group"], row["topic"], row["queue_id"]): row["in_flight"] for row in rows if row["in_flight"]}
     assert {(group, topic) for group, topic, _ in out} == {("LivesHanging", "LivesHang")}
     assert sum(out.values()) == 3
@@ -133,7 +127,7 @@ def test_show_counts_what_pop_has_handed_out(mqtool):
 
 def test_reading_changes_nothing(mqtool, store, tmp_path):
     before = tree_digest(store)
-    assert mqtool("offsets", "show", store).code == 0
+    assert mqtool("offsets", store).code == 0
     plan = ("plan", "offsets", store, "--group", "pull-group", "--to", "earliest", "--list")
     assert mqtool(*plan, "-o", tmp_path / "plan.json").code == 0
     assert tree_digest(store) == before
@@ -226,7 +220,7 @@ def test_positions_are_deleted_and_restored_from_a_backup(mqtool, store, tmp_pat
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     assert "pull-group" not in offsets_of(store)
-    assert mqtool("finalize", store, "--yes").code == 0
+    assert mqtool("discard-undo", store, "--yes").code == 0
     words = ("--group", "pull-group", "--from", tmp_path / "backup")
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "again.json").code == 0
     assert mqtool("apply", tmp_path / "again.json", "--yes").code == 0
@@ -240,7 +234,7 @@ def test_positions_come_from_another_store_or_its_file(mqtool, store, tmp_path, 
     words = ("--group", "pull-group", "--topic", "Orders", "--to", "latest")
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
-    assert mqtool("finalize", store, "--yes").code == 0
+    assert mqtool("discard-undo", store, "--yes").code == 0
     source = other if how == "store" else other / "config" / "lmqConsumerOffset.json"
     words = ("--group", "*", "--from", source)
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "again.json").code == 0
@@ -272,12 +266,12 @@ def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
         (("--group", "pull-group", "--to", "latest", "--clamp"), "found --clamp, --to"),
         (("--group", "pull-group", "--shift", "0", "--clamp"), "found --clamp, --shift"),
         (("--group", "pull-group", "--to", "never"), "earliest, latest"),
-        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only; `mqtool offsets show` lists"),
+        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only; `mqtool offsets` lists"),
         (("--group", "PULL-GROUP", "--to", "latest"), "pull-group differs by case only; name the topics"),
         (("--group", "pull-group", "--topic", "Ordres", "--to", "latest"), "in Ordres; `mqtool info` lists topics"),
         (("--group", "pull-group", "--from-group", "nobody"), "has no positions"),
         (("--group", "pull-group", "--topic", "Orders", "--to", "0", "--queue", "9"), "in Orders, queue 9"),
-        (("--group", "pull-group", "--clamp", "--before", "3"), "--before does not apply to it"),
+        (("--group", "pull-group", "--clamp", "--before", "3"), "No such option: --before"),
     ],
 )
 def test_what_makes_no_sense_is_refused(mqtool, store, tmp_path, words, expected):
@@ -330,8 +324,8 @@ def test_a_file_that_no_replay_wrote_is_refused_with_the_line(mqtool, store, tmp
 
 
 def test_a_selection_without_positions_says_how_to_see_all(mqtool, store):
-    found = mqtool("offsets", "show", store, "--group", "nobody")
-    assert (found.code, f"`mqtool offsets show {store}` lists all" in found.stderr) == (1, True), found.stderr
+    found = mqtool("offsets", store, "--group", "nobody")
+    assert (found.code, f"`mqtool offsets {store}` lists all" in found.stderr) == (1, True), found.stderr
 
 
 def test_a_file_that_is_not_a_map_of_ids_is_refused_with_its_line(mqtool, store, tmp_path):
@@ -344,7 +338,7 @@ def test_a_file_that_is_not_a_map_of_ids_is_refused_with_its_line(mqtool, store,
 
 def test_other_verbs_take_no_group(mqtool, store, tmp_path):
     found = mqtool("plan", "rebuild", "index", store, "--group", "x", "-o", tmp_path / "plan.json")
-    assert (found.code, "--group does not apply to it" in found.stderr) == (2, True)
+    assert (found.code, "No such option: --group" in found.stderr) == (2, True)
 
 
 def test_the_plan_says_what_switches_hide(mqtool, store, tmp_path):

@@ -1,4 +1,4 @@
-"""`mqtool plan`, `apply`, `undo`, `finalize`: what they print, how they end, which options go together."""
+"""`mqtool plan`, `apply`, `undo`, `discard-undo`: what they print, how they end, which options go together."""
 
 import io
 import json
@@ -50,7 +50,8 @@ def test_the_whole_way_from_findings_to_a_clean_store_and_back(mqtool, store, tm
     (tmp_path / "findings.json").write_bytes(found.stdout)
     steps = {row["next_step"] for row in found.document["findings"]}
     assert any("mqtool plan rebuild consumequeue" in step for step in steps)
-    plan = mqtool("plan", "--from", tmp_path / "findings.json", "-o", tmp_path / "plan.json", "--format", "json")
+    words = ("--findings", tmp_path / "findings.json", "-o", tmp_path / "plan.json")
+    plan = mqtool("plan", "repair", store, *words, "--format", "json")
     assert (plan.code, [row["path"] for row in plan.document["steps"]]) == (
         0,
         ["consumequeue/Orders/2/00000000000000000000"],
@@ -81,11 +82,11 @@ def test_verify_names_the_one_plan_first_and_plan_and_apply_go_through(mqtool, s
 def test_findings_come_from_a_pipe(mqtool, store, monkeypatch, tmp_path):
     findings = mqtool("verify", store, "--format", "json").stdout
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(findings)))
-    assert mqtool("plan", "--from", "-", "-o", tmp_path / "stdin.json").code == 0
+    assert mqtool("plan", "repair", store, "--findings", "-", "-o", tmp_path / "stdin.json").code == 0
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(findings,))
     writer.start()
-    assert mqtool("plan", "--from", tmp_path / "pipe", "-o", tmp_path / "fifo.json").code == 0
+    assert mqtool("plan", "repair", store, "--findings", tmp_path / "pipe", "-o", tmp_path / "fifo.json").code == 0
     writer.join()
     stdin, fifo = (json.loads((tmp_path / name).read_text()) for name in ("stdin.json", "fifo.json"))
     assert stdin["steps"] == fifo["steps"] != []
@@ -152,10 +153,10 @@ def test_finalize_needs_a_word_and_says_what_it_freed(mqtool, store, tmp_path):
     plan = tmp_path / "plan.json"
     assert mqtool("plan", "redact", store, "--topic", "Orders", "--key", "k0", "-o", plan).code == 0
     assert mqtool("apply", plan, "--yes").code == 0
-    refused = mqtool("finalize", store, "--format", "json")
+    refused = mqtool("discard-undo", store, "--format", "json")
     assert (refused.code, refused.document["error"]["kind"]) == (4, "refused")
-    dry = mqtool("finalize", store, "--dry-run", "--format", "json").document
-    done = mqtool("finalize", store / ".mqtool" / "journal", "--yes", "--format", "json")
+    dry = mqtool("discard-undo", store, "--dry-run", "--format", "json").document
+    done = mqtool("discard-undo", store / ".mqtool" / "journal", "--yes", "--format", "json")
     assert (done.code, done.document["files"]) == (0, 1)
     assert done.document["freed"] >= dry["freed"] > 100_000
     assert not (store / ".mqtool").exists()
@@ -200,7 +201,7 @@ def test_the_outputs_have_the_documented_fields_and_no_others(mqtool, store, tmp
     check("apply", tmp_path / "plan.json", "--dry-run")
     check("apply", tmp_path / "plan.json", "--yes", "--no-verify")
     check("undo", store, "--dry-run")
-    check("finalize", store, "--dry-run")
+    check("discard-undo", store, "--dry-run")
     check("undo", store)
     check("undo", store)
 
@@ -321,7 +322,8 @@ def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
     root = damage_case("tail-garbage@5.5.0-clean", tmp_path)
     (root / "commitlog" / "notes.txt").write_text("x")
     (tmp_path / "findings.json").write_bytes(mqtool("verify", root, "--format", "json").stdout)
-    result = mqtool("plan", "--from", tmp_path / "findings.json", "-o", tmp_path / "plan.json", "--format", "json")
+    words = ("--findings", tmp_path / "findings.json", "-o", tmp_path / "plan.json")
+    result = mqtool("plan", "repair", root, *words, "--format", "json")
     assert [change["verb"] for change in result.document["changes"]] == ["truncate"]
     assert [row["code"] for row in result.document["left"]] == ["log-stray-file"]
     assert any("plan again" in note for note in result.document["notes"])
@@ -344,9 +346,8 @@ def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
         ["truncate", "STORE", "--at", "5", "--at", "6"],
         ["rebuild", "index", "STORE", "--file", "a", "--file", "b"],
         ["redact", "STORE", "--at", "Orders/0@999"],
-        ["rebuild", "consumequeue", "STORE", "--from", "FINDINGS"],
-        ["--from", "FINDINGS"],
-        [],
+        ["rebuild", "consumequeue", "STORE", "--findings", "FINDINGS"],
+        ["repair", "STORE", "--findings", "FINDINGS"],
     ],
     ids=" ".join,
 )
@@ -378,7 +379,8 @@ def test_findings_that_verify_does_not_print_end_with_2_and_one_line(mqtool, sto
     document = mqtool("verify", store, "--format", "json").document
     FORGED[forged](document)
     (tmp_path / "findings.json").write_text(json.dumps(document))
-    result = mqtool("plan", "--from", tmp_path / "findings.json", "-o", tmp_path / "plan.json")
+    words = ("--findings", tmp_path / "findings.json", "-o", tmp_path / "plan.json")
+    result = mqtool("plan", "repair", store, *words)
     assert (result.code, result.stderr.count("\n"), "mqtool verify" in result.stderr) == (2, 1, True), result.stderr
     assert not (tmp_path / "plan.json").exists()
 
@@ -392,9 +394,9 @@ def test_a_plan_is_written_to_a_new_file_outside_of_the_store(mqtool, store, tmp
     assert not (store / "plan.json").exists()
 
 
-@pytest.mark.parametrize("command", ["undo", "finalize"])
+@pytest.mark.parametrize("command", ["undo", "discard-undo"])
 def test_a_store_without_a_change_ends_with_4(mqtool, command):
-    result = mqtool(command, fixture(f"{ORDERS}/store"), *(["--yes"] if command == "finalize" else []))
+    result = mqtool(command, fixture(f"{ORDERS}/store"), *(["--yes"] if command == "discard-undo" else []))
     assert (result.code, result.stderr.count("\n")) == (4, 1)
 
 
@@ -494,7 +496,7 @@ def test_what_to_type_next_opens_the_store_with_the_configuration_of_the_plan(mq
     assert next_step("undo", store) == ["mqtool", "verify", *opened]
     assert next_step("apply", plan, "--yes") == ["mqtool", "explain-start", *opened]
     config.rename(tmp_path / "elsewhere.conf")
-    assert next_step("finalize", store, "--yes") == ["mqtool", "explain-start", str(store)]
+    assert next_step("discard-undo", store, "--yes") == ["mqtool", "explain-start", str(store)]
 
 
 def test_findings_of_a_store_that_is_repaired_meanwhile_leave_nothing_to_change(mqtool, tmp_path):
@@ -505,7 +507,7 @@ def test_findings_of_a_store_that_is_repaired_meanwhile_leave_nothing_to_change(
     (tmp_path / "findings.json").write_bytes(mqtool("verify", root, "--format", "json").stdout)
     path.write_bytes(whole)
     before = tree_digest(root)
-    result = mqtool("plan", "--from", tmp_path / "findings.json", root, "-o", tmp_path / "plan.json")
+    result = mqtool("plan", "repair", root, "--findings", tmp_path / "findings.json", "-o", tmp_path / "plan.json")
     assert (result.code, result.stdout) == (1, b"")
     assert "nothing to change: every file already has the content that the plan would write" in result.stderr
     assert (tree_digest(root), (tmp_path / "plan.json").exists()) == (before, False)

@@ -1,12 +1,15 @@
-"""`mqtool recover`: the broker's own recovery without a broker; and the careful one, which destroys nothing."""
+"""`mqtool plan recover` and `apply`: the broker's own recovery without a broker; the careful one destroys nothing."""
+
+import re
+import shlex
 
 import pytest
 
 import mqtool as library
 from mqtool import errors
 from mqtool.cli.exits import ExitCode
+from mqtool.recovery import predict
 from mqtool.repair import Recover, make_plan
-from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_answers, damage_case, held_lock
 from tests.support.engine import tree
 from tests.support.stores import copy_store, tree_digest
@@ -32,26 +35,68 @@ def bodies(root, config=None):
 
 
 @pytest.fixture
-def recover(mqtool, tmp_path):
-    def call(case, *arguments):
-        root = damage_case(case, tmp_path / "damaged")
-        return root, mqtool("recover", root, "--config", base_config(case.partition("@")[2]), "-f", "json", *arguments)
+def plan(mqtool, tmp_path):
+    """Plans a recovery, and confirms the number of messages that it loses."""
+
+    def call(root, *arguments):
+        path = tmp_path / "plan.json"
+        path.unlink(missing_ok=True)
+        words = ("plan", "recover", root, "-o", path, "-f", "json", *arguments)
+        result = mqtool(*words)
+        number = re.search(r"--accept-loss (\d+)", result.stderr)
+        return mqtool(*words, "--accept-loss", number[1]) if number else result
 
     return call
 
 
-@pytest.mark.parametrize("keep", [[], ["--no-keep", "--yes"]], ids=str)
+@pytest.fixture
+def recover(mqtool, plan, tmp_path):
+    def call(case, *arguments):
+        root = damage_case(case, tmp_path / "damaged")
+        config = base_config(case.partition("@")[2])
+        assert plan(root, "--config", config, *arguments).code == ExitCode.OK
+        return root, mqtool("apply", tmp_path / "plan.json", "--yes", "-f", "json")
+
+    return call
+
+
 @pytest.mark.parametrize("case", CUT)
-def test_a_compatible_recovery_comes_to_what_the_broker_came_to(recover, case, keep):
-    root, result = recover(case, "--mode", "compatible", *keep)
+def test_a_compatible_recovery_comes_to_what_the_broker_came_to(recover, case):
+    root, result = recover(case, "--mode", "compatible")
     answer = answer_of(case)
-    assert result.document["end"] == answer["after_start"]["max"]
-    lost = {}
-    for one in result.document["lost"]:
-        lost.setdefault(one["queue"], []).append([one["first"], one["last"]])
-    assert lost == answer["lost"]
-    assert result.code == (ExitCode.NO if lost else ExitCode.OK)
+    config = base_config(case.partition("@")[2])
+    after = predict(root, case.partition("@")[2][:3], config)
+    assert max(part.base + part.end for part in after.plan.segments) == answer["after_start"]["max"]
     assert not (root / "abort").exists()
+    assert result.code == ExitCode.OK
+
+
+def test_a_recovery_that_loses_only_what_is_gone_needs_no_number(mqtool, tmp_path):
+    """The last segment is zeros: no intact record is left of what the broker lost."""
+    case = "tail-zeroed-segment@5.5.0-clean"
+    root = damage_case(case, tmp_path / "damaged")
+    assert answer_of(case)["lost"]
+    words = ("plan", "recover", root, "-o", tmp_path / "plan.json", "--config", base_config("5.5.0-clean"))
+    assert mqtool(*words).code == ExitCode.OK
+
+
+@pytest.mark.parametrize("mode", ["careful", "compatible"])
+@pytest.mark.parametrize("case", [case for case in CUT if not case.startswith("tail-zeroed-segment")])
+def test_a_plan_that_loses_messages_is_refused_until_their_number_is_confirmed(mqtool, tmp_path, case, mode):
+    """The number is what the real broker lost; RB-05 loses what no intact record is left of."""
+    root = damage_case(case, tmp_path / "damaged")
+    before = tree_digest(root)
+    lost = sum(last - first + 1 for ranges in answer_of(case)["lost"].values() for first, last in ranges)
+    words = ("plan", "recover", root, "-o", tmp_path / "plan.json", "--mode", mode)
+    words = (*words, "--config", base_config(case.partition("@")[2]))
+    refused = mqtool(*words)
+    gone = re.search(rf"this recovery loses {lost} message\(s\); RB-05 loses (\d+): mqtool salvage ", refused.stderr)
+    assert (refused.code, gone is not None) == (ExitCode.REFUSED, True), refused.stderr
+    assert int(gone[1]) < lost
+    assert mqtool(*words, "--accept-loss", lost - 1).code == ExitCode.REFUSED
+    assert not (tmp_path / "plan.json").exists()
+    assert mqtool(*words, "--accept-loss", lost).code == ExitCode.OK
+    assert tree_digest(root) == before
 
 
 @pytest.mark.parametrize("case", CUT)
@@ -68,7 +113,7 @@ def test_a_careful_recovery_keeps_every_byte_that_it_cuts(recover, tmp_path, cas
         same = next((at for at in range(end) if data[at] != (now[at] if at < len(now) else -1)), end)
         assert data[same:end] in kept or not name.startswith("commitlog/"), name
         assert name in after or not data.strip(b"\0") or data in kept, name
-    assert result.document["quarantined"]
+    assert any(step["path"].startswith("quarantine/") for step in result.document["steps"])
 
 
 @pytest.mark.parametrize("case", CUT)
@@ -76,54 +121,43 @@ def test_what_a_careful_recovery_lists_can_be_appended_and_the_store_is_whole_th
     source = bodies(damage_case(f"none@{case.partition('@')[2]}", tmp_path / "whole"))
     damaged = bodies(damage_case(case, tmp_path / "again"))
     root, result = recover(case)
-    listings = [root / name for name in result.document["quarantined"] if name.endswith("messages.jsonl")]
-    assert bool(listings) == bool(result.document["cut_messages"])
-    for listing in listings:
-        assert mqtool("append", root, "--from", listing).code == ExitCode.OK
+    for step in result.document["next_steps"]:
+        if step.startswith("mqtool append"):
+            assert mqtool(*shlex.split(step)[1:]).code == ExitCode.OK
     assert bodies(root) == damaged & source
     found = mqtool("verify", root, "--config", base_config(case.partition("@")[2]), "-f", "json").document
     allowed = {"config-offset-ahead", "checkpoint-ahead"}
     assert {one["code"] for one in found["findings"] if one["severity"] != "note"} <= allowed
 
 
-@pytest.mark.parametrize("case", CUT[:3])
-def test_a_dry_run_prints_what_explain_start_prints_and_writes_nothing(recover, mqtool, case):
-    root, result = recover(case, "--dry-run")
-    before = tree_digest(root)
-    release = case.partition("@")[2][:3]
-    expected = mqtool(
-        "explain-start", root, "--broker", release, "--config", base_config(case.partition("@")[2]), "-f", "json"
-    )
-    assert (result.document, result.code) == (expected.document, expected.code)
-    assert tree_digest(root) == before
-
-
-def test_a_whole_store_stays_as_it_is_but_for_its_marks(mqtool, tmp_path):
+def test_a_whole_store_stays_as_it_is_but_for_its_marks(mqtool, plan, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree(root)
-    result = mqtool("recover", root, "-f", "json")
-    assert (result.code, result.document["clean_stop"], result.document["lost"]) == (ExitCode.OK, True, [])
+    assert plan(root).code == ExitCode.OK
+    assert tree(root) == before
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == ExitCode.OK
     after = tree(root)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert {name for name in changed if not name.startswith(".mqtool/")} <= {"checkpoint", "abort.bak", "lock"}
 
 
-def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(mqtool, tmp_path):
+def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(plan, tmp_path):
     root = damage_case("segment-short-last@5.5.0-clean", tmp_path / "damaged")
     before = tree_digest(root)
-    result = mqtool("recover", root, "--mode", "careful", "--config", base_config("5.5.0-clean"))
+    result = plan(root, "--config", base_config("5.5.0-clean"))
     assert (result.code, "length not matched" in result.stderr) == (ExitCode.REFUSED, True)
     assert tree_digest(root) == before
 
 
-@pytest.mark.parametrize("mode", ["careful", "compatible"])
-def test_a_store_on_which_a_broker_never_finishes_starting_is_refused(recover, mode):
+def test_a_store_on_which_a_broker_never_finishes_starting_is_refused(plan, tmp_path):
     """4.9.7 waits in DefaultMessageStore.start for a dispatch that has nowhere to go on."""
     case = "segment-missing-last@4.9.7-crash"
     assert answer_of(case)["hung"]
-    root, result = recover(case, "--mode", mode)
+    root = damage_case(case, tmp_path / "damaged")
+    before = tree_digest(root)
+    result = plan(root, "--config", base_config(case.partition("@")[2]))
     assert result.code == ExitCode.REFUSED
-    assert tree(root) == tree(damage_case(case, root.parent.parent / "again"))
+    assert tree_digest(root) == before
     assert "a broker of 4.9 would never finish starting: start() waits for dispatch" in result.stderr
     assert "the disk" not in result.stderr
 
@@ -137,52 +171,39 @@ def test_a_plan_that_the_broker_would_refuse_names_the_store_and_no_temporary_fi
     assert "mqtool-plan-" not in str(caught.value)
 
 
-def test_a_store_in_use_is_refused(mqtool, tmp_path):
+def test_a_store_in_use_is_refused(mqtool, plan, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
+    assert plan(root).code == ExitCode.OK
     with held_lock(root / "lock"):
-        result = mqtool("recover", root)
-    assert (result.code, "nothing to recover" in result.stderr) == (ExitCode.REFUSED, True)
+        assert mqtool("apply", tmp_path / "plan.json", "--yes").code == ExitCode.REFUSED
     assert tree_digest(root) == before
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "rocksdb-cq-5.5.0"])
-def test_what_is_no_store_of_files_is_refused(mqtool, tmp_path, what):
+def test_what_is_no_store_of_files_is_refused(plan, tmp_path, what):
     (tmp_path / "empty").mkdir()
     root = copy_store(what, tmp_path) if "-" in what else tmp_path / what
-    assert mqtool("recover", root).code == ExitCode.REFUSED
+    assert plan(root).code == ExitCode.REFUSED
     assert not (tmp_path / "missing").exists()
-
-
-def test_json_has_the_documented_fields_and_no_others(recover):
-    _, result = recover(CUT[0])
-    assert problems("recover", result.document) == []
 
 
 @pytest.mark.parametrize("mode", ["careful", "compatible"])
 @pytest.mark.parametrize("case", CUT)
-def test_recover_can_be_undone(mqtool, tmp_path, case, mode):
+def test_a_recovery_can_be_undone(mqtool, plan, tmp_path, case, mode):
     root = damage_case(case, tmp_path / "damaged")
     before = tree_digest(root)
-    config = base_config(case.partition("@")[2])
-    result = mqtool("recover", root, "--mode", mode, "--config", config, "-f", "json")
+    assert plan(root, "--mode", mode, "--config", base_config(case.partition("@")[2])).code == ExitCode.OK
+    result = mqtool("apply", tmp_path / "plan.json", "--yes", "-f", "json")
     assert tree_digest(root) != before
-    assert result.document["undo"] == f"mqtool undo {root}"
+    assert f"mqtool undo {root}" in result.document["next_steps"]
     assert mqtool("undo", root).code == ExitCode.OK
     assert tree_digest(root) == before
 
 
-def test_without_an_undo_recover_needs_consent(mqtool, tmp_path):
-    root = damage_case(CUT[1], tmp_path / "damaged")
-    before = tree_digest(root)
-    result = mqtool("recover", root, "--no-keep", "--config", base_config(CUT[1].partition("@")[2]))
-    assert (result.code, "--yes" in result.stderr) == (ExitCode.REFUSED, True)
-    assert tree_digest(root) == before
-
-
-def test_the_next_step_of_recover_brings_cut_messages_back(recover, mqtool):
+def test_the_first_next_step_brings_cut_messages_back(recover, mqtool):
     root, result = recover("recent-flip-body@4.9.7-clean")
-    words = result.document["next_step"].split()
+    words = shlex.split(result.document["next_steps"][0])
     assert words[:3] == ["mqtool", "append", str(root)]
     assert "--from" in words
     assert mqtool(*words[1:]).code == ExitCode.OK

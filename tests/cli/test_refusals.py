@@ -16,7 +16,10 @@ TEXT = "TEXT"
 """Stands for a text file."""
 
 CASES = {
-    "checks of no code": (["checks", "nope"], "no code starts with 'nope'; `mqtool checks` lists all codes"),
+    "checks of no code": (
+        ["help", "checks", "nope"],
+        "no code starts with 'nope'; `mqtool help checks` lists all codes",
+    ),
     "a range of a configuration": (
         ["dump", STORE / "config" / "topics.json", "--offset", "0:1"],
         "--offset does not apply to files of kind config",
@@ -45,13 +48,9 @@ CASES = {
         ],
         "a Delta or Iceberg table refers to these files and cannot be rewound; export to a new directory",
     ),
-    "another plan for a broker": (
-        ["plan", "trim", "--broker", "127.0.0.1:1", "-o", NEW],
-        "--broker replaces the store of `plan offsets`",
-    ),
     "a broker and a store": (
-        ["plan", "offsets", STORE, "--broker", "127.0.0.1:1", "-o", NEW],
-        "--broker replaces the store of `plan offsets`",
+        ["plan", "offsets", STORE, "--broker", "127.0.0.1:1", "--group", "g", "-o", NEW],
+        "expected one store, or --broker HOST:PORT in place of it",
     ),
     "a plan for a broker to stdout": (
         ["plan", "offsets", "--broker", "127.0.0.1:1", "--group", "g", "--to", "earliest", "-o", "-"],
@@ -61,12 +60,12 @@ CASES = {
         ["plan", "offsets", STORE, "--group", "g", "--to", "earliest", "--online", "-o", NEW],
         "--online is for a running broker; give --broker HOST:PORT",
     ),
-    "purge of nothing": (["plan", "purge", STORE, "-o", NEW], "purge: name the topics with --topic"),
+    "purge of nothing": (["plan", "purge", STORE, "-o", NEW], "Missing option '--topic'"),
     "segments that are where they belong": (
         ["plan", "rename-segments", STORE, "-o", NEW],
         "rename-segments: nothing to do; the name of every segment agrees with its records",
     ),
-    "findings that are no JSON": (["plan", "--from", TEXT, "-o", NEW], "expected JSON"),
+    "findings that are no JSON": (["plan", "repair", STORE, "--findings", TEXT, "-o", NEW], "expected JSON"),
     "half messages of lines": (
         ["replay", TEXT, "--to", NEW, "--half"],
         "--dead-letters and --half need a store as SOURCE",
@@ -116,7 +115,7 @@ def test_parquet_from_a_pipe_is_refused(mqtool, tmp_path, monkeypatch):
 def test_findings_that_are_too_long_are_refused(mqtool, tmp_path, monkeypatch):
     monkeypatch.setattr("mqtool.cli.commands.plan._LARGEST", 10)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[" * 11)))
-    result = mqtool("plan", "--from", "-", "-o", tmp_path / "plan.json")
+    result = mqtool("plan", "repair", STORE, "--findings", "-", "-o", tmp_path / "plan.json")
     assert (result.code, "-: expected at most 10 bytes" in result.stderr) == (2, True)
 
 
@@ -137,7 +136,7 @@ def test_a_time_selects_messages_of_another_system(mqtool):
 def test_a_store_that_cannot_be_salvaged_is_said(mqtool, tmp_path):
     result = mqtool("salvage", fixture("tieredstore-5.5.0/store/tiered"), tmp_path / "new")
     assert (result.code, result.stdout) == (4, b"")
-    assert "a store of kind tiered cannot be salvaged; see `mqtool formats`" in result.stderr
+    assert "a store of kind tiered cannot be salvaged; see `mqtool help formats`" in result.stderr
 
 
 def test_libraries_that_are_not_installed_are_said(monkeypatch):

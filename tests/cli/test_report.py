@@ -60,7 +60,7 @@ def test_a_damaged_store_shows_all_that_verify_says(report, mqtool, damaged):
     for loss in verified["lost_messages_of_groups"]:
         assert f"{loss['group']} {loss['topic']} {loss['queue_id']} {loss['consumer_offset']} " in page.text
     for code in {finding["code"] for finding in verified["findings"]}:
-        (check,) = mqtool("checks", code, "--format", "json").document["rows"]
+        (check,) = mqtool("help", code, "--format", "json").document["rows"]
         assert " ".join(check["remedy"].split()) in page.text
 
 

@@ -189,12 +189,12 @@ def test_after_a_change_in_place_every_next_step_runs(mqtool, tmp_path, monkeypa
     root = copy_store("orders-5.5.0", tmp_path)
     shutil.rmtree(root / "consumequeue" / "Orders" / "2")
     (step,) = mqtool("runbook", "run", "RB-03", "store", "--format", "json").document["next_steps"]
-    start, undo, finalize = mqtool(*shlex.split(step)[1:], "--format", "json").document["next_steps"]
+    start, undo, discard = mqtool(*shlex.split(step)[1:], "--format", "json").document["next_steps"]
     assert mqtool(*shlex.split(start)[1:]).code == 0
     undone = mqtool(*shlex.split(undo)[1:], "--format", "json").document
     assert mqtool(*shlex.split(undone["next_steps"][0])[1:]).code == 1
     assert mqtool(*shlex.split(step)[1:]).code == 0
-    done = mqtool(*shlex.split(finalize)[1:], "--format", "json").document
+    done = mqtool(*shlex.split(discard)[1:], "--format", "json").document
     assert done["next_steps"][0].startswith("mqtool explain-start ")
 
 

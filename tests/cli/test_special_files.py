@@ -69,15 +69,15 @@ COMMANDS = [
     ("clean", "STORE", "--dry-run"),
     ("plan", "rebuild", "all", "STORE", "-o", "OUT/plan.json"),
     ("undo", "STORE"),
-    ("finalize", "STORE", "--yes"),
+    ("discard-undo", "STORE", "--yes"),
     ("replay", "STORE", "--to", "OUT/replayed"),
-    ("export", "STORE", "--to", "OUT/lake"),
-    ("rebuild", "all", "STORE", "--out", "OUT/rebuilt"),
+    ("export", "STORE", "--output", "OUT/lake"),
+    ("rebuild", "all", "STORE", "--output", "OUT/rebuilt"),
     ("append", "STORE", "--from", "OUT/rows.jsonl", "--dry-run"),
     ("append", "STORE", "--from", "OUT/rows.jsonl"),
-    ("recover", "STORE", "--dry-run"),
-    ("recover", "STORE", "--mode", "careful"),
-    ("recover", "STORE"),
+    ("plan", "recover", "STORE", "-o", "OUT/recover.json"),
+    ("plan", "recover", "STORE", "--mode", "compatible", "-o", "OUT/compatible.json"),
+    ("apply", "OUT/compatible.json", "--yes"),
 ]
 
 

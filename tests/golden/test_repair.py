@@ -21,7 +21,7 @@ from mqtool.repair import (
     Undelete,
     apply,
     changes_of,
-    finalize,
+    discard_undo,
     make_plan,
     undo,
 )
@@ -60,7 +60,7 @@ def apply_changes(root, changes, config=None):
     undo(root)
     assert tree_digest(root) == first, "undo brings every byte and time back"
     apply(plan, backup_acknowledged=True, verify_after=False)
-    finalize(root)
+    discard_undo(root)
     assert contents(root) == right
     assert not (root / HOME).exists()
     return done
@@ -386,7 +386,7 @@ def test_what_is_blank_already_is_not_redacted(tmp_path):
     with mqtool.open(root) as store:
         offsets = [message.physical_offset for message in store.messages() if message.topic == "Payments"][:2]
     apply(make_plan(root, Redact((offsets[0],))), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     plan = make_plan(root, Redact(tuple(offsets)))
     assert any(
         note.startswith(f"physical offset {offsets[0]}, Payments/") and "nothing to blank" in note

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from mqtool.cli.app import RENAMED, app, run
+from mqtool.cli.app import app
 from mqtool.cli.meanings import MEANINGS
 from tests.house.modules import ROOT
 
@@ -105,15 +105,3 @@ def test_the_reference_is_what_the_commands_say():
     command = [sys.executable, "docs/generate_cli.py", "--check"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
-
-
-def test_an_old_name_of_an_option_still_works_and_says_the_new_one(capsys, tmp_path):
-    run(["rebuild", "consumequeue", str(ROOT / "fixtures/orders-5.5.0/store"), "--out", str(tmp_path / "made")])
-    assert "rebuild --out is now --output" in capsys.readouterr().err
-    assert (tmp_path / "made").is_dir()
-
-
-def test_old_names_lead_to_options_that_exist():
-    for (command, _), new in RENAMED.items():
-        name = new.partition("=")[0]
-        assert any(name in one.opts for one in parameters(GROUP.commands[command])), (command, new)

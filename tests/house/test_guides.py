@@ -136,5 +136,5 @@ ANY_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def test_no_block_of_commands_ends_with_what_cannot_be_undone(page):
     for block in ANY_BLOCK.findall((ROOT / page).read_text("utf-8")):
         commands = re.findall(r"^(?:\$ )?mqtool .*", block, re.MULTILINE)
-        assert len(commands) == 1 or not re.search(r"mqtool finalize|--no-keep", block), block
+        assert len(commands) == 1 or not re.search(r"mqtool discard-undo|--no-keep", block), block
         assert not any("--reserved-hours 0" in line for line in commands), block

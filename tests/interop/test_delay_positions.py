@@ -49,7 +49,7 @@ def repaired(mqtool, store, plan):
     made = mqtool("plan", "repair", store, "-o", plan)
     assert made.code == 0, made.stderr
     assert mqtool("apply", plan, "--yes").code == 0
-    assert mqtool("finalize", store, "--yes").code == 0
+    assert mqtool("discard-undo", store, "--yes").code == 0
 
 
 def delivered(broker, count, seconds=4):

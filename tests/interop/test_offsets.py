@@ -209,7 +209,7 @@ def test_a_broker_with_access_control_takes_signed_positions_only(version, rocke
     assert (back.code, back.document["moved"]) == (0, 2), back.stderr
     assert mqtool("apply", plan, "--yes").code == 0
     broker.stop()
-    shown = mqtool("offsets", "show", broker.store, "--group", "G", "--topic", "T", "--format", "jsonl").lines
+    shown = mqtool("offsets", broker.store, "--group", "G", "--topic", "T", "--format", "jsonl").lines
     assert [row["offset"] for row in shown if row["kind"] == "committed"] == [5, 5]
 
 
@@ -273,7 +273,7 @@ def test_a_broker_with_rocksdb_takes_the_planned_positions_over(rocketmq, mqtool
     broker.stop()
     config = tmp_path / "plan.conf"
     config.write_text("storeType=defaultRocksDB\n")
-    shown = mqtool("offsets", "show", broker.store, "--config", config, "--format", "jsonl").lines
+    shown = mqtool("offsets", broker.store, "--config", config, "--format", "jsonl").lines
     assert {row["source"] for row in shown if row["read"]} == {"config/consumerOffsets"}
     words = ("--group", "moved", "--topic", "T", "--shift", "-2")
     for name, options in (("moved", words), ("deleted", ("--group", "deleted", "--delete"))):
@@ -282,7 +282,7 @@ def test_a_broker_with_rocksdb_takes_the_planned_positions_over(rocketmq, mqtool
         assert made.code == 0, made.stderr
         assert [step["path"] for step in made.document["steps"]] == ["config/consumerOffset.json"]
         assert mqtool("apply", plan, "--yes").code == 0
-        assert mqtool("finalize", broker.store, "--yes").code == 0
+        assert mqtool("discard-undo", broker.store, "--yes").code == 0
     for _ in range(2):
         broker.start(keys)
         assert positions_on(broker, "moved") == (2, 6)

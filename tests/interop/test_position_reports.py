@@ -152,7 +152,7 @@ def _planned(mqtool, store, tmp_path, name, words):
     assert mqtool("undo", store).code == 0
     assert tree_digest(store) == before, "undo brings the first state back"
     assert mqtool("apply", plan, "--yes", "--no-verify").code == 0
-    assert mqtool("finalize", store, "--yes").code == 0
+    assert mqtool("discard-undo", store, "--yes").code == 0
     return result.document
 
 

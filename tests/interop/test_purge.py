@@ -69,7 +69,7 @@ def test_a_broker_serves_all_but_the_purged_topic(version, rocketmq, mqtool, tmp
     assert mqtool("apply", plan, "--yes").code == 0
     shutil.rmtree(tmp_path / "logs", ignore_errors=True)
     broker.start(KEYS)
-    assert mqtool("finalize", store, "--yes").code == 0
+    assert mqtool("discard-undo", store, "--yes").code == 0
     with Client(broker.address) as client:
         for queue in (0, 1):
             assert served(client, "Kept", queue) == expected[queue]

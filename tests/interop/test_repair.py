@@ -8,7 +8,7 @@ import pytest
 
 import mqtool
 from mqtool.errors import StoreLockedError
-from mqtool.repair import RebuildIndex, RebuildQueues, Redact, Trim, Truncate, apply, finalize, make_plan, undo
+from mqtool.repair import RebuildIndex, RebuildQueues, Redact, Trim, Truncate, apply, discard_undo, make_plan, undo
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import BARRIER, HOME
 from tests.support.damage import base_config, base_messages, damage_case
@@ -99,7 +99,7 @@ def test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in
     for change in (lambda: apply(plan, backup_acknowledged=True), lambda: undo(root)):
         with pytest.raises(StoreLockedError):
             change()
-    finalize(root)
+    discard_undo(root)
     assert not (root / HOME).exists()
     assert message["properties"]["UNIQ_KEY"] in broker.admin(
         "queryMsgByOffset", "-b", "broker-a", "-t", "Orders", "-i", "1", "-o", "0"

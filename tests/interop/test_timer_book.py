@@ -5,7 +5,7 @@ import time
 import pytest
 
 import mqtool
-from mqtool.repair import Truncate, apply, finalize, make_plan, undo
+from mqtool.repair import Truncate, apply, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from tests.support.remoting import Client, records
 from tests.support.stores import tree_digest
@@ -59,7 +59,7 @@ def test_what_waits_or_was_cut_off_is_delivered_once_after_the_runbook(rocketmq,
     with mqtool.open(root, KEYS) as store:
         (early,) = store.messages(topics=["Parked"])
     apply(make_plan(root, Truncate(early.physical_offset), config=KEYS), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     (root / "timerlog" / "00000000000000000000").unlink()
     wheel = root / "timerwheel"
     wheel.write_bytes(bytes(wheel.stat().st_size - 32))

@@ -18,6 +18,8 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
+from mqtool.engine import open_store
+from mqtool.engine.start.detect import options_for
 from mqtool.verify.findings import Severity
 from mqtool.verify.store import verify
 from tests.fuzz.test_sibling_fuzz import small_copy
@@ -33,11 +35,11 @@ ROWS = "".join(
 STORES = {"4.9": "metadata-4.9.7", "5.5": "metadata-5.5.0"}
 
 MAKING = {
-    "rebuild": ["rebuild", "all", "STORE", "--out", "OUT/new"],
+    "rebuild": ["rebuild", "all", "STORE", "--output", "OUT/new"],
     "salvage": ["salvage", "STORE", "OUT/new"],
     "compact": ["salvage", "STORE", "OUT/new", "--compact", "--map", "OUT/map"],
     "restore": ["restore", "BACKUP", "OUT/new"],
-    "export": ["export", "STORE", "--to", "OUT/new"],
+    "export": ["export", "STORE", "--output", "OUT/new"],
     "report": ["report", "STORE", "-o", "OUT/new"],
     "plan": ["plan", "rebuild", "all", "STORE", "-o", "OUT/new"],
 }
@@ -48,7 +50,7 @@ CHANGES = {
     "offsets": ["offsets", "STORE", "--group", "*", "--to", "earliest"],
     "purge": ["purge", "STORE", "--topic", "Meta"],
 }
-"""Plans of changes that `undo` or `finalize` ends."""
+"""Plans of changes that `undo` or `discard-undo` ends."""
 
 
 @pytest.fixture(params=STORES)
@@ -66,19 +68,21 @@ def without_most_queues(store):
             shutil.rmtree(path)
 
 
+def recover(store, config=None):
+    """Recovers a store as a broker does when it starts."""
+    open_store(store, options_for(store, config), background=False).close()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("words", [["append", "STORE", "--from", "ROWS"], ["recover", "STORE"]], ids=lambda w: w[0])
-def test_a_store_killed_between_two_calls_opens_again_and_is_clean(store, in_memory, words):
+def test_a_store_killed_between_two_calls_opens_again_and_is_clean(store, in_memory):
     pristine, conf = in_memory / "pristine", in_memory / "broker.conf"
     conf.write_text("maxHashSlotNum=100\nmaxIndexNum=400\n")  # an index without entries does not state them
     (store / "abort").touch()
     shutil.copytree(store, pristine)
     append = ["append", "STORE", "--from", "ROWS", "--duplicates", "append", "--config", str(conf)]
+    words = ["append", "STORE", "--from", "ROWS"]
     for point in kills(words, store, in_memory, lambda: fresh(pristine, store)):
-        if (store / ".mqtool").exists():  # recover keeps an undo
-            assert cli(["undo", str(store)]) == 0, point
-            assert contents(store) == contents(pristine), point
-        assert cli(["recover", str(store), "--no-keep", "--yes", "--config", str(conf)]) == 0, point
+        recover(store, conf)
         assert cli(fill(append, store, in_memory)) == 0, point
         assert cli(["verify", str(store), "--fail-on", "error"]) == 0, point
 
@@ -185,7 +189,7 @@ def test_a_purge_killed_between_two_calls_is_finished_or_undone(store, in_memory
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("ending", [["undo", "STORE"], ["finalize", "STORE", "--yes"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("ending", [["undo", "STORE"], ["discard-undo", "STORE", "--yes"]], ids=lambda words: words[0])
 def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_memory, ending, change):
     without_most_queues(store)
     before = contents(store)
@@ -219,7 +223,7 @@ def test_a_cleaning_killed_between_two_calls_is_undone_or_goes_on(in_memory, nam
             assert cli(["undo", str(store)]) == 0, point
             assert contents(store) == contents(pristine), point
         elif (store / "abort").exists():
-            assert cli(["recover", str(store), "--no-keep", "--yes"]) == 0, point
+            recover(store)
         assert cli(fill(words, store, in_memory)) == 0, point
         assert messages_of(store) == expected, point
         assert cli(["verify", str(store), "--fail-on", "error"]) == judged, point
@@ -268,10 +272,10 @@ def test_a_replay_killed_between_two_calls_goes_on_and_nothing_is_missing_or_the
 @pytest.mark.slow
 def test_a_second_export_killed_between_two_calls_adds_what_is_new_once(store, in_memory):
     out, first = in_memory / "out", in_memory / "first"
-    words = ["export", "STORE", "--to", "OUT/lake", "--state", "OUT/state"]
+    words = ["export", "STORE", "--output", "OUT/lake", "--state", "OUT/state"]
     first.mkdir()
     assert cli(fill(words, store, first)) in {0, 1}
-    assert cli(["recover", str(store), "--no-keep", "--yes"]) == 0
+    recover(store)
     assert cli(fill(["append", "STORE", "--from", "ROWS"], store, in_memory)) == 0
 
     def again():

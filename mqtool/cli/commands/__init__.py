@@ -40,18 +40,15 @@ COMMANDS = {
     "story": Command(INSPECT, "Show the life of one message across its records."),
     "pending": Command(INSPECT, "List messages that are waiting to be delivered."),
     "diff": Command(INSPECT, "Show the differences between two stores."),
-    "formats": Command(INSPECT, "List the supported kinds of stores and files."),
     "verify": Command(CHECK, "Check a store and state what to do about each finding."),
     "explain-start": Command(CHECK, "Show what a broker would do to a store on startup."),
     "report": Command(CHECK, "Write the findings as one HTML page, for a ticket."),
-    "checks": Command(CHECK, "Explain the finding codes of verify."),
     "runbook": Command(REPAIR, "Detect and repair a known problem, step by step."),
     "plan": Command(REPAIR, "Write a plan for a change, to review before applying it."),
     "apply": Command(REPAIR, "Apply a plan; the change can be undone."),
     "undo": Command(REPAIR, "Undo a change: restore every file byte for byte."),
-    "finalize": Command(REPAIR, "Discard the undo data of a change and free its space."),
+    "discard-undo": Command(REPAIR, "Discard the undo data of a change and free its space."),
     "rebuild": Command(REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
-    "recover": Command(REPAIR, "Recover a store after a crash, as a broker does on startup."),
     "clean": Command(REPAIR, "Delete expired files; show first what consumers would lose."),
     "salvage": Command(SALVAGE, "Copy every valid record of a damaged store to a new one."),
     "backup": Command(SALVAGE, "Take a verified, incremental backup, also of a live store."),
@@ -62,5 +59,8 @@ COMMANDS = {
     "append": Command(MOVE, "Append messages to a store as a broker would."),
     "replay": Command(MOVE, "Send messages of a store or an export again."),
     "serve": Command(SERVE, "Serve a store to real clients: broker and name server."),
-    "help": Command(DOCUMENTATION, "Print a page of the documentation, or search it."),
+    "help": Command(DOCUMENTATION, "Print a page of the documentation, the meaning of a code, or the kinds of stores."),
 }
+
+ALIASES = {"check": "verify", "doctor": "verify", "ls": "info", "topics": "info"}
+"""What people type, and the command that it is; not listed."""

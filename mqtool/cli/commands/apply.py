@@ -26,7 +26,7 @@ Apply a plan, or finish applying it after an interruption. It is refused (exit c
 file has changed since the plan was made, or if a broker has the store open. New files are built aside and must match
 the plan's SHA-256; old ones move to STORE/.mqtool/quarantine; every step is written to the journal first. A broker
 cannot start on the store during the swap. At the end the store is verified. Next: `mqtool undo STORE` restores the old
-files, `mqtool finalize STORE` deletes them.
+files, `mqtool discard-undo STORE` deletes them.
 
 A plan for a running broker (`plan offsets --broker`) sets the positions there. It first writes a plan that sets them
 back, named like the plan with .undo.json at its end; apply that one to undo it.
@@ -131,7 +131,11 @@ def apply(
 
 
 def _next_steps(applied: ApplyResult) -> list[str]:
-    """Returns what to do with a changed store: predict a start, then finalize or undo the change."""
+    """Returns what to do with a changed store: append what a recovery cut, predict a start, keep or undo the change."""
+    from mqtool.engine.start.quarantine import LISTING
+
     named = applied.opened
+    cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
+    append = [command("append", named, "--from", applied.store / path) for path in cut]
     look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
-    return [look, command("undo", applied.store), command("finalize", applied.store, "--yes")]
+    return [*append, look, command("undo", applied.store), command("discard-undo", applied.store, "--yes")]

@@ -36,7 +36,7 @@ Delete the files that a broker's retention deletes now: CommitLog segments, and 
 lead there. First lists each segment with the reason why it is deleted or stays, when the others expire, and which
 messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Messages
 that a group has not read, or that wait for delivery, are deleted only with --allow-unread. Deleted files are kept in
-STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool finalize STORE --yes` frees their space.
+STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool discard-undo STORE --yes` frees their space.
 With --no-keep they are deleted at once, without an undo.
 
 The rules are those of the broker: 72 hours, at 04:00 by this machine's clock, or when the disk is fuller than 75, 85,
@@ -243,8 +243,13 @@ def _check_writable(root: Path, config: Path | None) -> None:
             root,
         )
     if (root / file_names.ABORT).exists():
-        recover = command("recover", opened(root, config))
-        raise RefusedError("unclean", f"the store was not shut down cleanly: run {recover} first", root)
+        start = command("explain-start", opened(root, config))
+        raise RefusedError(
+            "unclean",
+            f"the store was not shut down cleanly: run {start} to see what a start of the broker does to it, then "
+            "start and stop the broker",
+            root,
+        )
 
 
 def _is_withheld(options: _Options, forecast: Forecast) -> bool:

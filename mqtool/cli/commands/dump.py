@@ -20,7 +20,9 @@ from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.message_rows import MESSAGE
 from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import (
+    OUTPUT,
     SELECTION,
+    WORK,
     BodyOption,
     ConfigOption,
     DamageMode,
@@ -73,7 +75,7 @@ reading continues after it; the exit code is then 1.
 impact: read-only
 """
 
-JobsOption = Annotated[int, jobs_option("Parallel workers for JSON output.")]
+JobsOption = Annotated[int, jobs_option("Parallel workers for JSON output.", panel=WORK)]
 KindOption = Annotated[
     FileKind | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
 ]
@@ -113,8 +115,10 @@ def dump(
     body: BodyOption = None,
     max_body: MaxBodyOption = None,
     raw: RawOption = False,
-    explode: Annotated[bool, option("--explode", help="Print the messages of inner batches one by one.")] = False,
-    hex_: Annotated[bool, option("--hex", help="Print each field with its bytes.")] = False,
+    explode: Annotated[
+        bool, option("--explode", panel=OUTPUT, help="Print the messages of inner batches one by one.")
+    ] = False,
+    hex_: Annotated[bool, option("--hex", panel=OUTPUT, help="Print each field with its bytes.")] = False,
     damage: DamageOption = DamageMode.STDERR,
     redact: RedactOption = False,
     config: ConfigOption = None,
@@ -151,7 +155,7 @@ def dump(
 
         return siblings.dump(ctx.obj, *file, table, filters, view, only=path)
     if table is not None:
-        raise UsageError("--table is only for stores of other systems; see `mqtool formats`")
+        raise UsageError("--table is only for stores of other systems; see `mqtool help formats`")
     unlisted: dict[Path, str] = {}
     with recording_unlisted(unlisted):
         target = open_target(path, kind, config)

@@ -19,6 +19,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import (
+    WORK,
     ConfigOption,
     DebugOption,
     FormatOption,
@@ -59,7 +60,7 @@ messages, damage (what could not be read) and rejected_values (what could not be
 or none; after an interruption, run the command again. --state FILE makes the export incremental: the next run adds
 exactly what is new. Several stores, NAME=STORE or globs are written to one table with a column broker. --spark runs the
 same tasks on Spark, on this machine or on a cluster that has stores and DIR under the same paths. For a store of
-another kind (see `mqtool formats`), each table becomes a Parquet file in DIR.
+another kind (see `mqtool help formats`), each table becomes a Parquet file in DIR.
 
 impact: writes below --output and the --state file, and nothing else; stores are only read
 """
@@ -115,6 +116,7 @@ EXPORT = OutputSchema(
 
 CONTENT = "Content"
 FILES = "Files"
+INCREMENTAL = "Incremental"
 SIZE = "256M"
 """Default of `--file-size`."""
 
@@ -147,9 +149,10 @@ ToOption = Annotated[
     ),
 ]
 StateOption = Annotated[
-    str | None, option("--state", metavar="FILE", help="Checkpoint file: later runs export only what is new.")
+    str | None,
+    option("--state", metavar="FILE", panel=INCREMENTAL, help="Checkpoint file: later runs export only what is new."),
 ]
-WorkersOption = Annotated[int | None, jobs_option()]
+WorkersOption = Annotated[int | None, jobs_option(panel=WORK)]
 IncludeOption = Annotated[Include, include_option(CONTENT)]
 ColumnsOption = Annotated[
     str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
@@ -181,7 +184,10 @@ LevelOption = Annotated[
 
 
 RewindOption = Annotated[
-    bool, option("--rewind", help="If a log was cut back, remove the exported rows of the part that was cut.")
+    bool,
+    option(
+        "--rewind", panel=INCREMENTAL, help="If a log was cut back, remove the exported rows of the part that was cut."
+    ),
 ]
 TableOption = Annotated[
     TableFormat | None,
@@ -190,9 +196,12 @@ TableOption = Annotated[
 
 _WEEK = 7 * 86400.0
 """Seconds; the system cannot wait for any number of them."""
-FollowOption = Annotated[bool, option("--follow", help="Repeat the export until Ctrl-C or SIGTERM. Needs --state.")]
+FollowOption = Annotated[
+    bool, option("--follow", panel=INCREMENTAL, help="Repeat the export until Ctrl-C or SIGTERM. Needs --state.")
+]
 EveryOption = Annotated[
-    float, option("--every", metavar="SECONDS", min=0.1, max=_WEEK, help="Pause between runs of --follow.")
+    float,
+    option("--every", metavar="SECONDS", panel=INCREMENTAL, min=0.1, max=_WEEK, help="Pause between runs of --follow."),
 ]
 
 

@@ -1,8 +1,11 @@
 """`mqtool help`: prints the documentation."""
 
+from __future__ import annotations
+
 import os
 import sys
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +14,12 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, note
 from mqtool.cli.options import DebugOption, FormatOption
 from mqtool.cli.output import Output
+from mqtool.cli.reference_rows import CHECKS, FORMATS, check_rows, format_rows
 from mqtool.cli.schema import DATA, OutputSchema, prints, text
-from mqtool.errors import UnavailableError
+from mqtool.errors import UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from mqtool.verify.catalogue import Check
 
 HELP = """
 mqtool help recovery
@@ -21,11 +28,17 @@ Print a page of the documentation, which is installed with mqtool; no network is
 Words that are not a topic are searched for: `mqtool help disk full` lists the pages that contain both. The options of a
 command are printed by `mqtool COMMAND --help`.
 
+`help CODE` explains a code of verify: what it means, how the broker reacts, and what to do. `help checks log-` does so
+for all codes with a prefix, `help checks` for all. `help formats` lists the kinds of stores and files, and the commands
+that accept each.
+
 impact: read-only
 """
 
 _HITS = 12
 """Pages that a search lists at most."""
+_UPRIGHT = 3
+"""Codes that are explained line by line rather than in a table."""
 
 PAGES = OutputSchema(
     "help",
@@ -39,34 +52,74 @@ PAGES = OutputSchema(
 )
 
 
-@prints(PAGES)
+@prints(PAGES, CHECKS, FORMATS)
 def help(  # noqa: A001 - the name of the command
     ctx: typer.Context,
     topic: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC]...", help="Name of a page, or words to search for.", show_default=False),
+        typer.Argument(
+            metavar="[TOPIC]...", help="Name of a page or code, or words to search for.", show_default=False
+        ),
     ] = None,
     *,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Prints one page, or a list of pages; ends with 1 if there is none."""
+    """Prints one page, codes, kinds of stores, or a list of pages; ends with 1 if there is none."""
+    words, as_text = tuple(topic or ()), output_format in TABLE_FORMATS
+    checks = _checks(words, as_text=as_text)
+    if checks is not None:
+        return _rows(ctx, CHECKS, output_format, check_rows(checks), upright=len(checks) <= _UPRIGHT)
     pages = guide.pages()
     if not pages:
         raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
-    words = tuple(topic or ())
     chosen = guide.pages_named(pages, "-".join(words)) if words else pages
     is_single = len(chosen) == 1
     if words and not chosen:
         chosen = guide.search(pages, words)[:_HITS]
-    if is_single and output_format in TABLE_FORMATS:
+    if is_single and as_text:
         _show(chosen[0].text)
+    if words == ("formats",):
+        return _rows(ctx, FORMATS, output_format, format_rows())
+    if is_single and as_text:
         return ExitCode.OK
     if not chosen:
         note(f"no page contains {' and '.join(map(repr, words))}; `mqtool help` lists all topics")
-    output = Output(ctx.obj, PAGES, output_format)
-    output.rows({"topic": page.topic, "title": page.title, "text": page.text if is_single else ""} for page in chosen)
-    return output.finish(ExitCode.OK if chosen else ExitCode.NO)
+    rows = ({"topic": page.topic, "title": page.title, "text": page.text if is_single else ""} for page in chosen)
+    return _rows(ctx, PAGES, output_format, rows, ExitCode.OK if chosen else ExitCode.NO)
+
+
+def _rows(
+    ctx: typer.Context,
+    schema: OutputSchema,
+    output_format: Format,
+    rows: Iterable[dict[str, Any]],
+    code: ExitCode = ExitCode.OK,
+    *,
+    upright: bool = False,
+) -> ExitCode:
+    output = Output(ctx.obj, schema, output_format, upright=upright)
+    output.rows(rows)
+    return output.finish(code)
+
+
+def _checks(words: tuple[str, ...], *, as_text: bool) -> list[Check] | None:
+    """Returns the codes that words name, None if they name a page: that of all codes too, where a text is asked for.
+
+    Raises:
+        UsageError: no code begins like this.
+    """
+    from mqtool.verify.catalogue import CATALOGUE
+
+    if words and all(word in CATALOGUE for word in words):
+        return [CATALOGUE[word] for word in words]
+    if words[:1] != ("checks",) or (as_text and len(words) == 1):
+        return None
+    prefixes = words[1:] or ("",)
+    unknown = [prefix for prefix in prefixes if not any(known.startswith(prefix) for known in CATALOGUE)]
+    if unknown:
+        raise UsageError(f"no code starts with {unknown[0]!r}; `mqtool help checks` lists all codes")
+    return [check for known, check in CATALOGUE.items() if known.startswith(prefixes)]
 
 
 def _show(page: str) -> None:

@@ -30,15 +30,7 @@ if TYPE_CHECKING:
     from mqtool.store.positions import Position
 
 HELP = """
-mqtool offsets show /data/store --group billing
-
-Show the positions of consumer groups. `mqtool plan offsets` plans changes of them.
-
-impact: read-only
-"""
-
-SHOW_HELP = """
-mqtool offsets show /data/store --group billing --topic Orders
+mqtool offsets /data/store --group billing --topic Orders
 
 Show the position of each group in each queue, with the queue's bounds, the messages after the position and the time of
 the next one. Positions come from every file and RocksDB that keeps them; the column `read` says which of them a broker
@@ -46,12 +38,13 @@ that starts on the store reads. Kinds: committed (what the group has consumed), 
 broadcast (a client's own file, given with --broadcast). `in_flight` counts messages that POP has handed out and that
 are not acknowledged; they are delivered again whatever the position. --compare also shows the positions of another
 store, for example of the other replica. Exit code 1 if there is no position, or the bounds of a queue cannot be read.
+`mqtool plan offsets` plans changes of positions.
 
 impact: read-only
 """
 
-SHOW = OutputSchema(
-    "offsets.show",
+OFFSETS = OutputSchema(
+    "offsets",
     1,
     "the position of a consumer group in a queue",
     (
@@ -96,8 +89,8 @@ BroadcastOption = Annotated[
 ]
 
 
-@prints(SHOW)
-def show(
+@prints(OFFSETS)
+def offsets(
     ctx: typer.Context,
     store: StoreArgument,
     *,
@@ -115,7 +108,7 @@ def show(
     from mqtool.store.store import open_store
 
     wide = output_format is Format.TABLE and compare is not None
-    output = Output(ctx.obj, SHOW, Format.WIDE if wide else output_format)
+    output = Output(ctx.obj, OFFSETS, Format.WIDE if wide else output_format)
     with open_store(store, config) as opened:
         tables = opened.metadata.offset_tables
         unread = opened.skip_unreadable_queues()
@@ -133,7 +126,7 @@ def show(
             rows += others
             output.rows(_compared(rows[: len(rows) - len(others)], others))
     if not rows:
-        every = commands.command("offsets", "show", commands.opened(store, config))
+        every = commands.command("offsets", commands.opened(store, config))
         note(f"no position found for this selection; `{every}` lists all" if group or topic else "no position found")
     return output.finish(ExitCode.OK if rows and not unread else ExitCode.NO)
 
@@ -169,6 +162,3 @@ def _other(other: Position | None, offset: int | None) -> dict[str, Any]:
         return {}
     difference = None if offset is None else other.offset - offset
     return dict(zip(_COMPARED, (other.offset, other.min_offset, other.max_offset, difference), strict=True))
-
-
-SUBCOMMANDS = {"show": (show, SHOW_HELP)}

@@ -1,32 +1,38 @@
-"""`mqtool plan`: writes the effect of a change to a file, to review before applying it."""
+"""`mqtool plan`: writes the effect of a change to a file, to review first. Each kind of change is a subcommand."""
 
-from __future__ import annotations
-
+import inspect
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from mqtool.choices import Compat, RecoveryMode
 from mqtool.cli import offset_plan, zones
 from mqtool.cli.changes import STEPS, step_rows
+from mqtool.cli.document import Listing
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
+    GENERAL,
     ConfigOption,
     DebugOption,
     FormatOption,
     GrepOption,
     KeyOption,
     QueueOption,
+    StoreArgument,
     TagOption,
     TimeOption,
     TopicOption,
+    TopicsOption,
     UniqueKeyOption,
     ZoneOption,
     option,
@@ -39,41 +45,131 @@ from mqtool.records.damage import Damage
 
 if TYPE_CHECKING:
     from mqtool.repair import Change, Plan
-    from mqtool.repair.from_findings import RepairProposal
     from mqtool.store.offset_moves import Effect
     from mqtool.store.store import Store
     from mqtool.verify import Finding
 
 
 HELP = """
-mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.json
+mqtool plan repair /data/store -o plan.json
 
 Write a plan for a change, to review before applying it: which files change, their SHA-256 before and after, and the
-preconditions. Nothing is changed until `mqtool apply`. WORDS are a verb and the store:
+preconditions. Nothing is changed until `mqtool apply`. Each subcommand plans one kind of change.
 
-repair: verify the store and repair everything that a plan can repair.
-rebuild consumequeue|index|metadata|timer|all: rebuild derived files in place; limit with --topic, --queue, --file.
-`all` does not include the timer's files.
-undelete: restore the topics of --topic from the log, with configuration and queues.
-truncate: cut the log at --at, a record's physical offset, so that it stays cut; without --at, clear what follows its
-end.
-redact: blank the bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of all that match.
-trim: set aside the segments that end at or before --before, and derived files that only point to them.
-purge: remove all messages of --topic from the log and close the gaps between the others, so that `mqtool finalize`
-frees the space. Every physical offset changes; queue offsets and groups' positions stay.
-set-aside: move files (--file) out of the store.
-rename-segments: rename CommitLog files (--file, or all) to match the offsets in their records.
-pad: extend short segments (--file) to the size of the others.
-offsets: set the positions of consumer groups (--group) with one of --to, --shift, --clamp, --from-group, --from,
---through, --delete; limit with --topic, --queue. The plan states which messages each group gets again and which it
-never gets. --broker plans the same for a running broker, and signs requests with the account in mqadmin's
-conf/tools.yml below ROCKETMQ_HOME, or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY.
-
-Or --from FINDINGS, the output of `mqtool verify --format json`, `-` for stdin: plan the changes that repair these
-findings. Exit code 1 if the plan leaves an error unrepaired, or if there is nothing to change.
-
-impact: writes the plan file and scratch files in --work-dir; the store is only read
+impact: writes the plan file, and scratch files in --work-dir; the store is only read
 """
+
+_IMPACT = """
+
+impact: writes the plan file, and scratch files in --work-dir; the store is only read
+"""
+
+REPAIR = (
+    """
+mqtool plan repair /data/store -o plan.json
+
+Repair everything that verify finds and a plan can repair. With --findings, the output of `mqtool verify --format json`
+says what; otherwise the store is verified now. Exit code 1 if the plan leaves an error unrepaired, or if there is
+nothing to change."""
+    + _IMPACT
+)
+
+REBUILD = (
+    """
+mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.json
+
+Rebuild derived files from the log, in place. `consumequeue` can be limited with --topic and --queue, `index` and
+`metadata` with --file. `all` does not include the timer's files."""
+    + _IMPACT
+)
+
+UNDELETE = (
+    """
+mqtool plan undelete /data/store --topic Orders -o plan.json
+
+Restore deleted topics from the log, with configuration and queues."""
+    + _IMPACT
+)
+
+TRUNCATE = (
+    """
+mqtool plan truncate /data/store --at 4096 -o plan.json
+
+Cut the log at a record's physical offset so that it stays cut. Without --at, clear what follows its end."""
+    + _IMPACT
+)
+
+REDACT = (
+    """
+mqtool plan redact /data/store --key order-17 -o plan.json
+
+Blank the bodies of messages: those at --at, or all that match. Keys and properties stay."""
+    + _IMPACT
+)
+
+TRIM = (
+    """
+mqtool plan trim /data/store --before 1073741824 -o plan.json
+
+Set aside the segments that end at or before an offset, and the derived files that only point to them."""
+    + _IMPACT
+)
+
+PURGE = (
+    """
+mqtool plan purge /data/store --topic Orders -o plan.json
+
+Remove all messages of topics from the log. The gaps between the others are closed, so that `mqtool discard-undo` frees
+the space. Every physical offset changes; queue offsets and groups' positions stay."""
+    + _IMPACT
+)
+
+SET_ASIDE = (
+    """
+mqtool plan set-aside /data/store --file commitlog/notes.txt -o plan.json
+
+Move files out of the store."""
+    + _IMPACT
+)
+
+RENAME_SEGMENTS = (
+    """
+mqtool plan rename-segments /data/store -o plan.json
+
+Rename CommitLog files to match the offsets in their records: those named with --file, or all."""
+    + _IMPACT
+)
+
+PAD = (
+    """
+mqtool plan pad /data/store --file commitlog/00000000000000000000 -o plan.json
+
+Extend short segments to the size of the others."""
+    + _IMPACT
+)
+
+RECOVER = (
+    """
+mqtool plan recover /data/store -o plan.json
+
+Recover a store as a broker does when it starts. The log is cut at the first record that fails, queues and index are cut
+and dispatched to match, and the store is left as after a clean shutdown. What is cut is moved to STORE/quarantine,
+where messages.jsonl lists the intact messages after the damage for `mqtool append`. --mode compatible cuts exactly as
+the broker does, without STORE/quarantine. If consumers would lose messages that the store still has, the plan
+is refused (exit code 4) with what loses fewer, unless --accept-loss states their number."""
+    + _IMPACT
+)
+
+OFFSETS = (
+    """
+mqtool plan offsets /data/store --group billing --to earliest -o plan.json
+
+Set the positions of consumer groups. One of --to, --shift, --clamp, --from-group, --from, --through and --delete says
+where to. The plan states which messages each group gets again and which it never gets. --broker plans the same for a
+running broker in place of a store, and signs requests with the account in mqadmin's conf/tools.yml below ROCKETMQ_HOME,
+or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY."""
+    + _IMPACT
+)
 
 
 PLAN = OutputSchema(
@@ -95,10 +191,10 @@ PLAN = OutputSchema(
         Column(
             "left",
             "array",
-            "findings that are still there after it (repair, --from)",
+            "findings that are still there after it (repair)",
             show=TABLE,
             fields=(
-                text("code", "see `mqtool checks`"),
+                text("code", "see `mqtool help CODE`"),
                 text("file", "below the store"),
                 text("remedy", "what to do about it"),
             ),
@@ -125,113 +221,327 @@ BROKER_PLAN = OutputSchema(
     single=True,
 )
 
-CHANGE = "Change"
 
-WordsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[VERB [WHAT]] [STORE]", help="What to change, and the root directory of the store.", show_default=False
-    ),
-]
+class RebuildTarget(StrEnum):
+    """Values of WHAT."""
+
+    CONSUMEQUEUE = "consumequeue"
+    INDEX = "index"
+    METADATA = "metadata"
+    TIMER = "timer"
+    ALL = "all"
+
+
 PlanOption = Annotated[Path, option("--output", "-o", metavar="PLAN", help="New file for the plan; - for stdout.")]
-FromOption = Annotated[
-    Path | None,
-    option(
-        "--from",
-        metavar="FINDINGS",
-        panel=CHANGE,
-        help="Output of verify --format json; - for stdin. For offsets: a store, backup or file with positions.",
-    ),
-]
 FileOption = Annotated[
     list[str] | None,
-    option("--file", metavar="NAME", panel=CHANGE, help="Index file, config/NAME or path below the store; repeatable."),
-]
-AtOption = Annotated[
-    list[str] | None,
-    option(
-        "--at",
-        metavar="ADDRESS",
-        panel=CHANGE,
-        help="Physical offset, place in a queue or id; see truncate and redact above.",
-    ),
-]
-BeforeOption = Annotated[
-    int | None, option("--before", metavar="OFFSET", panel=CHANGE, help="Physical offset that stays, for trim.")
+    option("--file", metavar="NAME", help="Index file, config/NAME or path below the store; may be repeated."),
 ]
 WorkOption = Annotated[
     Path | None,
-    option("--work-dir", metavar="DIR", help="Directory for scratch files. Default: the system's temporary directory."),
+    option(
+        "--work-dir",
+        metavar="DIR",
+        panel=GENERAL,
+        help="Directory for scratch files. Default: the system's temporary directory.",
+    ),
 ]
-
 
 _LARGEST = 1 << 28
 """Bytes of findings that are read."""
-_FROM, _REPAIR, _OFFSETS = "from", "repair", "offsets"
-"""Verbs whose changes follow from findings: those of `--from`, or those of verify now."""
-_NARROWED_BY = {
-    "rebuild all": frozenset[str](),
-    "rebuild consumequeue": frozenset({"topic", "queue"}),
-    "rebuild index": frozenset({"files"}),
-    "rebuild metadata": frozenset({"files"}),
-    "rebuild timer": frozenset[str](),
-    "undelete": frozenset({"topic"}),
-    "truncate": frozenset({"at"}),
-    "redact": frozenset({"at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"}),
-    "trim": frozenset({"before"}),
-    "purge": frozenset({"topic"}),
-    "set-aside": frozenset({"files"}),
-    "rename-segments": frozenset({"files"}),
-    "pad": frozenset({"files"}),
-    _OFFSETS: frozenset({"topic", "queue", *offset_plan.OffsetOptions.__struct_fields__}),
-}
-"""Options that go with each of the other verbs."""
 
 
-class _Options(Struct, frozen=True):
-    words: list[str]
-    out: Path
-    findings: Path | None
-    files: list[str]
-    at: list[str]
-    before: int | None
-    filters: Filters
-    offsets: offset_plan.OffsetOptions
-    damage: list[str] = field(default_factory=list)
-    """What could not be checked, in words."""
-    read: list[tuple[str, list[Finding]]] = field(default_factory=list)
-    """The findings, once they are read: a pipe can be read only once."""
+class _Planned(Struct, frozen=True):
+    """A plan, and what it leaves.
 
-    def given(self) -> set[str]:
-        """Returns the names of the options that narrow a change."""
-        chosen = {name for name in ("files", "at", "before") if getattr(self, name) not in (None, [])}
-        names = ("topic", "queue", "key", "unique_key", "tag", "time", "grep")
-        chosen |= self.offsets.given()
-        return chosen | {name for name in names if getattr(self.filters, name) is not None}
+    Attributes:
+        plan: the plan.
+        is_enough: whether it does what was asked for.
+        left: findings that are still there after it.
+        notes: further words for its reader.
+        positions: rows of moves of positions.
+    """
+
+    plan: "Plan"
+    is_enough: bool
+    left: "tuple[Finding, ...]" = ()
+    notes: tuple[str, ...] = ()
+    positions: list[dict[str, Any]] = field(default_factory=list)
 
 
-@prints(PLAN, BROKER_PLAN)
-def plan(
-    ctx: typer.Context,
-    words: WordsArgument = None,
+class _Place(Struct, frozen=True):
+    """The store that is planned for."""
+
+    path: Path
+    config: Path | None
+    work_dir: Path | None
+
+    def open(self) -> "Store":
+        """Returns the opened store."""
+        from mqtool.store.store import open_store
+
+        return open_store(self.path, self.config)
+
+    def plan(self, *changes: "Change", damage: tuple[str, ...] = ()) -> _Planned:
+        """Returns the plan of changes; damage kept it from being complete."""
+        from mqtool.repair import make_plan
+
+        plan = make_plan(self.path, changes, config=self.config, work_dir=self.work_dir)
+        return _Planned(plan, plan.complete and not damage, notes=damage)
+
+    def names(self, files: list[str]) -> tuple[str, ...]:
+        """Returns files relative to the store, however they were named."""
+        root = self.path.absolute()
+        pairs = [(name, Path(name).absolute()) for name in files]
+        return tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name for name, path in pairs)
+
+
+def repair(
+    place: _Place,
     *,
-    out: PlanOption,
-    findings: FromOption = None,
+    findings: Annotated[
+        Path | None, option("--findings", metavar="FILE", help="Output of verify --format json; - for stdin.")
+    ] = None,
+) -> _Planned:
+    """Plans what repairs the findings of a file, or those of verify now."""
+    from mqtool.repair.plans import plan_repair
+
+    known = None if findings is None else _findings(findings)
+    repaired = plan_repair(place.path, known, config=place.config, work_dir=place.work_dir)
+    notes = ("the end of the log comes first: verify and plan again once the undo data of this change is discarded",)
+    return _Planned(repaired.plan, repaired.is_enough, repaired.remaining, notes if repaired.needs_another_run else ())
+
+
+def _findings(path: Path) -> "list[Finding]":
+    from mqtool.repair.from_findings import findings_of
+
+    try:
+        return findings_of(json.loads(read_input(path, _LARGEST)), path)[1]
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: expected JSON: {error}") from error
+
+
+def rebuild(
+    what: Annotated[
+        RebuildTarget,
+        typer.Argument(
+            metavar="WHAT",
+            help="consumequeue, index, metadata (config/*.json, checkpoint), timer, or all but the timer.",
+            show_default=False,
+        ),
+    ],
+    place: _Place,
+    *,
     topic: TopicOption = None,
     queue: QueueOption = None,
     file: FileOption = None,
-    at: AtOption = None,
-    before: BeforeOption = None,
+) -> _Planned:
+    """Plans derived files that are made again from the log."""
+    from mqtool import repair as library
+    from mqtool.cli.selected import require_selected
+
+    if (topic or queue is not None) and what is not RebuildTarget.CONSUMEQUEUE:
+        raise UsageError(f"rebuild {what}: --topic and --queue do not apply to it; leave them out")
+    if file and what not in (RebuildTarget.INDEX, RebuildTarget.METADATA):
+        raise UsageError(f"rebuild {what}: --file does not apply to it; leave it out")
+    if file and len(file) > 1 and what is RebuildTarget.INDEX:
+        raise UsageError("rebuild index: give one --file, or none to rebuild all files")
+    with place.open() as store:
+        require_selected([store], topic, queue)
+    match what:
+        case RebuildTarget.CONSUMEQUEUE:
+            return place.plan(library.RebuildQueues(tuple(topic or ()), queue))
+        case RebuildTarget.INDEX:
+            return place.plan(library.RebuildIndex(file[0] if file else None))
+        case RebuildTarget.METADATA:
+            return place.plan(library.RebuildMetadata(tuple(file or ())))
+        case RebuildTarget.TIMER:
+            return place.plan(library.RebuildTimer())
+    return place.plan(library.RebuildQueues(), library.RebuildIndex(), library.RebuildMetadata())
+
+
+def undelete(place: _Place, *, topic: TopicsOption) -> _Planned:
+    """Plans topics that are restored from the log."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.repair import Undelete
+
+    with place.open() as store:
+        require_selected([store], topic)
+    return place.plan(Undelete(tuple(topic)))
+
+
+def purge(place: _Place, *, topic: TopicsOption) -> _Planned:
+    """Plans a log without the messages of topics."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.repair import Purge
+    from mqtool.store.topics import purgeable_topics
+
+    with place.open() as store:
+        require_selected([store], topic)
+        topics = purgeable_topics([store], topic)
+    return place.plan(Purge(topics))
+
+
+def truncate(
+    place: _Place,
+    *,
+    at: Annotated[int | None, option("--at", metavar="OFFSET", min=0, help="Physical offset of a record.")] = None,
+) -> _Planned:
+    """Plans the end of the log."""
+    from mqtool.repair import Truncate
+
+    if at is None:
+        with place.open() as store:
+            at = store.commit_log.max_offset
+    return place.plan(Truncate(at))
+
+
+def redact(
+    place: _Place,
+    *,
+    at: Annotated[
+        list[str] | None,
+        option("--at", metavar="ADDRESS", help="Physical offset, TOPIC/QUEUE@OFFSET or id; may be repeated."),
+    ] = None,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
     key: KeyOption = None,
     unique_key: UniqueKeyOption = None,
     tag: TagOption = None,
     time: TimeOption = None,
     grep: GrepOption = None,
-    group: offset_plan.GroupOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
+) -> _Planned:
+    """Plans the bodies of the selected messages."""
+    from mqtool.cli.selected import require_selected
+    from mqtool.repair import Redact
+    from mqtool.store.address import resolve
+
+    filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
+    damage = []
+    with place.open() as store:
+        require_selected([store], topic, queue)
+        offsets = {message.physical_offset for address in at or () for message in resolve(store, address).messages}
+        if len(at or ()) > len(offsets):
+            raise UsageError("redact: there is no message at one of the addresses; check them with `mqtool get`")
+        selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
+        if not selection and not at:
+            raise UsageError("redact: select messages with --at, --key, --unique-key, --grep, …")
+        for message in store.messages(**selection) if selection else ():
+            if isinstance(message, Damage):
+                damage.append(f"damage: physical offsets {message.start} to {message.end} could not be read")
+            else:
+                offsets.add(message.physical_offset)
+    return place.plan(Redact(tuple(sorted(offsets))), damage=tuple(damage))
+
+
+def trim(
+    place: _Place, *, before: Annotated[int, option("--before", metavar="OFFSET", help="Physical offset that stays.")]
+) -> _Planned:
+    """Plans a log that begins later."""
+    from mqtool.repair import Trim
+
+    return place.plan(Trim(before))
+
+
+FilesOption = Annotated[list[str], option("--file", metavar="NAME", help="Path below the store; may be repeated.")]
+
+
+def set_aside(place: _Place, *, file: FilesOption) -> _Planned:
+    """Plans a store without some files."""
+    from mqtool.repair import SetAside
+
+    return place.plan(SetAside(place.names(file)))
+
+
+def rename_segments(place: _Place, *, file: FileOption = None) -> _Planned:
+    """Plans other names of CommitLog files."""
+    from mqtool.repair import RenameSegments
+
+    names = place.names(file or [])
+    if not names:
+        with place.open() as store:
+            names = tuple(known.path.relative_to(store.path).as_posix() for known in store.layout.misplaced)
+    if not names:
+        raise UsageError("rename-segments: nothing to do; the name of every segment agrees with its records")
+    return place.plan(RenameSegments(names))
+
+
+def pad(place: _Place, *, file: FilesOption) -> _Planned:
+    """Plans longer segments."""
+    from mqtool.repair import Pad
+
+    return place.plan(Pad(place.names(file)))
+
+
+def recover(
+    place: _Place,
+    *,
+    mode: Annotated[
+        RecoveryMode,
+        option("--mode", help="careful: keep what is cut in STORE/quarantine; compatible: as the broker."),
+    ] = RecoveryMode.CAREFUL,
+    accept_loss: Annotated[
+        int | None, option("--accept-loss", metavar="N", help="Number of messages that consumers may lose.")
+    ] = None,
+    broker: Annotated[
+        Compat | None, option("--broker", help="Release whose rules apply. Default: the one that wrote the store.")
+    ] = None,
+) -> _Planned:
+    """Plans the recovery of a broker."""
+    from mqtool.repair.plans import plan_recovery
+
+    plan = plan_recovery(
+        place.path, broker, mode, accept_loss=accept_loss, config=place.config, work_dir=place.work_dir
+    )
+    return _Planned(plan, is_enough=True)
+
+
+def _command(work: Callable[..., _Planned]) -> Callable[..., ExitCode]:
+    """Returns the command of a change: with the options of the function that plans it, and with those of every plan."""
+
+    @prints(PLAN, BROKER_PLAN, group="plan")
+    def run(
+        ctx: typer.Context,
+        store: StoreArgument,
+        *,
+        out: PlanOption,
+        work_dir: WorkOption = None,
+        config: ConfigOption = None,
+        output_format: FormatOption = Format.TABLE,
+        _debug: DebugOption = False,
+        **own: Any,
+    ) -> ExitCode:
+        _check_output(out, store)
+        planned = work(place=_Place(store, config, work_dir), **own)
+        return _print(ctx, planned, out, output_format)
+
+    context, root, *shared, _ = inspect.signature(run).parameters.values()
+    own = [parameter for parameter in inspect.signature(work).parameters.values() if parameter.name != "place"]
+    arguments = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
+    options = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    parameters = [context, *arguments, root, *options, *shared]
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+@prints(PLAN, BROKER_PLAN, group="plan")
+def offsets(
+    ctx: typer.Context,
+    store: Annotated[
+        Path | None, typer.Argument(metavar="[STORE]", help="Root directory of a store; none with --broker.")
+    ] = None,
+    *,
+    out: PlanOption,
+    group: offset_plan.GroupOption,
+    topic: TopicOption = None,
+    queue: QueueOption = None,
     to: offset_plan.ToOption = None,
     shift: offset_plan.ShiftOption = None,
     clamp: offset_plan.ClampOption = False,
     from_group: offset_plan.FromGroupOption = None,
+    source: offset_plan.FromOption = None,
     through: offset_plan.ThroughOption = None,
     delete: offset_plan.DeleteOption = False,
     list_messages: offset_plan.ListOption = False,
@@ -243,111 +553,64 @@ def plan(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Makes and writes a plan, and shows it; ends with 1 if the plan leaves an error unrepaired."""
-    from mqtool.cli.selected import require_selected
-    from mqtool.store.queue_messages import StoredQueues
-    from mqtool.store.store import open_store
-
-    filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
-    moved = offset_plan.OffsetOptions(
-        group, to, shift, clamp, from_group, through, delete, list_messages, broker, online
-    )
-    options = _Options(words or [], out, findings, file or [], at or [], before, filters, moved)
+    """Plans the positions of groups in a store, or on a running broker."""
+    moved = offset_plan.OffsetOptions(group, topic or [], queue, to, shift, clamp, from_group, source, through, delete)
+    if (store is None) == (broker is None):
+        raise UsageError("offsets: expected one store, or --broker HOST:PORT in place of it")
+    if list_messages and is_dash(out):
+        raise UsageError("--list: stdout is for the plan with -o -; name a file for the plan")
     if broker is not None:
-        return _plan_for_broker(Output(ctx.obj, BROKER_PLAN, output_format), broker, options)
-    verb, path = _words(options)
-    if not is_dash(out):
-        _check_output(out, path)
-    with open_store(path, config) as store:
-        if verb != _OFFSETS:  # a position may be of a topic that is deleted
-            require_selected([store], topic, queue)
-        task = _task(verb, store, options)
-    new_plan, left, is_complete = _planned(path, task, config, work_dir)
-    code = ExitCode.OK if is_complete and not options.damage and _is_enough(left) else ExitCode.NO
-    document = _document(new_plan, options, left) | task.columns
-    if is_dash(out):
-        _write_to_stdout(new_plan, document)
-        return code
-    _write(out, new_plan.to_json())
-    with open_store(path, config) as store:
-        messages = offset_plan.listing_of(task.effects, StoredQueues(store)) if list_messages else None
-        return Output(ctx.obj, PLAN, output_format).document(document, code, messages)
+        output = Output(ctx.obj, BROKER_PLAN, output_format)
+        return _plan_for_broker(output, broker, out, moved, list_messages=list_messages, online=online)
+    if online:
+        raise UsageError("--online is for a running broker; give --broker HOST:PORT instead of a store")
+    assert store is not None
+    _check_output(out, store)
+    place = _Place(store, config, work_dir)
+    planned, effects = _moved(place, moved)
+    from mqtool.store.queue_messages import StoredQueues
+
+    with place.open() as opened:
+        messages = offset_plan.listing_of(effects, StoredQueues(opened)) if list_messages else None
+        return _print(ctx, planned, out, output_format, messages)
 
 
-class _Task(Struct, frozen=True):
-    """What a plan is to do.
+def _moved(place: _Place, options: offset_plan.OffsetOptions) -> "tuple[_Planned, list[Effect]]":
+    """Plans positions in a store; returns their effects too."""
+    from mqtool.repair import MoveOffsets
+    from mqtool.store.offset_moves import moves_of
+    from mqtool.store.queue_messages import StoredQueues
 
-    Attributes:
-        changes: of the store.
-        findings: those that the changes repair, if the plan is made from findings.
-        proposal: which of them the changes leave; None without findings.
-        columns: further columns of the output.
-        effects: of moves of positions, one for each queue.
-    """
-
-    changes: tuple[Change, ...]
-    findings: tuple[Finding, ...] = ()
-    proposal: RepairProposal | None = None
-    columns: dict[str, Any] = field(default_factory=lambda: {"positions": [], "messages": []})
-    effects: tuple[Effect, ...] = ()
-
-
-def _task(verb: str, store: Store, options: _Options) -> _Task:
-    """Returns what a verb, findings and options ask for.
-
-    Raises:
-        NothingToChangeError: no finding asks for a change.
-    """
-    from mqtool.repair.from_findings import changes_of
-    from mqtool.verify import verify
-
-    if verb in (_FROM, _REPAIR):
-        findings = verify(store).findings if verb == _REPAIR else tuple(_findings(options)[1])
-        proposal = changes_of(store, findings)
-        if not proposal.changes:
-            raise NothingToChangeError(f"{store.path}: these findings contain nothing that a plan can repair")
-        return _Task(proposal.changes, findings, proposal)
-    if verb == _OFFSETS:
-        change, effects = _offsets(store, options)
-        columns: dict[str, Any] = {"positions": [row for _, row in effects], "messages": []}
-        return _Task((change,), columns=columns, effects=tuple(effect for effect, _ in effects))
-    return _Task(_changes(verb, store, options))
+    with place.open() as store:
+        committed, queues = store.metadata.consumer_offsets, StoredQueues(store)
+        target = offset_plan.target_of(options, committed)
+        moves = moves_of(offset_plan.scope_of(options), target, committed, store.metadata.groups, queues)
+        if not moves:
+            words = "nothing to change: every position already has the requested value"
+            raise NothingToChangeError(f"{store.path}: {words}")
+        effects = list(offset_plan.move_rows(moves, queues))
+    planned = place.plan(MoveOffsets(tuple(moves)))
+    return replace(planned, positions=[row for _, row in effects]), [effect for effect, _ in effects]
 
 
-def _planned(
-    path: Path, task: _Task, config: Path | None, work_dir: Path | None
-) -> tuple[Plan, RepairProposal | None, bool]:
-    """Returns the plan, what it leaves of the findings, and whether it does all that was asked."""
-    from mqtool.repair import make_plan
-    from mqtool.repair.from_findings import remaining_after
-
-    proposal = task.proposal
-    must_repair = proposal is not None and not proposal.needs_another_run
-    after: list[RepairProposal] = []
-
-    def look(root: Path, keys: Mapping[str, str]) -> None:
-        if proposal is not None and proposal.remaining:
-            after.append(remaining_after(proposal, task.findings, root, keys))
-
-    new_plan = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look)
-    if after:  # what damage kept from being made is in it, if it is an error
-        return new_plan, after[0], True
-    return new_plan, proposal, new_plan.complete
-
-
-def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCode:
+def _plan_for_broker(
+    output: Output,
+    address: str,
+    out: Path,
+    options: offset_plan.OffsetOptions,
+    *,
+    list_messages: bool,
+    online: bool,
+) -> ExitCode:
     """Makes, writes and shows a plan of positions on a running broker."""
     from mqtool.cli.broker_offsets import plan_for_broker
 
-    if options.words != [_OFFSETS] or options.given() - _NARROWED_BY[_OFFSETS]:
-        raise UsageError(
-            "--broker replaces the store of `plan offsets`; leave out the store and options of other plans"
-        )
-    if is_dash(options.out) or options.out.exists():
-        raise UsageError(f"{options.out}: expected a file name for the plan")
-    with plan_for_broker(address, options.offsets, options.findings, options.filters) as (new_plan, document, messages):
-        _write(options.out, new_plan.to_json())
-        document |= {"plan": str(options.out), "next_step": command("apply", options.out, "--yes")}
+    if is_dash(out) or out.exists():
+        raise UsageError(f"{out}: expected a file name for the plan")
+    connected = plan_for_broker(address, options, list_messages=list_messages, online=online)
+    with connected as (new_plan, document, messages):
+        _write(out, new_plan.to_json())
+        document |= {"plan": str(out), "next_step": command("apply", out, "--yes")}
         return output.document(document, listing=messages)
 
 
@@ -355,6 +618,8 @@ def _check_output(out: Path, store: Path) -> None:
     """Raises UsageError if the plan cannot be written to its place; checked before the log is read."""
     from mqtool.store.real_path import is_inside
 
+    if is_dash(out):
+        return
     if is_inside(out, store):
         raise UsageError(f"{out}: this is inside the store {store}; name a file elsewhere")
     if out.exists():
@@ -371,204 +636,62 @@ def _write(out: Path, content: str) -> None:
             raise UsageError(f"{out}: this file exists; give a new name") from error
 
 
-def _write_to_stdout(plan: Plan, document: dict[str, Any]) -> None:
-    """Prints the plan itself; notes for its reader go to stderr."""
-    sys.stdout.buffer.write(plan.to_json().encode())
+def _print(
+    ctx: typer.Context, planned: _Planned, out: Path, output_format: Format, messages: Listing | None = None
+) -> ExitCode:
+    """Writes the plan and shows it; for `-o -` the plan goes to stdout, and notes for its reader to stderr."""
+    document = _document(planned, out)
+    code = ExitCode.OK if planned.is_enough else ExitCode.NO
+    if not is_dash(out):
+        _write(out, planned.plan.to_json())
+        return Output(ctx.obj, PLAN, output_format).document(document, code, messages)
+    sys.stdout.buffer.write(planned.plan.to_json().encode())
     sys.stdout.buffer.flush()
     for line in document["notes"]:
         note(line)
     for finding in document["left"]:
         note(f"left: {finding['code']}: {finding['file']}: {finding['remedy']}")
     note(f"files that change: {document['files']}; next: {document['next_step']}")
+    return code
 
 
-def _is_enough(proposal: RepairProposal | None) -> bool:
-    """Whether a plan repairs every error, or is the first of two that do."""
-    return (
-        proposal is None
-        or proposal.needs_another_run
-        or not any(finding.severity.is_serious for finding in proposal.remaining)
-    )
-
-
-def _words(options: _Options) -> tuple[str, Path]:
-    """Returns the verb, "" with --from, and the store."""
-    words = list(options.words)
-    if options.findings is not None and words[:1] != [_OFFSETS]:
-        if len(words) > 1 or options.given():
-            raise UsageError("--from determines the changes; leave out the verb, --topic, --queue and --file")
-        return _FROM, Path(words[0]) if words else Path(_findings(options)[0])
-    verb = next((verb for verb in (*_NARROWED_BY, _REPAIR) if words[: len(verb.split())] == verb.split()), None)
-    if verb is None:
-        raise UsageError(f"expected one of {', '.join((_REPAIR, *_NARROWED_BY))}, found {' '.join(words[:2])!r}")
-    rest = words[len(verb.split()) :]
-    if len(rest) != 1:
-        raise UsageError(f"{verb}: expected one store, found {len(rest)}")
-    if options.offsets.list and is_dash(options.out):
-        raise UsageError("--list: stdout is for the plan with -o -; name a file for the plan")
-    if options.offsets.online:
-        raise UsageError("--online is for a running broker; give --broker HOST:PORT instead of a store")
-    extra = options.given() - _NARROWED_BY.get(verb, frozenset())
-    if extra:
-        raise UsageError(
-            f"{verb}: --{min(extra).replace('_', '-').replace('files', 'file')} does not apply to it; leave it out"
-        )
-    return verb, Path(rest[0])
-
-
-def _findings(options: _Options) -> tuple[str, list[Finding]]:
-    """Returns the store and the findings that `--from` names: a file, a pipe, or `-` for stdin; read once."""
-    from mqtool.repair.from_findings import findings_of
-
-    path = options.findings
-    assert path is not None
-    if not options.read:
-        try:
-            options.read.append(findings_of(json.loads(read_input(path, _LARGEST)), path))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}: expected JSON: {error}") from error
-    return options.read[0]
-
-
-def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
-    """Returns the changes that a verb and the options name."""
-    from mqtool import repair
-    from mqtool.store.topics import purgeable_topics
-
-    if verb.startswith("rebuild "):
-        return _rebuilds(verb, options)
-    change: Change
-    match verb:
-        case "undelete":
-            if not options.filters.topic:
-                raise UsageError("undelete: name the topics with --topic")
-            change = repair.Undelete(tuple(options.filters.topic))
-        case "truncate":
-            change = repair.Truncate(_log_end(store, options))
-        case "redact":
-            change = repair.Redact(_redacted(store, options))
-        case "trim":
-            if options.before is None:
-                raise UsageError("trim: give the first physical offset to keep with --before")
-            change = repair.Trim(options.before)
-        case "purge":
-            if not options.filters.topic:
-                raise UsageError("purge: name the topics with --topic")
-            change = repair.Purge(purgeable_topics([store], options.filters.topic))
-        case "set-aside":
-            change = repair.SetAside(_files(store, options, verb))
-        case "rename-segments":
-            change = repair.RenameSegments(_misnamed(store, options))
-        case _:
-            change = repair.Pad(_files(store, options, verb))
-    return (change,)
-
-
-def _offsets(store: Store, options: _Options) -> tuple[Change, list[tuple[Effect, dict[str, Any]]]]:
-    """Returns the change of positions that the options ask for, and what it does: effects, each with its row."""
-    from mqtool.repair import MoveOffsets
-    from mqtool.store.offset_moves import moves_of
-    from mqtool.store.queue_messages import StoredQueues
-
-    committed = store.metadata.consumer_offsets
-    queues, filters = StoredQueues(store), options.filters
-    scope = offset_plan.scope_of(options.offsets, filters.topic, filters.queue)
-    target = offset_plan.target_of(options.offsets, options.findings, committed)
-    moves = moves_of(scope, target, committed, store.metadata.groups, queues)
-    if not moves:
-        raise NothingToChangeError(f"{store.path}: nothing to change: every position already has the requested value")
-    return MoveOffsets(tuple(moves)), list(offset_plan.move_rows(moves, queues))
-
-
-def _rebuilds(verb: str, options: _Options) -> tuple[Change, ...]:
-    from mqtool import repair
-
-    match verb.removeprefix("rebuild "):
-        case "consumequeue":
-            return (repair.RebuildQueues(tuple(options.filters.topic or ()), options.filters.queue),)
-        case "index":
-            if len(options.files) > 1:
-                raise UsageError("rebuild index: give one --file, or none to rebuild all files")
-            return (repair.RebuildIndex(options.files[0] if options.files else None),)
-        case "metadata":
-            return (repair.RebuildMetadata(tuple(options.files)),)
-        case "timer":
-            return (repair.RebuildTimer(),)
-    return repair.RebuildQueues(), repair.RebuildIndex(), repair.RebuildMetadata()
-
-
-def _log_end(store: Store, options: _Options) -> int:
-    """Returns the physical offset at which to cut."""
-    if not options.at:
-        return store.commit_log.max_offset
-    if len(options.at) > 1 or not options.at[0].isdecimal():
-        raise UsageError(f"truncate: expected one physical offset, found --at {' '.join(options.at)}")
-    return int(options.at[0])
-
-
-def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
-    """Returns the physical offsets of the selected messages."""
-    from mqtool.store.address import resolve
-
-    offsets = {message.physical_offset for address in options.at for message in resolve(store, address).messages}
-    if len(options.at) > len(offsets):
-        raise UsageError("redact: there is no message at one of the addresses; check them with `mqtool get`")
-    log = store.commit_log
-    selection = options.filters.keywords(log.min_offset, log.max_offset)
-    if not selection and not options.at:
-        raise UsageError("redact: select messages with --at, --key, --unique-key, --grep, …")
-    if selection:
-        for message in store.messages(**selection):
-            if isinstance(message, Damage):
-                options.damage.append(f"damage: physical offsets {message.start} to {message.end} could not be read")
-            else:
-                offsets.add(message.physical_offset)
-    return tuple(sorted(offsets))
-
-
-def _misnamed(store: Store, options: _Options) -> tuple[str, ...]:
-    """Returns the CommitLog files that will be named as their records state."""
-    if options.files:
-        return _files(store, options, "rename-segments")
-    if not store.layout.misplaced:
-        raise UsageError("rename-segments: nothing to do; the name of every segment agrees with its records")
-    return tuple(file.path.relative_to(store.path).as_posix() for file in store.layout.misplaced)
-
-
-def _files(store: Store, options: _Options, verb: str) -> tuple[str, ...]:
-    """Returns the named files, relative to the store, however they were named."""
-    if not options.files:
-        raise UsageError(f"{verb}: name the files with --file")
-    root = store.path.absolute()
-    named = (Path(name).absolute() for name in options.files)
-    pairs = zip(options.files, named, strict=True)
-    return tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name for name, path in pairs)
-
-
-def _document(plan: Plan, options: _Options, proposal: RepairProposal | None) -> dict[str, Any]:
+def _document(planned: _Planned, out: Path) -> dict[str, Any]:
     from mqtool.repair.changes import change_to_json
     from mqtool.repair.plan import GATES
     from mqtool.verify import CATALOGUE
 
-    left = proposal.remaining if proposal is not None else ()
-    notes = [*plan.notes, *options.damage]
-    if plan.forecast is not None:
-        notes.insert(0, f"messages that a start loses: {plan.forecast.words}")
-    if proposal is not None and proposal.needs_another_run:
-        notes.append("the end of the log comes first: verify and plan again once this is finalized")
+    plan, left = planned.plan, planned.left
+    forecast = [] if plan.forecast is None else [f"messages that a start loses: {plan.forecast.words}"]
     return {
         "store": plan.store,
-        "plan": str(options.out),
+        "plan": str(out),
         "changes": [change_to_json(item) for item in plan.changes],
-        "complete": plan.complete and not left and not options.damage,
+        "complete": planned.is_enough and plan.complete and not left,
         "files": len(plan.steps),
         "space": plan.space,
         "digest": plan.digest,
         "steps": step_rows(plan.steps),
-        "positions": [],
+        "positions": planned.positions,
         "messages": [],
-        "notes": notes,
+        "notes": [*forecast, *plan.notes, *planned.notes],
         "left": [{"code": item.code, "file": item.file, "remedy": CATALOGUE[item.code].remedy} for item in left],
         "gates": list(GATES),
-        "next_step": command("apply", "-" if is_dash(options.out) else options.out, "--yes"),
+        "next_step": command("apply", "-" if is_dash(out) else out, "--yes"),
     }
+
+
+SUBCOMMANDS = {
+    "repair": (_command(repair), REPAIR),
+    "rebuild": (_command(rebuild), REBUILD),
+    "undelete": (_command(undelete), UNDELETE),
+    "truncate": (_command(truncate), TRUNCATE),
+    "redact": (_command(redact), REDACT),
+    "trim": (_command(trim), TRIM),
+    "purge": (_command(purge), PURGE),
+    "set-aside": (_command(set_aside), SET_ASIDE),
+    "rename-segments": (_command(rename_segments), RENAME_SEGMENTS),
+    "pad": (_command(pad), PAD),
+    "offsets": (offsets, OFFSETS),
+    "recover": (_command(recover), RECOVER),
+}
+"""Functions by verb, with their help."""

@@ -15,6 +15,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
+    WORK,
     ConfigOption,
     DebugOption,
     Duplicates,
@@ -67,6 +68,8 @@ impact: writes to the --to store, under its lock, or sends to brokers; and the -
 nothing
 """
 
+MESSAGES = "Messages"
+
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A store, a file of JSON Lines or Parquet, or a directory of `export`.")
 ]
@@ -74,25 +77,34 @@ ToOption = Annotated[
     str, option("--to", metavar="TARGET", help="Store to append to, new or stopped; or HOST:PORT of a name server.")
 ]
 IdsOption = Annotated[
-    Path | None, option("--ids", metavar="FILE", help="New file for old and new places, as JSON Lines.")
+    Path | None, option("--ids", metavar="FILE", panel=WORK, help="New file for old and new places, as JSON Lines.")
 ]
-StateOption = Annotated[Path | None, continuing_state_option()]
-RateOption = Annotated[float | None, option("--rate", metavar="N", help="Send at most N messages a second.")]
+StateOption = Annotated[Path | None, continuing_state_option(WORK)]
+RateOption = Annotated[
+    float | None, option("--rate", metavar="N", panel=WORK, help="Send at most N messages a second.")
+]
 KeepTimesOption = Annotated[
-    bool, option("--keep-times", help="Keep the producers' born times instead of setting new ones.")
+    bool, option("--keep-times", panel=MESSAGES, help="Keep the producers' born times instead of setting new ones.")
 ]
 
 
 DeadLettersOption = Annotated[
-    str | None, option("--dead-letters", metavar="GROUP", help="Send the dead letters of a group back to their topics.")
+    str | None,
+    option(
+        "--dead-letters", metavar="GROUP", panel=MESSAGES, help="Send the dead letters of a group back to their topics."
+    ),
 ]
-HalfOption = Annotated[bool, option("--half", help="Send half messages that ran out of checks as ordinary messages.")]
-ToTopicOption = Annotated[str | None, option("--to-topic", metavar="TOPIC", help="Topic for all messages.")]
+HalfOption = Annotated[
+    bool, option("--half", panel=MESSAGES, help="Send half messages that ran out of checks as ordinary messages.")
+]
+ToTopicOption = Annotated[
+    str | None, option("--to-topic", metavar="TOPIC", panel=MESSAGES, help="Topic for all messages.")
+]
 
 
 FlushOption = Annotated[
     Flush | None,
-    option("--flush", help="When messages in a --to store reach the disk: one by one, or at the end."),
+    option("--flush", panel=WORK, help="When messages in a --to store reach the disk: one by one, or at the end."),
 ]
 BrokerOption = Annotated[
     Compat | None,

@@ -51,7 +51,7 @@ mqtool verify /data/store
 
 Check everything: the CommitLog record by record, every queue and index entry against it in both directions,
 checkpoint, configuration, timer, controller files. Reports what is damaged, which messages are lost for which consumer
-groups, and which command to run next; `mqtool checks` explains the codes. --config also checks the configuration
+groups, and which command to run next; `mqtool help checks` explains the codes. --config also checks the configuration
 against the files. While a broker is writing to the store, only what is certain is reported.
 
 impact: read-only; writes --state and --output where they are given
@@ -59,7 +59,7 @@ impact: read-only; writes --state and --output where they are given
 
 
 FINDING_COLUMNS = (
-    text("code", "stable, see `mqtool checks`"),
+    text("code", "stable, see `mqtool help checks`"),
     text("severity", "error, warning, note, or unknown where the system does not let it be read"),
     text("file", "path below the store; as it is if it lies elsewhere"),
     count("position", "byte in that file", nullable=True),

@@ -130,8 +130,8 @@ def _damage(log: LogDifference, at: int) -> str | None:
     tail = log.tail_b
     if tail is not None and tail.start == at and tail.kind not in ("clean", "stale"):
         return (
-            f"the log of the other store does not end cleanly there: {tail.detail}; run mqtool recover on a copy "
-            "of it, or let its broker start and stop, and compare with that"
+            f"the log of the other store does not end cleanly there: {tail.detail}; let its broker start and stop, or "
+            "recover a copy of it (mqtool plan recover), and compare with that"
         )
     return None
 
@@ -333,7 +333,7 @@ COPY_RUNBOOKS = (
             "corrects the checksum of the body and of the record",
             "writes the SHA-256 of the old body into the journal",
         ),
-        "Keys and properties are not changed. The quarantine keeps the old body until `mqtool finalize`; slaves, "
+        "Keys and properties are not changed. The quarantine keeps the old body until `mqtool discard-undo`; slaves, "
         "backups and exports keep theirs.",
         _one_message,
         _blank,

@@ -106,7 +106,7 @@ class InPlaceChange(Struct, frozen=True):
     Attributes:
         changes: for one plan.
         remaining: findings that it does not repair.
-        needs_another_run: whether another run after `mqtool finalize` may repair more.
+        needs_another_run: whether another run after `mqtool discard-undo` may repair more.
     """
 
     changes: tuple[Change, ...]

@@ -10,7 +10,7 @@ _COMMON = """## How it runs
 4. **gate**: takes the lock; checks that nothing writes to the store, that there is space, and a backup (`--yes`)
 5. **apply**: only with `--apply`; builds new files, keeps old ones in `.mqtool/quarantine`, and a journal of each step
 6. **verify**: verifies the whole store, checks the symptom again, and predicts the broker's startup again
-7. **undo or finalize**: `mqtool undo STORE` restores every byte; `mqtool finalize STORE --yes` discards the undo data
+7. **undo**: `mqtool undo STORE` restores every byte; `mqtool discard-undo STORE --yes` deletes the old files
 
 Without `--apply`, it stops after the plan and changes nothing. `--protocol FILE` writes the evidence as Markdown.
 """
@@ -19,7 +19,7 @@ Without `--apply`, it stops after the plan and changes nothing. `--protocol FILE
 def _codes(runbook: Runbook) -> str:
     """Returns the codes of the findings that name the runbook."""
     codes = ", ".join(f"`{code}`" for code in runbook.codes)
-    return f"{codes} (`mqtool checks CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
+    return f"{codes} (`mqtool help CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
 
 
 def page(runbook: Runbook) -> str:

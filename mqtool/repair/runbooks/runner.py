@@ -159,7 +159,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
     )
     if _prove(protocol, runbook, proposal, case, plan.forecast):
         again = run_again(runbook.id, protocol.store, request, "--apply", "--yes")
-        protocol.next_steps = (command("finalize", protocol.store, "--yes"), again)
+        protocol.next_steps = (command("discard-undo", protocol.store, "--yes"), again)
         return
     repaired = protocol.repaired is True
     protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
@@ -226,7 +226,7 @@ def _pass_gates(protocol: Protocol, runbook: Runbook, plan: Plan, request: Reque
 def _summary(plan: Plan, proposal: InPlaceChange) -> str:
     verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
     more = "" if plan.complete else "; damage prevents a complete repair"
-    hint = "; run it again after mqtool finalize" if proposal.needs_another_run else ""
+    hint = "; run it again after mqtool discard-undo" if proposal.needs_another_run else ""
     return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{hint}"
 
 
@@ -266,6 +266,6 @@ def _prove(
         if is_worse:
             summary += f", but verify now finds {case.verification.serious} error(s) or unknown check(s)"
         if continues:
-            summary += "; run the runbook again after mqtool finalize"
+            summary += "; run the runbook again after mqtool discard-undo"
         protocol.add("verify", DONE if protocol.repaired else FAILED, summary, tuple(facts))
         return continues

@@ -92,7 +92,7 @@ def _full(case: Case) -> Detection:
     facts = (f"free: {ratio:.1%} of the disk", f"the log begins at {begins}")
     if before is not None and not _has_segments_before(case, before):
         return Detection(
-            False, (*facts, f"no segment ends at or before {before} now; run mqtool finalize to free their space")
+            False, (*facts, f"no segment ends at or before {before} now; run mqtool discard-undo to free their space")
         )
     return Detection(ratio < _LITTLE_SPACE, facts)
 
@@ -252,7 +252,7 @@ START_RUNBOOKS = (
             "reports how full the disk is, where each segment ends and which groups have unread messages",
             "with `--before`, sets aside the oldest segments, with the files of queues and index that point only there",
         ),
-        "The space is free after `mqtool finalize`. The quarantine is on the same disk.",
+        "The space is free after `mqtool discard-undo`. The quarantine is on the same disk.",
         _full,
         _make_room,
         ("--before OFFSET",),

@@ -37,7 +37,7 @@ def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -
     if not repaired:
         return command("undo", root), match(root, request)
     start = command("explain-start", opened(root, request.config), "--broker", broker)
-    return start, command("undo", root), command("finalize", root, "--yes")
+    return start, command("undo", root), command("discard-undo", root, "--yes")
 
 
 def _options(request: Request) -> tuple[str, ...]:

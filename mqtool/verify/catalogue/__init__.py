@@ -1,6 +1,6 @@
 """Every finding code of `verify`: its meaning and remedy. Codes are stable: they are never renamed or reused.
 
-docs/checks.md is generated from here, `mqtool checks` prints it.
+docs/checks.md is generated from here, `mqtool help checks` prints it.
 """
 
 from mqtool.verify.catalogue import (

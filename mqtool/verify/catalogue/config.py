@@ -6,7 +6,7 @@ from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
-_POSITION = "mqtool offsets show {store} --group {group} --topic {topic}"
+_POSITION = "mqtool offsets {store} --group {group} --topic {topic}"
 _CLAMP = "mqtool plan offsets {store} --group {group} --topic {topic} --queue {queue_id} --clamp -o {plan}"
 _DELAYS = "mqtool plan rebuild metadata {store} --file config/delayOffset.json -o {plan}"
 

@@ -10,7 +10,7 @@ import pytest
 
 import mqtool
 from mqtool.errors import MqtoolError
-from mqtool.repair import RebuildIndex, RebuildQueues, SetAside, Truncate, apply, finalize, make_plan, undo
+from mqtool.repair import RebuildIndex, RebuildQueues, SetAside, Truncate, apply, discard_undo, make_plan, undo
 from mqtool.repair.paths import BARRIER, HOME
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import copy_store, tree_digest
@@ -172,9 +172,9 @@ def test_finalize_again_finishes_a_finalize_that_was_killed_at_any_call(tmp_path
     while again:
         apply(plan, backup_acknowledged=True, verify_after=False)
         after = contents(root)
-        again = killed(lambda files: finalize(root, files=files), DyingFiles(number))
+        again = killed(lambda files: discard_undo(root, files=files), DyingFiles(number))
         if (root / HOME).exists():
-            finalize(root)
+            discard_undo(root)
         assert contents(root) == after, number
         assert not (root / HOME).exists()
         for path in root.iterdir():

@@ -8,7 +8,7 @@ import pytest
 import mqtool
 from mqtool.errors import RefusedError
 from mqtool.formats import commit_log
-from mqtool.repair import RenameSegments, SetAside, apply, changes_of, finalize, make_plan, undo
+from mqtool.repair import RenameSegments, SetAside, apply, changes_of, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.salvage import salvage
 from mqtool.verify import verify
@@ -77,7 +77,7 @@ def test_a_misnamed_segment_is_renamed_and_no_record_is_lost(misname, root):
     assert proposal.remaining == ()
     assert [type(change) for change in proposal.changes] == [RenameSegments]
     apply(make_plan(root, proposal.changes), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     assert contents(root) == before
 
 
@@ -100,7 +100,7 @@ def test_the_runbook_renames(root):
     book = RUNBOOKS["RB-01"]
     protocol = run(book, root, Request(apply=True, backup_acknowledged=True))
     assert protocol.repaired
-    finalize(root)
+    discard_undo(root)
     assert contents(root) == before
 
 
@@ -111,12 +111,12 @@ def test_a_runbook_that_needs_another_run_has_not_repaired_anything_yet(root):
     request = Request(apply=True, backup_acknowledged=True)
     first = run(RUNBOOKS["RB-01"], root, request)
     assert (first.applied, first.repaired, first.step("verify").status) == (True, False, "failed")
-    assert first.step("verify").summary.endswith("is still there; run the runbook again after mqtool finalize")
+    assert first.step("verify").summary.endswith("is still there; run the runbook again after mqtool discard-undo")
     again = f"mqtool runbook run RB-01 {root} --apply --yes"
-    assert first.next_steps == (f"mqtool finalize {root} --yes", again)
-    finalize(root)
+    assert first.next_steps == (f"mqtool discard-undo {root} --yes", again)
+    discard_undo(root)
     assert run(RUNBOOKS["RB-01"], root, request).repaired
-    finalize(root)
+    discard_undo(root)
     assert contents(root) == before
 
 
@@ -179,9 +179,9 @@ def test_finalize_keeps_a_file_that_has_become_the_only_copy(root):
     lost = shutil.move(segment(root, 1), root.parent)
     for dry_run in (True, False):
         with pytest.raises(RefusedError, match=r"found nowhere else.*mqtool undo"):
-            finalize(root, dry_run=dry_run)
+            discard_undo(root, dry_run=dry_run)
     shutil.move(lost, segment(root, 1))
-    finalize(root)
+    discard_undo(root)
     assert not (root / ".mqtool").exists()
 
 
@@ -194,7 +194,7 @@ def test_a_copy_of_a_segment_is_set_aside_and_deleted(root):
         changes = changes_of(store, found.findings).changes
     assert changes == (SetAside(("commitlog/copy",)),)
     apply(make_plan(root, changes), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     assert contents(root) == before
 
 

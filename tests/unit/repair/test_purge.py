@@ -7,7 +7,7 @@ import pytest
 
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import timer
-from mqtool.repair import Purge, RebuildIndex, apply, finalize, make_plan, undo
+from mqtool.repair import Purge, RebuildIndex, apply, discard_undo, make_plan, undo
 from mqtool.store.pending import pending_counts
 from mqtool.store.store import open_store
 from mqtool.verify import verify
@@ -116,7 +116,7 @@ def test_finalize_gives_the_space_of_the_topic_back(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     before = log_on_disk(root)
     apply(make_plan(root, Purge(("*",))), backup_acknowledged=True, verify_after=False)
-    finalize(root)
+    discard_undo(root)
     assert log_on_disk(root) < before * 0.7
     with open_store(root) as store:
         left = {one.topic for one in store.messages()}

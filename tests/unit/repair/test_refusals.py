@@ -35,7 +35,7 @@ from mqtool.repair import (
     Truncate,
     Undelete,
     apply,
-    finalize,
+    discard_undo,
     make_plan,
     plan_executor,
     undo,
@@ -430,7 +430,7 @@ def test_a_quarantine_without_a_journal(plan, root):
     (root / HOME / "quarantine" / "20260101T000000Z").mkdir(parents=True)
     check_refused("quarantine", lambda: carry_out(plan), root)
     check_refused("journal", lambda: undo(root), root)
-    check_refused("journal", lambda: finalize(root), root)
+    check_refused("journal", lambda: discard_undo(root), root)
 
 
 def test_undo_of_a_store_that_is_not_there(tmp_path):
@@ -440,7 +440,7 @@ def test_undo_of_a_store_that_is_not_there(tmp_path):
 
 def test_undo_and_finalize_of_a_store_that_was_never_changed(root):
     check_refused("journal", lambda: undo(root), root)
-    check_refused("journal", lambda: finalize(root), root)
+    check_refused("journal", lambda: discard_undo(root), root)
 
 
 def test_undo_after_somebody_wrote_to_the_store(plan, root):
@@ -449,7 +449,7 @@ def test_undo_after_somebody_wrote_to_the_store(plan, root):
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     assert path.name in str(check_refused("written-since", lambda: undo(root), root))
     check_refused("written-since", lambda: undo(root, dry_run=True), root)
-    finalize(root)
+    discard_undo(root)
     assert not (root / HOME).exists()
 
 
@@ -460,7 +460,7 @@ def test_undo_with_an_old_file_missing(root):
     check_refused("quarantine", lambda: undo(root), root)
 
 
-@pytest.mark.parametrize("ending", [undo, finalize], ids=["undo", "finalize"])
+@pytest.mark.parametrize("ending", [undo, discard_undo], ids=["undo", "discard-undo"])
 def test_another_mqtool_that_ends_the_change_already(ending, plan, root):
     carry_out(plan)
     before = tree_digest(root)
@@ -474,14 +474,14 @@ def test_finalize_may_run_beside_a_broker(plan, root):
     with held_lock(root / "lock"):
         with pytest.raises(StoreLockedError):
             undo(root)
-        finalize(root)
+        discard_undo(root)
     assert not (root / HOME).exists()
 
 
 def test_finalize_of_what_was_not_finished(plan, root):
     with pytest.raises(Killed):
         carry_out(plan, files=DyingFiles(40))
-    check_refused("journal", lambda: finalize(root), root)
+    check_refused("journal", lambda: discard_undo(root), root)
     undo(root)
 
 
@@ -498,9 +498,9 @@ def test_apply_after_an_undo_was_begun(plan, root):
 def test_undo_after_finalize_was_begun(plan, root):
     carry_out(plan)
     with pytest.raises(Killed):
-        finalize(root, files=DyingFiles(2))
+        discard_undo(root, files=DyingFiles(2))
     check_refused("journal", lambda: undo(root), root)
-    finalize(root)
+    discard_undo(root)
 
 
 def test_a_journal_that_is_not_whole(plan, root):
@@ -518,7 +518,7 @@ def test_a_journal_that_is_not_whole(plan, root):
     ):
         journal.write_bytes(broken)
         check_refused("journal", lambda: undo(root), root)
-        check_refused("journal", lambda: finalize(root), root)
+        check_refused("journal", lambda: discard_undo(root), root)
         with pytest.raises(RefusedError, match="journal"):
             carry_out(plan)
         assert journal.read_bytes() == broken
@@ -547,7 +547,7 @@ def test_a_journal_of_another_store(plan, root, tmp_path):
     carry_out(plan)
     other = shutil.copytree(root, tmp_path / "other")
     check_refused("store", lambda: undo(other), other)
-    check_refused("store", lambda: finalize(other / HOME / "journal"), other)
+    check_refused("store", lambda: discard_undo(other / HOME / "journal"), other)
 
 
 def test_nothing_to_change(root):
@@ -612,7 +612,7 @@ def test_a_dry_run_writes_nothing(plan, root):
     carry_out(plan)
     after = tree_digest(root)
     undo(root, dry_run=True)
-    assert finalize(root, dry_run=True).files == 0
+    assert discard_undo(root, dry_run=True).files == 0
     assert tree_digest(root) == after
 
 
@@ -637,12 +637,12 @@ def test_undo_gives_back_the_very_files_with_their_holes_and_times(tmp_path):
 def test_the_journal_can_be_kept_outside(plan, root, tmp_path):
     journal = carry_out(plan).journal
     text = journal.read_bytes()
-    check_refused("path", lambda: finalize(root, keep_journal=root / "config" / "journal"), root)
+    check_refused("path", lambda: discard_undo(root, keep_journal=root / "config" / "journal"), root)
     before = tree_digest(root)
     with pytest.raises(StoreError, match="cannot be written: No such file or directory"):
-        finalize(root, keep_journal=tmp_path / "nothing" / "journal")
+        discard_undo(root, keep_journal=tmp_path / "nothing" / "journal")
     assert tree_digest(root) == before
-    finalize(root, keep_journal=tmp_path / "kept")
+    discard_undo(root, keep_journal=tmp_path / "kept")
     assert (tmp_path / "kept").read_bytes() == text
 
 
@@ -676,7 +676,7 @@ def test_a_journal_that_is_too_large_to_be_one_is_not_read(tmp_path):
     (root / HOME).mkdir()
     (root / HOME / "journal").touch()
     os.truncate(root / HOME / "journal", 1 << 40)
-    for action in (undo, finalize):
+    for action in (undo, discard_undo):
         refused = check_refused_quickly("journal", lambda action=action: action(root))
         assert str(refused).count(str(root)) == 1
         assert f"expected at most {1 << 30} bytes, found {1 << 40}" in str(refused)

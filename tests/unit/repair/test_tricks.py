@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqtool.errors import MqtoolError, RefusedError
-from mqtool.repair import Plan, RebuildQueues, SetAside, apply, finalize, make_plan, undo
+from mqtool.repair import Plan, RebuildQueues, SetAside, apply, discard_undo, make_plan, undo
 from mqtool.repair.paths import HOME, inside
 from tests.support.stores import copy_store, tree_digest
 
@@ -144,7 +144,7 @@ def test_a_journal_of_another_release_is_refused(places):
     assert tree_digest(root) == before
 
 
-@pytest.mark.parametrize("ending", [undo, finalize], ids=["undo", "finalize"])
+@pytest.mark.parametrize("ending", [undo, discard_undo], ids=["undo", "discard-undo"])
 def test_links_below_what_is_ours_are_removed_and_not_followed(places, ending):
     root, outside, plan = places
     done = apply(plan, backup_acknowledged=True, verify_after=False)
@@ -162,7 +162,7 @@ def test_what_is_ours_being_a_link_is_refused(places, part):
     (root / HOME / part).parent.mkdir(exist_ok=True)
     (root / HOME / part).symlink_to(outside)
     before = tree_digest(outside)
-    for action in (lambda: apply(plan, backup_acknowledged=True), lambda: undo(root), lambda: finalize(root)):
+    for action in (lambda: apply(plan, backup_acknowledged=True), lambda: undo(root), lambda: discard_undo(root)):
         with pytest.raises(RefusedError):
             action()
     assert tree_digest(outside) == before
@@ -173,7 +173,7 @@ FORGED = [("time",), ("barrier",), ("made", 0), ("directories",), ("plan", "step
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", FORGED, ids=lambda where: "-".join(map(str, where)))
-@pytest.mark.parametrize("ending", [undo, finalize], ids=["undo", "finalize"])
+@pytest.mark.parametrize("ending", [undo, discard_undo], ids=["undo", "discard-undo"])
 def test_a_journal_with_a_path_that_leads_elsewhere_is_refused(places, where, ending):
     root, outside, plan = places
     journal = apply(plan, backup_acknowledged=True, verify_after=False).journal
@@ -225,7 +225,7 @@ def test_plans_and_journals_with_anything_in_any_place_change_nothing_outside(pl
         if isinstance(forged.get("plan"), dict):
             forged["plan"] = signed(forged["plan"])
         journal.write_text(chained([*lines[:number], forged, *lines[number + 1 :]]), "utf-8")
-        for ending in (finalize, undo):
+        for ending in (discard_undo, undo):
             with contextlib.suppress(MqtoolError):
                 ending(root)
     if journal.exists():

@@ -7,7 +7,7 @@ import pytest
 import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError
-from mqtool.repair import Purge, RepairFiles, Truncate, apply, finalize, make_plan, undo
+from mqtool.repair import Purge, RepairFiles, Truncate, apply, discard_undo, make_plan, undo
 from mqtool.repair.backup import backup
 from mqtool.repair.paths import BARRIER, HOME
 from mqtool.repair.salvage import salvage
@@ -85,7 +85,7 @@ def test_after_an_undo_that_died_while_it_deleted_its_own_files(root):
     killed(lambda: undo(root, files=DiesAt("remove_directory", f"{HOME}/quarantine")))
     assert bodies(root) == before
     written = append(root)
-    refused("journal", lambda: finalize(root))
+    refused("journal", lambda: discard_undo(root))
     undo(root)
     assert bodies(root) == written
     assert not (root / HOME).exists()
@@ -129,7 +129,7 @@ def test_brokers_are_kept_out_until_the_change_is_recorded_as_applied(root):
     assert not (root / "commitlog" / BARRIER).exists()
 
 
-@pytest.mark.parametrize("end", [undo, finalize])
+@pytest.mark.parametrize("end", [undo, discard_undo])
 def test_a_change_that_died_as_it_let_brokers_start_again_can_be_ended(root, end):
     digest, plan = tree_digest(root), plan_of(root, middle(root))
     killed(lambda: carry_out(plan, DiesAt("remove", BARRIER)))

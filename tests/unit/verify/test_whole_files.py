@@ -10,7 +10,7 @@ import pytest
 
 import mqtool
 from mqtool.recovery import predict
-from mqtool.repair import SetAside, apply, changes_of, finalize, make_plan
+from mqtool.repair import SetAside, apply, changes_of, discard_undo, make_plan
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.verify import Severity, State, Verification, finding_collector, service_records, verify
 from tests.support.builder import StoreBuilder
@@ -74,11 +74,11 @@ def test_a_file_in_the_place_of_all_queues_is_one_finding_and_repaired(root):
     assert first.changes == (SetAside(("consumequeue",)),)
     assert first.needs_another_run
     apply(make_plan(root, first.changes), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     with mqtool.open(root) as store:
         second = changes_of(store, verify(store).findings)
     apply(make_plan(root, second.changes, config={"mappedFileSizeConsumeQueue": "1000"}), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     assert {path: path.read_bytes() for path in before} == before
     assert codes(verified(root)) == []
 
@@ -89,7 +89,7 @@ def test_the_runbook_for_lost_queues_sees_a_file_in_their_place(root):
     assert protocol.present
     assert not (root / "consumequeue").exists()
     assert not protocol.repaired  # the queues are missing now, which a second run repairs
-    finalize(root)
+    discard_undo(root)
     again = run(RUNBOOKS["RB-03"], root, Request(apply=True, backup_acknowledged=True))
     assert again.repaired
     assert codes(verified(root)) == []

@@ -15,7 +15,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.commands import salvage_command
 from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
-from mqtool.repair import Redact, SetAside, apply, finalize, make_plan, undo
+from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, runner, start_runbooks
 from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
 from mqtool.repair.runbooks.protocol import Protocol
@@ -311,7 +311,7 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
     request = Request(apply=True, backup_acknowledged=True, free_ratio=0.01, before=end)
     assert run(RUNBOOKS["RB-11"], root, request).applied
     again = run(RUNBOOKS["RB-11"], root, request)
-    assert (again.present, "mqtool finalize" in again.step("detect").evidence[-1]) == (False, True)
+    assert (again.present, "mqtool discard-undo" in again.step("detect").evidence[-1]) == (False, True)
     with mqtool.open(root) as store:
         assert store.commit_log.min_offset == end
 
@@ -611,7 +611,7 @@ def test_a_torn_end_is_cut_where_the_broker_cuts_it(base, tmp_path):
     assert not found.repaired, "abort is still there"
     with mqtool.open(root) as store:
         assert store.commit_log.max_offset == damage_answers(base[:5])[f"tail-torn@{base}"]["after_start"]["max"]
-    finalize(root)
+    discard_undo(root)
     found = run(RUNBOOKS["RB-08"], root, request)
     assert found.repaired, found.markdown()
 

@@ -11,7 +11,7 @@ from mqtool.cli.app import run as cli
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.formats import timer
 from mqtool.rebuild.timer import rebuild_timer
-from mqtool.repair import RebuildTimer, Truncate, apply, finalize, make_plan, undo
+from mqtool.repair import RebuildTimer, Truncate, apply, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.verify import verify
 from tests.support.stores import copy_store, shape_keys, store_fixture, tree_digest
@@ -133,7 +133,7 @@ def test_after_a_cut_the_timer_leads_to_nothing_that_is_gone(tmp_path):
     kept = [one for one in parked if one.physical_offset < at]
     assert (len(delivered), len(kept) < len(parked)) == (3, True)
     apply(make_plan(root, Truncate(at), config=CONFIG), backup_acknowledged=True)
-    finalize(root)
+    discard_undo(root)
     found = run(RUNBOOKS["RB-17"], root, Request(apply=True, backup_acknowledged=True, config=CONFIG))
     assert found.repaired, found.markdown()
     checkpoint = timer.parse_checkpoint((root / PARTS[1]).read_bytes())
@@ -192,7 +192,7 @@ def test_the_command_plans_it_and_findings_name_it(tmp_path, capsysbinary):
     assert b"mqtool plan rebuild timer" in findings.read_bytes()
     plans = [tmp_path / "plan.json", tmp_path / "same.json"]
     assert cli(["plan", "rebuild", "timer", str(root), "-o", str(plans[0])]) == 0
-    assert cli(["plan", "--from", str(findings), "-o", str(plans[1])]) == 0
+    assert cli(["plan", "repair", str(root), "--findings", str(findings), "-o", str(plans[1])]) == 0
     named, found = (json.loads(path.read_bytes()) for path in plans)
     assert found["steps"] == named["steps"]
     assert [step["path"] for step in named["steps"]] == ["config/timercheck", PARTS[2], "timerwheel"]

@@ -1,4 +1,4 @@
-"""`mqtool finalize`: discards the undo data of a change and frees its space."""
+"""`mqtool discard-undo`: discards the undo data of a change and frees its space."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from mqtool.commands import command
 from mqtool.errors import RefusedError
 
 HELP = """
-mqtool finalize /data/store --yes
+mqtool discard-undo /data/store --yes
 
 Discard the undo data of a change and free its space: the quarantine and the journal are deleted. Run it after a broker
 has worked on the store for a while; the broker can stay up.
@@ -23,11 +23,11 @@ impact: deletes STORE/.mqtool with the old files; nothing without --yes
 """
 
 
-FINALIZE = undo_schema("finalize", "result of discarding the undo data")
+DISCARD_UNDO = undo_schema("discard-undo", "result of discarding the undo data")
 
 
-@prints(FINALIZE)
-def finalize(
+@prints(DISCARD_UNDO)
+def discard_undo(
     ctx: typer.Context,
     target: ChangedArgument,
     *,
@@ -40,11 +40,11 @@ def finalize(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Discards the undo data and prints how it ended."""
-    from mqtool.repair import finalize as finalize_change
+    from mqtool.repair import discard_undo as discard
 
     refuse_both(yes=yes, dry_run=dry_run)
     if not yes and not dry_run:
-        raise RefusedError("finalize", "confirm that the old files are no longer needed: --yes", target)
-    ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)
-    next_step = command("finalize", target, "--yes") if dry_run else command("explain-start", ended.opened)
-    return print_undo(ctx.obj, FINALIZE, output_format, ended, next_step, dry_run=dry_run)
+        raise RefusedError("consent", "confirm that the old files are no longer needed: --yes", target)
+    ended = discard(target, dry_run=dry_run, keep_journal=keep_journal)
+    next_step = command("discard-undo", target, "--yes") if dry_run else command("explain-start", ended.opened)
+    return print_undo(ctx.obj, DISCARD_UNDO, output_format, ended, next_step, dry_run=dry_run)

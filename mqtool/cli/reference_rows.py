@@ -1,27 +1,34 @@
-"""`mqtool formats`: lists the supported kinds of stores and files, and what can be done with each."""
+"""Rows of `mqtool help`: the codes of verify, and the supported kinds of stores and files."""
 
-from collections.abc import Iterator
-from typing import Any
+from __future__ import annotations
 
-import typer
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from mqtool.choices import FileKind
 from mqtool.cli.commands import COMMANDS as ALL
-from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption
-from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.cli.schema import TABLE, Column, OutputSchema, text
 from mqtool.siblings.registry import COMMANDS, KINDS
 
-HELP = """
-mqtool formats
+if TYPE_CHECKING:
+    from mqtool.verify.catalogue import Check
 
-List the supported kinds of stores and files, the commands that accept each, what else the library can do with them,
-and the page that describes them.
-
-impact: read-only
-"""
+CHECKS = OutputSchema(
+    "checks",
+    1,
+    "a code that verify can report",
+    (
+        text("code", "stable name"),
+        text("check", "which check reports it"),
+        text("severity", "error, unknown, warning or note, unless `meaning` states when it differs"),
+        text("meaning", "what is broken, and how the broker reacts"),
+        text("remedy", "what to do", show="wide"),
+        text("next_step", "the command to type", show="wide"),
+        text("runbooks", "runbooks that cover it, the first one to try; empty if there is none"),
+        text("no_runbook", "where there is no runbook, why not", show="wide"),
+    ),
+)
 
 FORMATS = OutputSchema(
     "formats",
@@ -68,20 +75,27 @@ _PARTS = (
 """Stores and parts of stores for which not every command of a RocketMQ store is: name, summary, commands, page."""
 
 
-@prints(FORMATS)
-def formats(ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False) -> ExitCode:
-    """Prints the list."""
-    output = Output(ctx.obj, FORMATS, output_format)
-    output.rows(_rows())
-    return output.finish()
+def check_rows(checks: Iterable[Check]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of codes."""
+    for check in checks:
+        yield {
+            "code": check.code,
+            "check": check.area.value,
+            "severity": check.severity.value,
+            "meaning": check.meaning,
+            "remedy": check.remedy,
+            "next_step": re.sub(r"\{(\w+)\}", lambda name: name[1].upper(), check.next_step),
+            "runbooks": " ".join(check.runbooks),
+            "no_runbook": check.no_runbook,
+        }
 
 
-def _rows() -> Iterator[dict[str, Any]]:
-    taken = [name for name in ALL if name != "formats"]
+def format_rows() -> Iterator[dict[str, Any]]:
+    """Yields the rows of kinds of stores and files."""
     yield {
         "name": "rocketmq",
         "summary": "a store of Apache RocketMQ 4.9 or 5.x",
-        "commands": taken,
+        "commands": [name for name in ALL if name != "help"],
         "library": [],
         "page": "formats/README.md",
     }

@@ -1,0 +1,50 @@
+"""Commands as they are parsed and as their help shows them."""
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from mqtool.cli.options import GENERAL
+
+_ARGUMENTS, _OPTIONS = "Arguments", "Options"
+FORMAT = "output_format"
+"""Parameter of `--format`; `--json` sets it too."""
+
+
+class Command(TyperCommand):
+    """A command that takes `--json` where it takes `--format`, and whose help has a section for each panel."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Returns the parser of the command's words."""
+        parser: Any = super().make_parser(ctx)
+        for param in self.get_params(ctx):
+            if param.name == FORMAT:
+                parser.add_option(param, ["--json"], FORMAT, action="store_const", const="json")
+        return parser
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes arguments and options, panel by panel."""
+        sections: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], _OPTIONS: []}
+        general = []
+        for param in self.get_params(ctx):
+            is_argument, panel = param.param_type_name == "argument", getattr(param, "rich_help_panel", None)
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            if param.name == "help" or panel == GENERAL:
+                general.append(record)
+            else:
+                sections.setdefault(panel or (_ARGUMENTS if is_argument else _OPTIONS), []).append(record)
+        for name, records in {**sections, GENERAL: general}.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+class VerbGroup(TyperGroup):
+    """A group of commands whose help lists each with all of its summary."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].short_help) for name in self.list_commands(ctx)])

@@ -1,0 +1,122 @@
+"""Plans that follow from what is wrong with a store rather than from a change that was named."""
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from mqtool.choices import Compat, RecoveryMode
+from mqtool.commands import salvage_command
+from mqtool.engine.start.detect import options_for
+from mqtool.errors import LayoutError, NothingToChangeError, RefusedError
+from mqtool.recovery import predict
+from mqtool.repair.changes import Recover
+from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_after
+from mqtool.repair.outlook import LOSSES
+from mqtool.repair.plan import Plan
+from mqtool.repair.plan_builder import make_plan
+from mqtool.store.store import open_store
+from mqtool.verify import Finding, verify
+
+
+class RepairPlan(Struct, frozen=True):
+    """A plan that repairs findings.
+
+    Attributes:
+        plan: the plan.
+        remaining: findings that are still there after it.
+        needs_another_run: whether another plan, made after the undo data of this one is discarded, may repair
+            some of them.
+        complete: whether it repairs all that it was made for.
+    """
+
+    plan: Plan
+    remaining: tuple[Finding, ...]
+    needs_another_run: bool
+    complete: bool
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it repairs every error, or is the first of two plans that do."""
+        return self.complete and (
+            self.needs_another_run or not any(finding.severity.is_serious for finding in self.remaining)
+        )
+
+
+def plan_repair(
+    root: Path,
+    findings: Iterable[Finding] | None = None,
+    *,
+    config: "str | Path | Mapping[str, object] | None" = None,
+    work_dir: Path | None = None,
+) -> RepairPlan:
+    """Plans the changes that repair findings.
+
+    Args:
+        root: of the store.
+        findings: of `verify`; None to verify the store now.
+        config, work_dir: as for `make_plan`.
+
+    Raises:
+        NothingToChangeError: no finding asks for a change.
+        RefusedError, UnsupportedFormatError, StoreError: as for `make_plan`.
+    """
+    with open_store(root, config) as store:
+        chosen = verify(store).findings if findings is None else tuple(findings)
+        proposal = changes_of(store, chosen)
+    if not proposal.changes:
+        raise NothingToChangeError(f"{root}: these findings contain nothing that a plan can repair")
+    after: list[RepairProposal] = []
+
+    def look(tree: Path, keys: Mapping[str, str]) -> None:
+        if proposal.remaining:
+            after.append(remaining_after(proposal, chosen, tree, keys))
+
+    must_repair = not proposal.needs_another_run
+    plan = make_plan(root, proposal.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look)
+    left = after[0] if after else proposal  # what damage kept from being made is in it, if it is an error
+    return RepairPlan(plan, left.remaining, left.needs_another_run, bool(after) or plan.complete)
+
+
+def plan_recovery(
+    root: Path,
+    release: Compat | None = None,
+    mode: RecoveryMode = RecoveryMode.CAREFUL,
+    *,
+    accept_loss: int | None = None,
+    config: Path | None = None,
+    work_dir: Path | None = None,
+) -> Plan:
+    """Plans the recovery that a broker carries out when it starts.
+
+    Args:
+        root: of the store.
+        release: whose rules apply; None for the release that wrote the store.
+        mode: what to do with bytes that are cut off.
+        accept_loss: messages that consumers may lose.
+        config, work_dir: as for `make_plan`.
+
+    Raises:
+        LayoutError: the broker would refuse the store, or never finish starting.
+        RefusedError: consumers would lose messages that the store still has, and not as many as were accepted.
+        NothingToChangeError, UnsupportedFormatError, StoreError: as for `make_plan`.
+    """
+    rules = options_for(root, config, release, recovery=mode).compat.value
+    expected = predict(root, rules, config)
+    if expected.refusal is not None:
+        raise LayoutError(f"cannot be opened: {expected.refusal}", root)
+    if expected.hung is not None:
+        raise LayoutError(f"a broker of {expected.release} would never finish starting: {expected.hung}", root)
+    change = Recover(rules, mode.value, time.time_ns() // 1_000_000)
+    plan = make_plan(root, change, config=config, work_dir=work_dir)
+    forecast = plan.forecast
+    if forecast is not None and not forecast.is_repaired and accept_loss != forecast.lost_after:
+        raise RefusedError(
+            LOSSES,
+            f"this recovery loses {forecast.lost_after} message(s); RB-05 loses {forecast.physically_gone}: "
+            f"{salvage_command(root, config)}. To recover all the same, confirm the number with --accept-loss "
+            f"{forecast.lost_after}",
+            root,
+        )
+    return plan
