@@ -20,12 +20,11 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
-from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused
+from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, thrown
 from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
 from mqtool.server.net.http2 import Call
@@ -40,6 +39,9 @@ MIN_POLL_MS = 5_000
 MAX_POLL_MS = 20_000
 _WITH_POLLING_CODE = "5.0.3"
 """First client version that gets ILLEGAL_POLLING_TIME. ReceiveMessageActivity compares versions as texts."""
+
+_NOT_ACKNOWLEDGED = d.Status(code=d.INTERNAL_SERVER_ERROR, message="ack failed: status is abnormal")
+"""Whatever the reason: the proxy does not pass on that of the broker (AckMessageActivity)."""
 
 _BEFORE_DEADLINE_MS = 250
 """How long before the client's deadline a poll ends, in ms, so that the answer arrives in time."""
@@ -103,7 +105,7 @@ class Consuming:
         group = core.group(request.group)
         invisible_ms = self._invisible_ms(request)
         if core.readable_queues(core.topic_config(topic)) <= 0:
-            raise StatusError(d.FORBIDDEN, "no readable queue")
+            raise thrown(d.FORBIDDEN, "no readable queue")
         config, tags = core.group_config(group), tag_filter(request.filter_expression)
         if request.batch_size < 0:
             raise StatusError(d.INTERNAL_SERVER_ERROR, f"batch_size {request.batch_size} is negative")
@@ -247,12 +249,14 @@ class Consuming:
         info = ExtraInfo(*receipt[:4], receipt.broker_name)
 
         def stored(error: Exception | None) -> None:
-            done(OK if error is None else _ack_status(error))
+            if error is not None:
+                _LOG.debug("not acknowledged group=%s topic=%s error=%s", group, topic, error)
+            done(OK if error is None else _NOT_ACKNOWLEDGED)
 
         try:
             self._core.acks.acknowledge(key, receipt.offset, info, call.peer, stored, call.connection.after_read)
         except (MqtoolError, OSError) as error:
-            done(_ack_status(error))
+            stored(error)
 
     def ack(self, call: Call, data: bytes) -> Awaitable[bytes]:
         """Handles the RPC AckMessage."""
@@ -260,7 +264,7 @@ class Consuming:
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         client_id = call.header("x-mq-client-id")
         if not request.entries:
-            raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
+            raise StatusError(d.INTERNAL_SERVER_ERROR, "ack message result is empty")
         answer = _AckAnswer(request)
         for place, entry in enumerate(request.entries):
             try:
@@ -326,10 +330,9 @@ class _AckAnswer:
         answer = s.AckMessageResponse()
         for entry, status in zip(request.entries, statuses, strict=True):
             answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
-        if len({entry.code for entry in statuses}) == 1:
-            answer.status.CopyFrom(statuses[0])
-        else:
-            answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
+        codes = {entry.code for entry in statuses}
+        answer.status.code = codes.pop() if len(codes) == 1 else d.MULTIPLE_RESULTS
+        answer.status.message = d.Code.Name(answer.status.code)
         return answer.SerializeToString()
 
 
@@ -347,15 +350,6 @@ def _set_result(future: "asyncio.Future[Any]", result: object) -> None:
     """Completes a future, unless the call that waits for it was cancelled."""
     if not future.done():
         future.set_result(result)
-
-
-def _ack_status(error: Exception) -> d.Status:
-    """Returns the status for an acknowledgement that failed."""
-    if isinstance(error, RefusalError) and error.code == ResponseCode.NO_MESSAGE:
-        return d.Status(code=d.INVALID_RECEIPT_HANDLE, message="there is no message of this receipt handle")
-    if not isinstance(error, RefusalError):
-        error = RefusalError(ResponseCode.SYSTEM_ERROR, str(error))
-    return refused(error).status
 
 
 def _check_invisible(invisible_ms: int, minimum: int) -> None:

@@ -47,6 +47,7 @@ _TIME_MIN_S, TIME_MAX_S = -62_135_596_800, 253_402_300_799
 _DURATION_MAX_S = 315_576_000_000
 _SECOND_NS = 1_000_000_000
 
+_CLIENT_FAQ = "\nFor more information, please visit the url, https://rocketmq.apache.org/docs/bestPractice/06FAQ"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
 _TYPES: dict[str, tuple[int, ...]] = {
@@ -80,11 +81,16 @@ class StatusError(MqtoolError):
         return d.Status(code=self.code, message=self.message)  # type: ignore[arg-type]  # protobuf takes numbers
 
 
+def thrown(code: int, message: str) -> StatusError:
+    """Returns an error with the text of one that the proxy throws and answers later."""
+    return StatusError(code, f"org.apache.rocketmq.proxy.common.ProxyException: {message}")
+
+
 def time_ms(stamp: Timestamp) -> int:
     """Returns a time in ms since epoch; raises StatusError if it is invalid (protobuf's Timestamps.toMillis)."""
     seconds, nanos = stamp.seconds, stamp.nanos
     if not (_TIME_MIN_S <= seconds <= TIME_MAX_S and 0 <= nanos < _SECOND_NS):
-        raise _invalid("Timestamp", seconds, nanos)
+        raise _invalid("Timestamp", seconds, "-62,135,596,800, +253,402,300,799", nanos, "0, +999,999,999")
     return seconds * 1000 + nanos // 1_000_000
 
 
@@ -92,12 +98,17 @@ def duration_ms(duration: Duration) -> int:
     """Returns a duration in ms; raises StatusError if it is invalid (protobuf's Durations.toMillis)."""
     seconds, nanos = duration.seconds, duration.nanos
     if abs(seconds) > _DURATION_MAX_S or abs(nanos) >= _SECOND_NS or seconds * nanos < 0:
-        raise _invalid("Duration", seconds, nanos)
+        raise _invalid("Duration", seconds, "-315,576,000,000, +315,576,000,000", nanos, "-999,999,999, +999,999,999")
     return java.divide(seconds * _SECOND_NS + nanos, 1_000_000)
 
 
-def _invalid(kind: str, seconds: int, nanos: int) -> StatusError:
-    return StatusError(d.INTERNAL_SERVER_ERROR, f"{kind} is not valid: {seconds} seconds and {nanos} nanoseconds")
+def _invalid(kind: str, seconds: int, range_s: str, nanos: int, range_ns: str) -> StatusError:
+    text = (
+        f"{kind} is not valid. See proto definition for valid values. "
+        f"Seconds ({seconds}) must be in range [{range_s}]. Nanos ({nanos}) must be in range [{range_ns}]."
+    )
+    more = " Nanos must have the same sign as seconds" if kind == "Duration" else ""
+    return StatusError(d.INTERNAL_SERVER_ERROR, text + more)
 
 
 def refused(answer: Command | RefusalError) -> StatusError:
@@ -186,7 +197,7 @@ class Core(Struct):
         """Returns the configuration of a topic; raises StatusError if the topic does not exist."""
         config = self.broker.topics.get(name)
         if config is None:
-            message = f"CODE: 17  DESC: No topic route info in name server for the topic: {name}"
+            message = f"CODE: 17  DESC: No topic route info in name server for the topic: {name}{_CLIENT_FAQ}"
             raise StatusError(d.TOPIC_NOT_FOUND, message)
         return config
 
@@ -226,7 +237,7 @@ class Core(Struct):
                 f"TopicMessageType validate failed, the expected type is {type_name(kinds[0])}, "
                 f"but actual type is {type_name(kind)}"
             )
-            raise StatusError(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
+            raise thrown(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
 
     def group_config(self, name: str) -> GroupConfig:
         """Returns the configuration of a consumer group; the default one if the group does not exist."""

@@ -124,25 +124,33 @@ def _user_properties(message: d.Message) -> dict[str, str]:
     """Returns the user properties; raises StatusError if one is invalid, or they, tag and keys are too large."""
     values = dict(message.user_properties)
     if len(values) > MAX_PROPERTIES:
-        text = f"too many user properties. max is {MAX_PROPERTIES}"
+        text = f"too many user properties, max is {MAX_PROPERTIES}"
         raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
     size = 0
     for name, value in values.items():
         if name in SYSTEM_PROPERTIES:
             raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
-        if _CONTROL.search(name) or _CONTROL.search(value):
-            raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, "property contains control characters")
+        _check_text("the key of property", d.ILLEGAL_MESSAGE_PROPERTY_KEY, name)
+        _check_text("the value of property", d.ILLEGAL_MESSAGE_PROPERTY_KEY, value)
         size += len(name.encode()) + len(value.encode())
     tag, keys = message.system_properties.tag, message.system_properties.keys
-    if tag and ("|" in tag or _CONTROL.search(tag) or java.is_blank(tag)):
-        raise StatusError(d.ILLEGAL_MESSAGE_TAG, "tag cannot be blank, or contain | or control characters")
+    if "|" in tag:
+        raise StatusError(d.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+    _check_text("tag", d.ILLEGAL_MESSAGE_TAG, tag, may_be_blank=False)
     for key in keys:
-        if key and (_CONTROL.search(key) or java.is_blank(key)):
-            raise StatusError(d.ILLEGAL_MESSAGE_KEY, "key cannot be blank, or contain control characters")
+        _check_text("key", d.ILLEGAL_MESSAGE_KEY, key, may_be_blank=False)
     if size + sum(len(part.encode()) for part in (tag, *keys)) > MAX_PROPERTY_BYTES:
         text = f"the total size of user property is too large, max is {MAX_PROPERTY_BYTES}"
         raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
     return values
+
+
+def _check_text(what: str, code: int, text: str, *, may_be_blank: bool = True) -> None:
+    """Raises StatusError if a text that is not empty contains a control character, or nothing but blanks."""
+    if text and not may_be_blank and java.is_blank(text):
+        raise StatusError(code, f"{what} cannot be the char sequence of whitespace")
+    if _CONTROL.search(text):
+        raise StatusError(code, f"{what} cannot contain control character")
 
 
 def _born_ms(system: d.SystemProperties) -> int:
@@ -156,11 +164,11 @@ def _born_ms(system: d.SystemProperties) -> int:
 def _check_system(system: d.SystemProperties) -> None:
     """Raises StatusError if the message id, message group or lite topic is invalid; an empty one counts as not set."""
     if java.is_blank(system.message_id):
-        raise StatusError(d.ILLEGAL_MESSAGE_ID, "message id cannot be blank")
+        raise StatusError(d.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
     group = system.message_group
-    if group and (java.is_blank(group) or len(group.encode()) > MAX_GROUP_BYTES or _CONTROL.search(group)):
-        text = f"message group cannot be blank, longer than {MAX_GROUP_BYTES} bytes or contain control characters"
-        raise StatusError(d.ILLEGAL_MESSAGE_GROUP, text)
+    if len(group.encode()) > MAX_GROUP_BYTES:
+        raise StatusError(d.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {MAX_GROUP_BYTES + 1}")
+    _check_text("message group", d.ILLEGAL_MESSAGE_GROUP, group, may_be_blank=False)
     if system.lite_topic:
         check_lite_topic(system.lite_topic)
 
@@ -200,7 +208,7 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
         if system.HasField("orphaned_transaction_recovery_duration"):
             seconds = java.divide(duration_ms(system.orphaned_transaction_recovery_duration), 1000)
             if seconds > MAX_RECOVERY_S:
-                text = f"the max transaction recovery second is {MAX_RECOVERY_S}"
+                text = f"the max transaction recovery time of message is too large, max is {MAX_RECOVERY_S}"
                 raise StatusError(d.BAD_REQUEST, text)
             if seconds > 0:
                 values[service_records.IMMUNITY] = str(seconds)

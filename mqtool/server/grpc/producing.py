@@ -17,10 +17,11 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.delay.recall_handle import parse_handle
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
 from mqtool.server.broker.send.fast_path import SendNumbers
 from mqtool.server.grpc.clients import Client, Clients
-from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.core import OK, Core, StatusError, refused, thrown
 from mqtool.server.grpc.messages import Outgoing, fill_incoming, outgoing
 from mqtool.server.net.http2 import Call
 from mqtool.server.net.peer import Answer
@@ -121,7 +122,7 @@ class Producing:
         for other in request.messages[1:]:
             self._core.topic(other.topic)
             if other.topic.name != topic:
-                raise StatusError(d.MESSAGE_CORRUPTED, "different topic")
+                raise StatusError(d.MESSAGE_CORRUPTED, "topic in message is not same")
         if len(request.messages) > 1:
             _check_batch(request, topic)
         messages = [outgoing(self._core, message, topic) for message in request.messages]
@@ -182,7 +183,7 @@ class Producing:
         """
         count = self._core.writable_queues(self._core.topic_config(topic))
         if count <= 0:
-            raise StatusError(d.FORBIDDEN, "no writable queue")
+            raise thrown(d.FORBIDDEN, "no writable queue")
         if not sharding_key:
             return random.randrange(count)  # noqa: S311 - load balancing, not security
         return consistent_hash(java.string_hash(sharding_key), count)
@@ -224,10 +225,10 @@ class Producing:
         request = s.EndTransactionRequest.FromString(data)
         topic = self._core.topic(request.topic)
         if java.is_blank(request.transaction_id):
-            raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
+            raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         half = self._halves.take(topic, request.transaction_id)  # a half message can end only once
         if half is None:
-            raise StatusError(d.INTERNAL_SERVER_ERROR, "cannot found transaction data")
+            raise thrown(d.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         decision = _RESOLUTIONS.get(request.resolution)
         if decision is None:  # unresolved: the broker checks again later
             if half.answers > 1:
@@ -295,6 +296,10 @@ class Producing:
         request = s.RecallMessageRequest.FromString(data)
         topic = self._core.topic(request.topic)
         self._core.check_type(topic, d.DELAY)
+        try:
+            parse_handle(request.recall_handle)
+        except RefusalError as error:
+            raise thrown(d.INTERNAL_SERVER_ERROR, error.remark) from error
         fields = {"producerGroup": topic, "topic": topic, "recallHandle": request.recall_handle}
         answer = await self._core.call(RequestCode.RECALL_MESSAGE, fields, call.peer)
         return s.RecallMessageResponse(status=OK, message_id=answer.fields.get("msgId", "")).SerializeToString()

@@ -19,13 +19,16 @@ from mqtool.formats.topics import pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
-from mqtool.server.grpc.core import Core, StatusError, refused
+from mqtool.server.grpc.core import Core, StatusError, thrown
 from mqtool.server.net.peer import Peer
 
 _LOG = logging.getLogger(__name__)
 
 _PLAIN = re.compile(r"(?:[0-9]{1,18} ){3}[0-9]{1,9} [012] [^ ]+ [0-9]{1,9} [0-9]{1,18} [0-9]{1,18}")
 """Matches handles as the broker creates them: numbers without signs, small enough for their types."""
+
+_WORDS = 8
+"""Minimum number of words of a handle."""
 
 RENEWAL_MS = 60_000
 """Invisible duration, in ms, that a message gets at each renewal."""
@@ -86,6 +89,8 @@ def parse_receipt(handle: str) -> Receipt:
     other than 1 and 2, number or not, stands for the topic itself (ReceiptHandle.getRealTopic).
     """
     words = java.split_drop_trailing(handle, " ")
+    if len(words) < _WORDS:
+        raise StatusError(d.INTERNAL_SERVER_ERROR, f"Parse failed, dataList size {len(words)}")
     try:
         start, pop_time, invisible_ms, revive_queue, retry, name, queue_id, offset, *rest = words
         if _PLAIN.fullmatch(handle):
@@ -109,8 +114,7 @@ def parse_receipt(handle: str) -> Receipt:
 def check_fresh(receipt: Receipt) -> None:
     """Raises StatusError if the invisible duration of a message has ended."""
     if receipt.is_expired:
-        message = "org.apache.rocketmq.proxy.common.ProxyException: receipt handle is expired"
-        raise StatusError(d.INVALID_RECEIPT_HANDLE, message)
+        raise thrown(d.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
 
 
 async def change(
@@ -121,11 +125,7 @@ async def change(
     answer = await core.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, peer)
     header = answer.fields
     if answer.code != ResponseCode.SUCCESS:
-        raise (
-            refused(answer)
-            if answer.code != ResponseCode.NO_MESSAGE
-            else StatusError(d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle")
-        )
+        raise StatusError(d.INTERNAL_SERVER_ERROR, "changeInvisibleDuration failed: status is abnormal")
     if "popTime" not in header:
         return receipt
     start = receipt.start if receipt.in_order else receipt.offset
@@ -209,7 +209,7 @@ class Renewals:
             return entry.receipt
         receipt = parse_receipt(handle)
         if receipt.broker_name != self._core.broker_name:
-            raise StatusError(d.INVALID_RECEIPT_HANDLE, f"cannot find broker {receipt.broker_name}")
+            raise thrown(d.INVALID_RECEIPT_HANDLE, f"cannot find broker {receipt.broker_name}")
         return receipt
 
     def _remove(self, key: tuple[str, str, str]) -> _Renewed | None:
