@@ -24,6 +24,12 @@ SUFFIX = ".incomplete"
 MARK = "made-by-mqtool"
 """File in such a directory, locked while its run lasts; if it is not locked, the next run deletes the directory."""
 
+UNFINISHED = (
+    "the unfinished result of a command that was interrupted or is still running; run that command again, which "
+    "removes it first"
+)
+"""What such a directory is, and what to do."""
+
 _NUMBERS = count(1)
 _LONGEST_STEM = 200
 """Bytes of a name that its temporary name repeats; the longest name of a file has 255."""
@@ -314,6 +320,11 @@ def staged_directory(target: Path, *, into_empty: bool = False) -> Iterator[Path
     finally:
         shutil.rmtree(work, ignore_errors=True)
         os.close(mark)
+
+
+def is_marked(directory: Path) -> bool:
+    """Whether a directory is one in which a command builds, or was building when it was interrupted."""
+    return os.path.isfile(directory / MARK)  # noqa: PTH113 - Path.is_file raises where the system refuses
 
 
 def check_interrupted(target: Path) -> None:

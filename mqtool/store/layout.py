@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import NotAStoreError, StoreError
 from mqtool.formats import commit_log, file_names
+from mqtool.jobs.atomic import UNFINISHED, is_marked
 from mqtool.store.broker_config import LEDGER_DATA_KEY, BrokerConfig
 from mqtool.store.configured_place import require_place
 from mqtool.store.dledger_place import LedgerPlace, ledger_directories, ledger_place
@@ -272,6 +273,8 @@ def queue_directories(directory: Path) -> list[tuple[str, int, Path]]:
 
 
 def _hint(root: Path) -> str:
+    if is_marked(root):
+        return f"it is {UNFINISHED}"
     inner = next((p for p in (root / "store", root.parent) if p != root and (p / file_names.COMMIT_LOG).is_dir()), None)
     if inner is not None:
         return f"did you mean {inner}?"

@@ -13,13 +13,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from mqtool.errors import LayoutError, StoreClosedError, StoreError, UnreadableError
+from mqtool.errors import LayoutError, NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.release import assumed_release
+from mqtool.jobs.atomic import UNFINISHED, is_marked
 from mqtool.records.damage import Damage
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store import broker_config, layout, metadata, remote, version
@@ -76,8 +77,11 @@ def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -
     conclude anything from what they do not show.
 
     Raises:
-        NotAStoreError, LayoutError, ConfigFileError: see `open_store`.
+        NotAStoreError: see `open_store`; also for the unfinished result of a command.
+        LayoutError, ConfigFileError: see `open_store`.
     """
+    if is_marked(Path(path).parent):
+        raise NotAStoreError(f"is {UNFINISHED}", path)
     unlisted: dict[Path, str] = {}
     with recording_unlisted(unlisted), open_store(path, config) as store:
         store.unlisted = unlisted

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mqtool.jobs.atomic import staged_directory
 from mqtool.store.file_kind import FileKind
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
@@ -227,6 +228,18 @@ def test_a_file_cannot_be_served(mqtool, tmp_path):
 def test_a_hint_names_the_store_below(mqtool, tmp_path):
     shutil.copytree(ORDERS, tmp_path / "store")
     assert f"did you mean {tmp_path / 'store'}?" in mqtool("info", tmp_path).stderr
+
+
+def test_the_result_of_an_interrupted_command_is_said_to_be_unfinished(mqtool, tmp_path):
+    with staged_directory(tmp_path / "new") as work:
+        shutil.copytree(ORDERS, work / "store", dirs_exist_ok=True)
+        for path in (work, work / "store"):
+            for command in ("verify", "info"):
+                result = mqtool(command, path)
+                assert result.code not in (0, 1)
+                assert "the unfinished result of a command" in result.stderr
+                assert "did you mean" not in result.stderr
+    assert mqtool("verify", tmp_path / "new").code == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 19, 20, 39, 40, 45, 46, 52, 91, 100, 4095, 4096, 65536])
