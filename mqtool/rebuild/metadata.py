@@ -29,6 +29,8 @@ from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOP
 from mqtool.jobs.atomic import writing
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 
 _DELAY_LEVELS = 18
@@ -117,12 +119,26 @@ class _Composer:
         self.composed.files[f"{file_names.CONFIG}/{name}"] = data
 
     def topics(self) -> None:
-        """Keeps configured topics, extended to the queues that exist; adds missing topics."""
+        """Keeps configured topics, extended to the queues that exist; adds missing topics.
+
+        The name of a renamed directory of queues is not a topic.
+        """
         known = self._metadata.topics_file
         table = dict(known.topic_config_table) if known else {}
         counts: dict[str, int] = {}
+        renamed = (
+            set()
+            if self._survey.damage
+            else {
+                (queue.topic, queue.queue_id)
+                for queue in self._store.disk_queues()
+                if QueueName(queue.topic, queue.queue_id) not in self._survey.queues
+                and is_in_log(self._store.commit_log, queue)
+            }
+        )
         for name in self._ranges:
-            if not is_lmq(name.topic):  # light message queues have no configuration
+            # light message queues have no configuration
+            if not is_lmq(name.topic) and (name.topic, name.queue_id) not in renamed:
                 counts[name.topic] = max(counts.get(name.topic, 0), name.queue_id + 1)
         for topic, count in sorted(counts.items()):
             if topic not in table:
@@ -259,6 +275,16 @@ class _Composer:
             return known
         self._guess(file_names.CHECKPOINT, "master_flushed_offset", 0, f"{known} cannot be an offset of this log")
         return 0
+
+
+def is_in_log(log: CommitLog, queue: Queue) -> bool:
+    """Whether all units of a queue point into the present log, none into the expired part.
+
+    If the log is intact and has no message of such a queue, its units point to records of other queues.
+    """
+    units = queue.units()
+    at = units["physical_offset"][has_record(units)]
+    return bool(len(at) and (at >= log.min_offset).all() and (at < log.max_offset).all())
 
 
 def _ranges(store: Store, survey: LogSurvey) -> dict[QueueName, QueueRange]:

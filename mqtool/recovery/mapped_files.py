@@ -20,6 +20,9 @@ from mqtool.formats.release import Release
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.store.files import is_absent
 
+LENGTH_NOT_MATCHED = "length not matched message store config value, please check it manually"
+"""How the broker refuses a file of another length."""
+
 
 class Entry(Struct, frozen=True):
     """One name in a directory, as java.io.File sees it."""
@@ -152,8 +155,7 @@ class MappedFiles(ABC, Generic[F]):
 
     def _take(self, entry: Entry) -> None:
         if entry.size != self.file_size:
-            reason = "length not matched message store config value, please check it manually"
-            raise load_fails(f"{entry.path} {entry.size} {reason}")
+            raise load_fails(f"{entry.path} {entry.size} {LENGTH_NOT_MATCHED}")
         base = stated_base(entry)
         if entry.is_directory:
             raise load_fails(f"load file {entry.path} error {is_a_directory(entry.path)}")

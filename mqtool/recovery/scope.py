@@ -15,7 +15,7 @@ _OTHER_ENGINES = {
     "rocksdbCQDoubleWriteEnable": "the queues are in RocksDB too",
     "enableAcceleratedRecovery": "recovery starts inside a segment",
 }
-_BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION)
+_BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL)
 
 
 def refuse_other_engines(root: Path, config: BrokerConfig) -> None:

@@ -20,7 +20,14 @@ from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
 from mqtool.store.configured_place import place_or_name
 from mqtool.store.dledger_place import LedgerPlace, ledger_place
-from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, TIMER_LOG, KnownSize
+from mqtool.store.file_sizes import (
+    BATCH_CONSUME_QUEUE,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    TIMER_LOG,
+    KnownSize,
+    compaction_sizes,
+)
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.timer import log_file_size
@@ -57,7 +64,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         sync_flush: flushDiskType is SYNC_FLUSH.
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq: enableMultiDispatch, enableLmq.
-        compaction: enableCompaction.
+        compaction_sizes: bytes of a file of compacted logs and of their queues; None without enableCompaction.
         timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
         timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
         evidence: where sizes came from.
@@ -81,7 +88,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     is_slave: bool = False
     multi_dispatch: bool = False
     lmq: bool = False
-    compaction: bool = False
+    compaction_sizes: tuple[int, int] | None = None
     timer_wheel: bool = False
     timer_log_size: int | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
@@ -122,6 +129,7 @@ def settings_of(
         whole_broker=whole_broker,
         **_keys_of(config, release),
         timer_log_size=log_file_size(root, config) if _has_timer(config, release) else None,
+        compaction_sizes=_compaction_sizes(root, config, release),
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
         dledger=_ledger_place(root, config),
@@ -154,9 +162,15 @@ def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),
-        "compaction": flag("enableCompaction", default=True, since=(5, 0)),
         "timer_wheel": _has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
     }
+
+
+def _compaction_sizes(root: Path, config: BrokerConfig, release: Release) -> tuple[int, int] | None:
+    if not config.flag_or_default("enableCompaction", release=release, default=release >= (5, 0), since=(5, 0)):
+        return None
+    parts = (file_names.COMPACTION_LOG, file_names.COMPACTION_CONSUME_QUEUE)
+    return compaction_sizes(config, *(layout.queue_files(root / part) for part in parts))
 
 
 def _has_timer(config: BrokerConfig, release: Release) -> bool:

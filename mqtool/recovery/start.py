@@ -17,6 +17,7 @@ from mqtool.records.record_check import HeapExhausted
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed, StartHung, load_fails, throws
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.commit_log import LogRecovery
+from mqtool.recovery.compaction import load_compaction
 from mqtool.recovery.configuration import last_tried_file, load_table, load_tables
 from mqtool.recovery.mapped_files import Segments, is_a_directory, list_entries
 from mqtool.recovery.queues import SimpleQueue
@@ -107,8 +108,8 @@ class Start:
             if self.settings.release >= (5, 5):
                 types = {name: topic.queue_type for name, topic in topics.items()}
                 self.state.queue_types = {name: kind for name, kind in types.items() if kind != SIMPLE_QUEUES}
-            if self.settings.compaction:
-                self.state.compacted = frozenset(name for name, topic in topics.items() if topic.is_compacted)
+            if self.settings.compaction_sizes is not None:
+                self.state.compacted_topics = frozenset(name for name, topic in topics.items() if topic.is_compacted)
         lock = self.settings.root / file_names.LOCK
         if lock.is_dir():
             raise load_fails(is_a_directory(lock))
@@ -136,6 +137,7 @@ class Start:
         state.log.load(entries, release=self.settings.release)
         self._note_gaps()
         self._load_queues()
+        load_compaction(state)
         state.note_loaded()
         self._load_checkpoint()
         state.index.load(clean_stop=state.clean_stop, index_timestamp=state.checkpoint.index_msg_timestamp)

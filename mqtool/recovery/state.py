@@ -89,7 +89,8 @@ class StoreState:
         is_writeable: no error flag is set.
         scanned: how much was looked at.
         queue_types: of topics with queues of another type than SimpleCQ.
-        compacted: topics that are served from their own compacted logs.
+        compacted_topics: those that are served from their own compacted logs.
+        compacted_ends: last queue offset in each of these logs that is loaded.
         last_queued: the record that was last given to a queue.
         loaded_segments, loaded_queues: files as they were loaded, before recovery.
         checked: records that need not be tested again, see `predict`.
@@ -114,7 +115,8 @@ class StoreState:
         self.is_writeable = True
         self.scanned = ScanTotals()
         self.queue_types: dict[str, str] = {}
-        self.compacted: frozenset[str] = frozenset()
+        self.compacted_topics: frozenset[str] = frozenset()
+        self.compacted_ends: dict[TopicQueue, int] = {}
         self.last_queued: LastQueued | None = None
         self.loaded_segments: tuple[SimulatedFile, ...] = ()
         self.loaded_queues: dict[TopicQueue, tuple[QueueFile, ...]] = {}

@@ -10,13 +10,13 @@ from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
+from mqtool.rebuild.metadata import is_in_log
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import DEFAULT, RebuildSettings, settings_of
 from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.consume_queue import has_record
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.globs import Globs
@@ -42,7 +42,8 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: Stage
     if bit_maps is not None:
         staged.notes.extend(bit_maps.problems)
     rebuilt, removed = set(staged.put_tree(out)), len(staged.removed)
-    foreign = _foreign_queues(store) if not result.damage else set()
+    queues = store.disk_queues() if not result.damage else []
+    foreign = {queue.path for queue in queues if is_in_log(store.commit_log, queue)}
     chosen = Globs(change.topics)
     for kind in _KINDS:
         for topic, queue_id, directory in queue_directories(store.path / kind):
@@ -61,20 +62,6 @@ def _note_assumed_size(settings: RebuildSettings, staged: StagedFiles) -> None:
             "configuration states another size; a broker with another mappedFileSizeConsumeQueue does not start on "
             "them: give its broker.conf with --config"
         )
-
-
-def _foreign_queues(store: Store) -> set[Path]:
-    """Returns the directories of queues whose units all point into the present log, none into the expired part.
-
-    If the log is intact and has no message of such a queue, its units point to records of other queues.
-    """
-    log, paths = store.commit_log, set()
-    for queue in store.disk_queues():
-        units = queue.units()
-        at = units["physical_offset"][has_record(units)]
-        if len(at) and (at >= log.min_offset).all() and (at < log.max_offset).all():
-            paths.add(queue.path)
-    return paths
 
 
 def _replace_queue(

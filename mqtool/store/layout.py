@@ -172,7 +172,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     oddities = [f"{path.name} in {path.parent.name}/ is not a segment" for path in listed.strays]
 
     def size(kind: FileSize, files: Sequence[MappedFile] | None = None) -> KnownSize | None:
-        return kind.decide(config, _queue_files(root / kind.directory) if files is None else files, oddities)
+        return kind.decide(config, queue_files(root / kind.directory) if files is None else files, oddities)
 
     commit_log_size = size(COMMIT_LOG, listed.files)
     segment_size = commit_log_size.value if commit_log_size else None
@@ -257,7 +257,7 @@ def _holds_records(directory: Path) -> bool:
     return False
 
 
-def _queue_files(directory: Path) -> list[MappedFile]:
+def queue_files(directory: Path) -> list[MappedFile]:
     """Lists every file of every queue below a directory."""
     files: list[MappedFile] = []
     for path in queue_directories(directory):

@@ -10,6 +10,7 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, java
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.records.record_search import next_magic
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.layout import StoreLayout
 from mqtool.store.version import had_log
@@ -58,8 +59,12 @@ def check_files(
             evidence = f"expected the name {name}: that is where its records belong"
             collector.add("log-segment-name", segment.path, evidence)
         elif segment.path not in is_named:
-            evidence = f"expected a multiple of {size}; the first record states {_stated(segment)}"
-            collector.add("log-segment-name", segment.path, evidence)
+            evidence = f"expected a multiple of {size}; "
+            if may_have_record(segment.path):
+                evidence += f"the first record states {_stated(segment)}"
+                collector.add("log-segment-name", segment.path, evidence)
+            else:
+                collector.add("log-stray-file", segment.path, f"{evidence}no record is in it")
     last_name = max((part.path.name for part in survey.segments if part not in layout.blocked), default="")
     for path in layout.commit_log.strays:
         if path not in moved:
@@ -81,6 +86,15 @@ def is_missing(survey: Survey, checkpoint: Checkpoint | None) -> bool:
         return False
     derived = any(queue.files for queue in survey.queues) or bool(survey.index.files)
     return had_log(checkpoint, has_derived_files=derived)
+
+
+def may_have_record(path: Path) -> bool:
+    """Whether a file has the magic code of a record anywhere, or cannot be read; if not, no record is lost with it."""
+    try:
+        with ReadFile(path) as file:
+            return next_magic(file, 0) is not None
+    except StoreError:
+        return True
 
 
 def _stated(segment: MappedFile) -> str:

@@ -161,7 +161,7 @@ def check_topics(
     seen: set[str] = set()
     for queue in survey.queues:
         topic = queue.topic
-        if not survey.includes(topic) or topic in seen:
+        if not survey.includes(topic) or topic in seen or not queue.files:
             continue
         seen.add(topic)
         config = topics.get(topic)

@@ -1,6 +1,7 @@
 """Compacted topics: their log and queue as the broker answered, and each harm named."""
 
 import json
+import os
 import shutil
 import struct
 
@@ -8,12 +9,13 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run
+from mqtool.recovery import predict
 from mqtool.verify.store import verify
 from tests.support.stores import answers, copy_store, fixture, tree_digest
 
 NAME = "compaction-5.5.0"
 LOG, QUEUE = "compaction/compactionLog/Compact/0", "compaction/compactionCq/Compact/0"
-FIRST = "0" * 20
+FIRST, MIDDLE = "0" * 20, f"{16100:020}"
 
 
 def rows(capsys, path):
@@ -95,6 +97,34 @@ def test_a_start_that_dispatches_messages_again_compacts_them(tmp_path):
         ("compaction-missing", "warning")
     ]
     assert result.next_start.lost_messages == 0
+
+
+STARTS = {
+    "no queue file": (lambda root: (root / QUEUE / MIDDLE).unlink(), "log file mismatch with consumeQueue file"),
+    "no log file": (lambda root: (root / LOG / MIDDLE).unlink(), "consumeQueue file mismatch with log file"),
+    "deleted file": (
+        lambda root: shutil.copy(root / LOG / FIRST, root / LOG / f"{FIRST}.delete"),
+        f'NumberFormatException: For input string: "{FIRST}.delete"',
+    ),
+    "short log file": (lambda root: os.truncate(root / LOG / MIDDLE, 5000), ""),
+    "no directory of queues": (lambda root: shutil.rmtree(root / "compaction/compactionCq"), ""),
+}
+"""What 5.5.0 does not load, with its words; "" if it starts and serves nothing (tests/interop/test_salvage.py)."""
+
+
+@pytest.mark.parametrize("damage", list(STARTS))
+def test_a_forecast_says_whether_compacted_topics_are_loaded(damage, tmp_path):
+    root = copy_store(NAME, tmp_path)
+    change, refusal = STARTS[damage]
+    change(root)
+    outcome = predict(root)
+    if refusal:
+        assert outcome.exit == -3
+        assert outcome.refusal.startswith("load compactionLog Compact:0 exception: ")
+        assert refusal in outcome.refusal
+    else:
+        assert outcome.lost == {"Compact/0": ((0, 102),)}
+    assert predict(root, config={"enableCompaction": "false"}).lost == {}
 
 
 def test_files_without_their_pair_and_leftovers_are_named(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import mqtool
 from mqtool.recovery import predict
 from mqtool.repair.salvage import SalvageOptions, salvage
+from tests.golden.test_compaction import STARTS
 from tests.support.damage import base_config, base_messages, damage_case
 from tests.support.stores import copy_store, copy_tree, fixture, store_fixture
 
@@ -131,6 +132,18 @@ def test_the_real_store_serves_everything_but_the_topic_that_was_left_out(rocket
     assert len(real) == len(before) - 25
 
 
+@pytest.mark.parametrize("damage", list(STARTS))
+def test_the_broker_loads_compacted_topics_as_the_forecast_says(damage, rocketmq, tmp_path):
+    root = copy_store("compaction-5.5.0", tmp_path)
+    change, refusal = STARTS[damage]
+    change(root)
+    asked = [{"topic": "Compact", "queueId": 0, "offset": 50, "max": 1}]
+    config = store_fixture("compaction-5.5.0").config
+    real = rocketmq("5.5.0").answers(root, config, work=tmp_path / "work", gets=asked)
+    assert real["opened"][0]["loaded"] is not bool(refusal)
+    assert [row["status"] for row in real["gets"]] == ([] if refusal else ["NO_MATCHED_LOGIC_QUEUE"])
+
+
 @pytest.mark.parametrize("damage", ["none", "record", "missing"])
 def test_a_broker_serves_the_compacted_topic_of_the_new_store(damage, rocketmq, tmp_path):
     """Without `compaction/` it answers NO_MATCHED_LOGIC_QUEUE, and does not fill it from its log."""
@@ -146,7 +159,7 @@ def test_a_broker_serves_the_compacted_topic_of_the_new_store(damage, rocketmq, 
         shutil.rmtree(root / "compaction")
         unserved = rocketmq("5.5.0").answers(root, config, work=tmp_path / "unserved", gets=asked)["gets"]
         assert {row["status"] for row in unserved} == {"NO_MATCHED_LOGIC_QUEUE"}
-        assert predict(root, "5.5", config).lost == {"Compact/0": ((0, 102),)}
+        assert predict(root).lost == {"Compact/0": ((0, 102),)}
     salvage(root, new)
     real = rocketmq("5.5.0").answers(new, config, work=tmp_path / "after", gets=asked)["gets"]
     names = ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes")

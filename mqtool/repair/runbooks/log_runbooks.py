@@ -4,7 +4,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqtool.records.record_search import next_magic
 from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import (
@@ -20,7 +19,7 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.repair.salvage import SalvageOptions, salvage
-from mqtool.store.files import ReadFile
+from mqtool.verify.commit_log_files import may_have_record
 
 _LINT = ("lint-size", "lint-legacy-key")
 
@@ -73,7 +72,7 @@ def _clear_way(case: Case, detection: Detection) -> Proposal:
         for finding in proposal.remaining
         if finding.code == "log-segment-size"
         and _is_below(case, finding.file)
-        and not _has_record(case.root / finding.file)
+        and not may_have_record(case.root / finding.file)
     }
     known = [change for change in proposal.changes if isinstance(change, SetAside)]
     away.update(name for change in known for name in change.files)
@@ -89,12 +88,6 @@ def _clear_way(case: Case, detection: Detection) -> Proposal:
 
 def _is_below(case: Case, name: str) -> bool:
     return not Path(name).is_absolute() and (case.root / name).is_file()
-
-
-def _has_record(path: Path) -> bool:
-    """Whether a magic code occurs anywhere in a file; if not, no record is lost with it."""
-    with ReadFile(path) as file:
-        return next_magic(file, 0) is not None
 
 
 def _old_rule(case: Case, detection: Detection) -> Advice:

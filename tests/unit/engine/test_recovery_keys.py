@@ -25,8 +25,8 @@ FLAGS = [
     "enableMultiDispatch",
     "enableLmq",
 ]
-ROLE = {"is_master", "is_slave", "timer_wheel", "timer_log_size"}
-"""The engine always opens a store as a master does, without the timer."""
+ROLE = {"is_master", "is_slave", "timer_wheel", "timer_log_size", "compaction_sizes"}
+"""The engine always opens a store as a master does, without timer and compacted topics."""
 FOUND = {"evidence", "unmodelled_parts", "dledger"}
 """What only a forecast says of the files."""
 

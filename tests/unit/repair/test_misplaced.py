@@ -13,7 +13,7 @@ from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.salvage import salvage
 from mqtool.verify import verify
 from tests.support.builder import StoreBuilder
-from tests.support.stores import tree_digest
+from tests.support.stores import copy_store, tree_digest
 
 SIZE = 1 << 14
 
@@ -232,3 +232,33 @@ def test_a_segment_that_is_named_into_another_one_is_set_aside_unless_its_record
         apply(make_plan(root, proposal.changes, must_repair=True), backup_acknowledged=True)
         with mqtool.open(root) as store:
             assert not verify(store).findings
+
+
+@pytest.mark.parametrize("name", ["00000000000000200000", "00000000000000700000"], ids=["inside", "after"])
+def test_a_misnamed_file_without_a_record_is_set_aside(name, tmp_path):
+    """There is no offset at which `plan rename-segments` could put it."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    intact = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    (root / "commitlog" / name).write_bytes(bytes(131072))
+    with mqtool.open(root) as store:
+        found = verify(store).findings
+        assert [(finding.code, finding.next_step) for finding in found] == [
+            ("log-stray-file", f"mqtool runbook run RB-01 {root}")
+        ]
+        assert changes_of(store, found).changes == (SetAside((f"commitlog/{name}",)),)
+    protocol = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True))
+    assert protocol.repaired, protocol.markdown()
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == intact
+
+
+def test_a_renamed_directory_of_queues_gives_no_topic(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "consumequeue/Payments").rename(root / "consumequeue/Renamed")
+    table = (root / "config/topics.json").read_bytes()
+    with mqtool.open(root) as store:
+        plan = make_plan(root, changes_of(store, verify(store).findings).changes)
+    apply(plan, backup_acknowledged=True)
+    assert (root / "config/topics.json").read_bytes() == table
+    with mqtool.open(root) as store:
+        assert verify(store).findings == ()
+        assert [len(store.queue("Payments", number).units()) for number in range(4)] == [14, 30, 14, 44]
