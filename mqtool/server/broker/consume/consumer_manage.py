@@ -4,6 +4,7 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
 """
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -33,6 +34,7 @@ class ConsumerProcessor:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._starting: WeakKeyDictionary[Peer, tuple[str, int]] = WeakKeyDictionary()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -58,7 +60,7 @@ class ConsumerProcessor:
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
-    def query_offset(self, command: Command, _peer: Peer) -> Command:
+    def query_offset(self, command: Command, peer: Peer) -> Command:
         """Returns a group's consumer offset.
 
         For a group without one, returns 0 if the queue still has its first message and no slave is suggested; otherwise
@@ -69,6 +71,7 @@ class ConsumerProcessor:
         offset = broker.offsets.get(group, topic, queue_id)
         if offset is not None and offset >= 0:
             return ok(command, {"offset": str(offset)})
+        self._starting[peer] = topic, queue_id
         if flag(command, "setZeroIfNotFound", default=True):
             first = broker.messages.get_message(topic, queue_id, 0, 1)
             is_young = first.records and first.queue_offsets[0] == 0 and not first.suggest_slave
@@ -120,10 +123,15 @@ class ConsumerProcessor:
 
     # -- bounds --------------------------------------------------------------------------------------------------
 
-    async def max_offset(self, command: Command, _peer: Peer) -> Command:
-        """Returns the max offset of a queue."""
+    async def max_offset(self, command: Command, peer: Peer) -> Command:
+        """Returns the max offset of a queue, after the messages put so far are dispatched.
+
+        For a client whose group has just been found to have no offset, it is the one at once, as in the real broker:
+        the group starts there (RebalancePushImpl.computePullFromWhere), and would skip what is sent while it starts.
+        """
         topic, queue_id = text(command, "topic"), number(command, "queueId")
-        await self._broker.long_polling.caught_up(topic, queue_id)
+        if self._starting.pop(peer, None) != (topic, queue_id):
+            await self._broker.long_polling.caught_up(topic, queue_id)
         _, highest = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"offset": str(highest)})
 

@@ -99,6 +99,23 @@ def test_the_end_of_a_queue_counts_what_was_acknowledged_before():
         assert client.call(30, topic="T", queueId=0).fields == {"offset": "3"}
 
 
+def test_a_new_group_starts_before_what_is_sent_after_it_asked_for_its_offset():
+    """Clients that find no offset ask for the end of the queue next (RebalancePushImpl.computePullFromWhere)."""
+    with (
+        MqServer() as server,
+        Client(server.broker_address) as client,
+        Client(server.broker_address) as other,
+        Client(server.broker_address) as group,
+    ):
+        server.create_topic("T", queues=2)
+        client.put("T", b"first")
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
+        assert group.call(14, consumerGroup="GNew", topic="T", queueId=1).code == 22
+        client.put("T", b"sent meanwhile", 1)
+        assert group.call(30, topic="T", queueId=1).fields == {"offset": "0"}
+        assert other.call(30, topic="T", queueId=1).fields == {"offset": "1"}
+
+
 def test_who_pulls_without_waiting_finds_the_whole_of_an_acknowledged_batch():
     with MqServer() as server, Client(server.broker_address) as client:
         client.put("T", b"first")
