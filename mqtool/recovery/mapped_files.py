@@ -256,7 +256,7 @@ class MappedFiles(ABC, Generic[F]):
 
 
 class Segments(MappedFiles[SimulatedFile]):
-    """The files of the CommitLog, or of the timer log."""
+    """The files of the CommitLog, of the timer log, or of a queue's extension."""
 
     def _loaded(self, entry: Entry, base: int) -> SimulatedFile:
         return SimulatedFile(entry.path, base, self.file_size)

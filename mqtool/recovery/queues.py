@@ -12,7 +12,7 @@ from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
 from mqtool.recovery.action_log import Action, ActionLog
-from mqtool.recovery.mapped_files import Entry
+from mqtool.recovery.mapped_files import Entry, Segments, list_entries
 from mqtool.recovery.queue_files import QueueFile, QueueFiles
 from mqtool.recovery.settings import RecoverySettings
 
@@ -34,6 +34,10 @@ class SimpleQueue:
         self.queue_id = queue_id
         self.files = QueueFiles(directory, settings.queue_file_size, CONSUME_QUEUE_UNIT, actions)
         self.max_physical_offset = -1
+        self._extension: Segments | None = None
+        if settings.queue_ext_file_size is not None:
+            directory = settings.root / file_names.CONSUME_QUEUE_EXT / topic / str(queue_id)
+            self._extension = Segments(directory, settings.queue_ext_file_size, actions)
         self._min_logic = 0
         self._release = settings.release
         self._actions = actions
@@ -57,8 +61,10 @@ class SimpleQueue:
         return self._min_logic
 
     def load(self, entries: list[Entry]) -> None:
-        """Loads the files; raises StartFailed if the broker refuses one."""
+        """Loads the files, then those of the extension; raises StartFailed if the broker refuses one."""
         self.files.load(entries, release=self._release)
+        if self._extension is not None:
+            self._extension.load(list_entries(self._extension.directory) or (), release=self._release)
 
     def recover(self) -> None:
         """Finds the end from the units, beginning with the third last file; deletes files after it."""

@@ -44,7 +44,7 @@ def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
         f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()
     ]
     if config.flag("enableConsumeQueueExt"):
-        parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are loaded, cut and written too")
+        parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are cut and written too")
     if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
         parts.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
     return tuple(parts)

@@ -24,6 +24,7 @@ from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
     CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
     TIMER_LOG,
     KnownSize,
     compaction_sizes,
@@ -37,6 +38,7 @@ _DEFAULT_SIZES = {
     COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
     CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
     BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
+    CONSUME_QUEUE_EXT.key: CONSUME_QUEUE_EXT.default,
     "maxHashSlotNum": DEFAULT_SHAPE.slots,
     "maxIndexNum": DEFAULT_SHAPE.places,
     TIMER_LOG.key: timer.DEFAULT_LOG_FILE_SIZE,
@@ -59,6 +61,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         root: the store's root.
         commit_log_dirs: directories of segments; several with a multi-path CommitLog.
         segment_size, queue_file_size, batch_file_size: bytes of a file of each kind.
+        queue_ext_file_size: bytes of a file of a queue's extension; None if the broker has none.
         index_slots, index_entries: maxHashSlotNum, maxIndexNum; None where neither configuration nor files tell.
         whole_broker: also the tables in config/ are loaded, as a broker does; the bare store does not.
         sync_flush: flushDiskType is SYNC_FLUSH.
@@ -89,6 +92,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     multi_dispatch: bool = False
     lmq: bool = False
     compaction_sizes: tuple[int, int] | None = None
+    queue_ext_file_size: int | None = None
     timer_wheel: bool = False
     timer_log_size: int | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
@@ -116,6 +120,9 @@ def settings_of(
     batch = _size_or_default(
         detected.batch_consume_queue_size if detected else None, batch_consume_queue.DEFAULT_FILE_SIZE
     )
+    extension = None
+    if config.flag("enableConsumeQueueExt"):
+        extension = _size_or_default(detected.consume_queue_ext_size if detected else None, CONSUME_QUEUE_EXT.default)
     shape = _index_shape(root, config)
     return RecoverySettings(
         **structs.asdict(recovery_rules(config, release, heap)),
@@ -124,6 +131,7 @@ def settings_of(
         segment_size=segment.value,
         queue_file_size=queue.value,
         batch_file_size=batch.value,
+        queue_ext_file_size=extension and extension.value,
         index_slots=None if shape is None else shape.slots,
         index_entries=None if shape is None else shape.places,
         whole_broker=whole_broker,
@@ -135,7 +143,7 @@ def settings_of(
         dledger=_ledger_place(root, config),
         unmodelled_parts=(
             *scope.unmodelled_parts(root, config),
-            *(size.doubt for size in (segment, queue, batch) if not size.is_certain),
+            *(size.doubt for size in (segment, queue, batch, extension) if size and not size.is_certain),
         ),
     )
 

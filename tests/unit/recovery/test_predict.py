@@ -545,3 +545,27 @@ def test_units_of_a_queue_that_nobody_reads_after_the_start_are_lost_messages(st
     assert losses_of(proof, {("Gone", 0): claims, ("Empty", 0): Claims(none, none)}, {}, 500).lost == {
         ("Gone", 0): ((3, 4),)
     }
+
+
+@pytest.mark.parametrize("name", ["cqext-4.9.7", "cqext-5.5.0"])
+def test_a_broker_refuses_a_file_of_a_queues_extension_of_another_length(name, tmp_path):
+    """Both releases load the extension with the queue (ConsumeQueue.load, ConsumeQueueExt.load)."""
+    root = copy_store(name, tmp_path)
+    config = read_config(store_fixture(name).config)
+    middle = sorted((root / "consumequeue_ext" / "Ext" / "0").iterdir())[1]
+    middle.write_bytes(middle.read_bytes()[:500])
+    keys = {**config.values, "storePathRootDir": str(root), "storePathCommitLog": str(root / "commitlog")}
+    found = predict(root, name[6:9], keys)
+    reason = "length not matched message store config value, please check it manually"
+    assert (found.exit, found.refusal) == (-3, f"{middle} 500 {reason}")
+    assert predict(root, name[6:9], {**keys, "enableConsumeQueueExt": "false"}).runs
+
+
+def test_an_empty_last_file_of_a_queues_extension_is_deleted_by_5_5_and_refused_by_4_9(tmp_path):
+    root = copy_store("cqext-5.5.0", tmp_path)
+    last = max((root / "consumequeue_ext" / "Ext" / "0").iterdir())
+    last.write_bytes(b"")
+    keys = {**KEYS, "enableConsumeQueueExt": True, "mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000}
+    keys |= {"mappedFileSizeConsumeQueueExt": 1000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+    assert last.relative_to(root).as_posix() in predict(root, "5.5", keys).files.deleted
+    assert predict(root, "4.9", keys).refusal.startswith(f"{last} 0 length not matched")
