@@ -69,10 +69,10 @@ def index_after(start: Start) -> tuple[IndexSummary, ...]:
     deleted = {path for path, is_present in _presence(start).items() if not is_present}
     summaries: list[tuple[str, IndexSummary]] = []
     for entry in list_entries(start.settings.root / file_names.INDEX) or []:
-        if entry.is_directory or entry.path in deleted:
+        if entry.problem or entry.path in deleted:
             continue
         file = known.get(entry.path)
-        summaries.append((entry.name, file.summary if file else summary_of(entry.name, read_header(entry.path))))
+        summaries.append((entry.name, file.summary if file else summary_of(entry.name, read_header(entry))))
     # the clock's name sorts after the names of older files, and before text
     newest = max((name for name, _ in summaries if name.isdigit()), default="") + ":"
     new = [(newest, file.summary) for file in start.state.index.files if file.path is None]

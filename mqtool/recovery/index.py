@@ -17,7 +17,7 @@ from mqtool.formats.index_file import IndexHeader
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.index_build import chain, spread
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
-from mqtool.recovery.mapped_files import Entry, base_of, is_a_directory, list_entries
+from mqtool.recovery.mapped_files import Entry, base_of, list_entries, not_opened
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import ReadFile
 
@@ -93,11 +93,11 @@ class SimulatedIndex:
                 f"index/{entry.name} is not a number: the file is skipped with an ERROR (IndexService.load)"
             )
             return True
-        if entry.is_directory:
-            self.refusal = f"load file {entry.path} error {is_a_directory(entry.path)}"
+        if entry.problem:
+            self.refusal = f"load file {entry.path} error {not_opened(entry.path, entry.problem)}"
             return False
         self._grow(entry)
-        header = read_header(entry.path)
+        header = read_header(entry)
         if not clean_stop and header.end_timestamp > index_timestamp:
             self._actions.do(Action.DELETE, entry.path)
             self._actions.log_reason(
@@ -189,9 +189,11 @@ class SimulatedIndex:
         file.added += len(keys)
 
 
-def read_header(path: Path) -> IndexHeader:
+def read_header(entry: Entry) -> IndexHeader:
     """Returns the header of an index file; zeros past the end of a shorter file."""
-    with ReadFile(path) as file:
+    if not entry.size:  # or a link to a file that the broker creates
+        return index_file.HEADER.parse_start(b"")
+    with ReadFile(entry.path) as file:
         return index_file.HEADER.parse_start(file.read(0, index_file.HEADER_SIZE))
 
 

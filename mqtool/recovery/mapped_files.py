@@ -25,11 +25,17 @@ LENGTH_NOT_MATCHED = "length not matched message store config value, please chec
 
 
 class Entry(Struct, frozen=True):
-    """One name in a directory, as java.io.File sees it."""
+    """One name in a directory, as java.io.File sees it.
+
+    Attributes:
+        path, size, is_directory: of what it leads to; 0 bytes and no directory if that is nothing.
+        problem: why it cannot be opened for writing; "" if it can.
+    """
 
     path: Path
     size: int
     is_directory: bool
+    problem: str = ""
 
     @property
     def name(self) -> str:
@@ -47,7 +53,7 @@ def list_entries(directory: Path) -> list[Entry] | None:
     """
     try:
         with os.scandir(directory) as entries:
-            return [_entry(Path(item.path)) for item in entries]
+            return [entry_of(Path(item.path)) for item in entries]
     except ValueError:
         return None
     except OSError as error:
@@ -56,14 +62,22 @@ def list_entries(directory: Path) -> list[Entry] | None:
         raise UnreadableError(f"cannot be listed: {error.strerror}", directory) from error
 
 
-def _entry(path: Path) -> Entry:
+def entry_of(path: Path) -> Entry:
+    """Returns what java.io.File sees at a path.
+
+    Raises:
+        OSError: the system does not tell.
+    """
     try:
         status = path.stat()
     except OSError as error:  # a link that leads nowhere: java.io.File says length 0, no directory
         if not is_absent(error):
             raise
-        return Entry(path, 0, is_directory=False)
-    return Entry(path, status.st_size, stat.S_ISDIR(status.st_mode))
+        is_made = error.errno == errno.ENOENT and Path(os.path.realpath(path)).parent.is_dir()
+        return Entry(path, 0, is_directory=False, problem="" if is_made else error.strerror or str(error))
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(path, status.st_size, is_directory=True, problem="Is a directory")
+    return Entry(path, status.st_size, is_directory=False)
 
 
 def obstacle(directory: Path) -> Path | None:
@@ -92,7 +106,12 @@ def stated_base(entry: Entry) -> int:
 
 def is_a_directory(path: Path) -> str:
     """Returns Java's message for opening a directory as a file."""
-    return f"java.io.FileNotFoundException: {path} (Is a directory)"
+    return not_opened(path, "Is a directory")
+
+
+def not_opened(path: Path, problem: str) -> str:
+    """Returns Java's message for a file that cannot be opened."""
+    return f"java.io.FileNotFoundException: {path} ({problem})"
 
 
 class SimulatedFile:
@@ -157,8 +176,8 @@ class MappedFiles(ABC, Generic[F]):
         if entry.size != self.file_size:
             raise load_fails(f"{entry.path} {entry.size} {LENGTH_NOT_MATCHED}")
         base = stated_base(entry)
-        if entry.is_directory:
-            raise load_fails(f"load file {entry.path} error {is_a_directory(entry.path)}")
+        if entry.problem:
+            raise load_fails(f"load file {entry.path} error {not_opened(entry.path, entry.problem)}")
         self.files.append(self._loaded(entry, base))
 
     @abstractmethod

@@ -131,7 +131,7 @@ def settings_of(
         segment_size=segment.value,
         queue_file_size=queue.value,
         batch_file_size=batch.value,
-        queue_ext_file_size=extension and extension.value,
+        queue_ext_file_size=None if extension is None else extension.value,
         index_slots=None if shape is None else shape.slots,
         index_entries=None if shape is None else shape.places,
         whole_broker=whole_broker,

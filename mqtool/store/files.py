@@ -37,7 +37,8 @@ class _LocalBytes:
         try:
             self.descriptor = open_regular(path, os.O_RDONLY)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            kind = UnreadableError if isinstance(error, OSError) and not is_absent(error) else StoreError
+            is_there = isinstance(error, OSError) and (not is_absent(error) or path.is_symlink())
+            kind = UnreadableError if is_there else StoreError
             raise kind(f"cannot be opened: {_reason(error)}", path) from error
         self.size = os.fstat(self.descriptor).st_size
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.recovery.mapped_files import entry_of
 from mqtool.store.commit_log import CommitLog
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -56,14 +57,12 @@ class IndexReport:
         self._ahead()
 
     def _stray(self, path: Path) -> None:
-        if path.is_dir():
-            severity = Severity.ERROR
-            evidence = "a directory: 4.9 drops the whole index, 5.x refuses to start"
-            if not _is_number(path.name):
-                severity, evidence = Severity.NOTE, "a directory"
-        else:
-            severity = Severity.NOTE
-            evidence = "a file under a name that is not a time of 17 digits"
+        entry = entry_of(path)
+        severity, evidence = Severity.NOTE, "a file under a name that is not a time of 17 digits"
+        if entry.problem:
+            evidence = "a directory" if entry.is_directory else f"cannot be opened: {entry.problem}"
+            if _is_number(path.name):
+                severity, evidence = Severity.ERROR, f"{evidence}: 4.9 drops the whole index, 5.x refuses to start"
         self._collector.add("index-stray-file", path, evidence, severity=severity)
 
     def _file(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> None:

@@ -248,7 +248,7 @@ def _end_of_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Map
     """Returns the result of `_used_log`; if segments cannot be read, all segments and the reason."""
     try:
         log, tails = _used_log(store, live=live)
-        _ = log.max_offset
+        _ = log.max_offset, store.commit_log.max_offset  # it has misnamed segments too
     except StoreError as error:
         return CommitLog(store.layout.log_segments), (), str(error)
     return log, tails, ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import copy_store
-from tests.support.tiers import NIGHT
+from tests.support.tiers import NIGHT, one_in
 
 
 def fifo(path: Path) -> None:
@@ -38,6 +38,10 @@ def link_out(path: Path) -> None:
     outside = path.parents[len(path.relative_to(root_of(path)).parts)] / "outside"
     outside.write_bytes(b"not the store's")
     path.symlink_to(outside)
+
+
+def nowhere(path: Path) -> None:
+    path.symlink_to("/no/such/directory/file")
 
 
 KINDS = [fifo, directory, unix_socket, device, circle, link_out]
@@ -104,3 +108,44 @@ def test_what_is_no_regular_file_is_refused_at_once(mqtool, tmp_path, kind, plac
         assert "Traceback" not in result.stderr
     if kind is link_out:
         assert (tmp_path / "outside").read_bytes() == b"not the store's"
+
+
+@pytest.mark.parametrize("kind", [circle, nowhere])
+@pytest.mark.parametrize(
+    "place",
+    one_in(
+        2,
+        [
+            "commitlog/00000000000000131072",
+            "commitlog/00000000000000655360",
+            "commitlog/00000000000000917504",
+            "commitlog/00000000000000983040",
+            "consumequeue/Orders/0/00000000000000000000",
+            "index/20991231235959999",
+        ],
+    ),
+)
+def test_a_link_that_leads_nowhere_in_the_place_of_a_segment_or_an_index_file_is_a_finding(
+    mqtool, tmp_path, kind, place
+):
+    whole, root = copy_store("orders-5.5.0", tmp_path / "whole"), copy_store("orders-5.5.0", tmp_path / "linked")
+    (root / place).unlink(missing_ok=True)
+    kind(root / place)
+    verified = mqtool("verify", root, "--format", "json")
+    assert verified.code in {0, 1}, verified.stderr
+    assert place in {row["file"] for row in verified.document["findings"] if row["severity"] != "note"}
+    assert mqtool("explain-start", root).code == 1 or place.startswith("consumequeue")
+    assert mqtool("runbook", "match", root).code == 0
+    assert mqtool("diff", whole, root).code in {0, 1}
+    assert mqtool("clean", root, "--dry-run").code in {0, 4}
+
+
+def test_an_index_file_that_leads_nowhere_keeps_5_5_from_starting(mqtool, tmp_path):
+    """IndexService.load returns false for it; 4.9 ignores that."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = root / "index" / "20991231235959999"
+    circle(path)
+    start = mqtool("explain-start", root, "--broker", "5.5", "--format", "json").document
+    problem = f"java.io.FileNotFoundException: {path} (Too many levels of symbolic links)"
+    assert (start["exit"], start["refusal"]) == (-3, f"load file {path} error {problem}")
+    assert mqtool("explain-start", root, "--broker", "4.9", "--format", "json").document["exit"] is None

@@ -32,6 +32,7 @@ from mqtool.records.record_search import holds_record
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery.action_log import Action
 from mqtool.recovery.index import SimulatedIndex, read_header
+from mqtool.recovery.mapped_files import entry_of
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
 from mqtool.recovery.settings import RecoverySettings
@@ -251,7 +252,7 @@ class RecoveryExecutor:
     def _lost_keys_from(self) -> int | None:
         """Returns the offset from which the log must be indexed again, None if recovery deletes no index file."""
         headers = [
-            read_header(step.path)
+            read_header(entry_of(step.path))
             for step in self._plan.steps
             if step.action is Action.DELETE and step.path.parent.name == file_names.INDEX and step.path.is_file()
         ]

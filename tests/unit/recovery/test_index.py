@@ -139,6 +139,28 @@ def test_after_a_crash_files_newer_than_the_checkpoint_go(tmp_path, clean_stop, 
     assert [file.path and file.path.name for file in model.files] == kept
 
 
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [("2", "Too many levels of symbolic links"), ("/no/such/directory/2", "No such file or directory")],
+)
+def test_a_link_that_leads_nowhere_ends_the_loading(target, problem, tmp_path):
+    write_index(tmp_path / "index", "1", 100)
+    path = tmp_path / "index" / "2"
+    path.symlink_to(target)
+    model = SimulatedIndex(settings(tmp_path), ActionLog())
+    model.load(clean_stop=True, index_timestamp=0)
+    assert len(model.files) == 1
+    assert model.refusal == f"load file {path} error java.io.FileNotFoundException: {path} ({problem})"
+
+
+def test_a_link_to_a_file_that_can_be_created_is_an_empty_file(tmp_path):
+    write_index(tmp_path / "index", "1", 100)
+    (tmp_path / "index" / "2").symlink_to(tmp_path / "2")
+    model = SimulatedIndex(settings(tmp_path), ActionLog())
+    model.load(clean_stop=True, index_timestamp=0)
+    assert ([file.stored_count for file in model.files], model.refusal) == ([2, 0], None)
+
+
 def test_text_is_passed_over_and_a_directory_ends_the_loading(tmp_path):
     write_index(tmp_path / "index", "1", 100)
     (tmp_path / "index" / "2").mkdir()

@@ -19,7 +19,7 @@ DIRECTORY = Path("log")
 
 
 def entry(name: str, size: int = SIZE, *, is_directory: bool = False) -> Entry:
-    return Entry(DIRECTORY / name, size, is_directory)
+    return Entry(DIRECTORY / name, size, is_directory, "Is a directory" if is_directory else "")
 
 
 def loaded(*names: str, release: Release = V5_5) -> Segments:
