@@ -124,6 +124,7 @@ GATE_HINTS = {
     "nobody-writes": "stop that process, then run the command again",
     "lock": "move it out of the store, then run the command again",
     "store": "run the command with the store that the plan or journal names, or run `mqtool plan` again",
+    "unreadable": "run this as a user who can read it, or copy what is readable to another disk",
     "read-only": "check owner and mount of the directory",
     "file-system": "mount the store on one file system, or work on a copy",
     "journal": "run `mqtool verify STORE` to see the state of the store",

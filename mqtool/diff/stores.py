@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from mqtool.diff.commit_logs import compare_logs
 from mqtool.diff.differences import Difference, LogDifference, OffsetDifference, QueueDifference
 from mqtool.diff.queue_units import compare_queue
+from mqtool.errors import UnreadableError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
@@ -25,18 +26,27 @@ def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnP
         on_progress: called with the number of CommitLog bytes compared so far, and the number that both stores have.
 
     Raises:
-        StoreError: a file cannot be read.
+        StoreError: a file was deleted or cut meanwhile.
     """
+    unread: dict[str, list[str]] = {}
     log: LogDifference | None = None
     if "log" in parts:
-        log = compare_logs(a.commit_log, b.commit_log, on_progress)
+        try:
+            log = compare_logs(a.commit_log, b.commit_log, on_progress)
+        except UnreadableError as error:
+            unread[str(error)] = ["the logs"]
     queues: list[QueueDifference] = []
     names: list[tuple[str, int]] = []
     if "queues" in parts:
         left, right = _queues(a), _queues(b)
         names = sorted({*left, *right})
-        comparisons = (compare_queue(left.get(name), right.get(name)) for name in names)
-        queues = [difference for difference in comparisons if difference is not None]
+        for name in names:
+            try:
+                difference = compare_queue(left.get(name), right.get(name))
+            except UnreadableError as error:
+                unread.setdefault(str(error), []).append(f"queue {name[0]}/{name[1]}")
+            else:
+                queues += [] if difference is None else [difference]
     offsets: list[OffsetDifference] = []
     keys: list[Key] = []
     if "offsets" in parts:
@@ -45,8 +55,9 @@ def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnP
         offsets = [
             OffsetDifference(*key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)
         ]
-    unread = tuple(words for side, store in (("a", a), ("b", b)) for words in _unread(side, store, parts))
-    return Difference(log, tuple(queues), tuple(offsets), len(names), len(keys), unread)
+    left_out = [f"{first}{f' and {len(more)} more' if more else ''}: {why}" for why, (first, *more) in unread.items()]
+    left_out += [words for side, store in (("a", a), ("b", b)) for words in _unread(side, store, parts)]
+    return Difference(log, tuple(queues), tuple(offsets), len(names), len(keys), tuple(left_out))
 
 
 def _queues(store: Store) -> dict[tuple[str, int], Queue]:

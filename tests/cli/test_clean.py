@@ -11,6 +11,7 @@ from mqtool.errors import RefusedError
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, tree_digest
+from tests.support.unreadable import unreadable
 
 HOUR = 3_600_000
 NAMES = ["orders-4.9.7", "orders-5.5.0", "rollover-4.9.7", "multipath-5.5.0"]
@@ -168,6 +169,24 @@ def test_options_that_make_no_sense_are_a_usage_error(mqtool, tmp_path, argument
 def test_json_has_the_documented_fields_and_no_others(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     assert problems("clean", mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document) == []
+
+
+@pytest.mark.parametrize("place", ["consumequeue/Orders/0", "commitlog"])
+def test_messages_of_a_file_that_cannot_be_read_may_be_unread_so_nothing_is_deleted(
+    mqtool, tmp_path, monkeypatch, place
+):
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = min((root / place).iterdir())
+    if place == "commitlog":
+        path.unlink()
+        path.symlink_to(path.name)
+    before = tree_digest(root)
+    with unreadable(monkeypatch, path):
+        for words in (["--dry-run"], ["--yes", "--now", "--reserved-hours", 1, "--allow-unread"]):
+            result = mqtool("clean", root, *words)
+            assert result.code == ExitCode.REFUSED
+            assert f"{path}: unreadable: cannot be " in result.stderr
+    assert tree_digest(root) == before
 
 
 def test_nothing_is_deleted_without_consent(mqtool, tmp_path):

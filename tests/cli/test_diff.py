@@ -16,6 +16,7 @@ from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_messages, damage_case
 from tests.support.stores import answers, copy_store, fixture, tree_digest
+from tests.support.unreadable import unreadable
 
 CRASH = "crash-5.5.0"
 SEGMENT = 131072
@@ -379,6 +380,21 @@ def test_a_log_that_is_cut_while_it_is_compared_is_not_called_equal(mqtool, pair
     assert result.code == ExitCode.IO_ERROR
     assert re.search(rf"ends at physical offset {SEGMENT + 1000}, before \d+: it was cut while it", result.stderr)
     assert cut.name in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_named_and_all_others_are_compared(diff, pair, monkeypatch):
+    a, b = pair("orders-5.5.0")
+    queue = b / "consumequeue" / "Orders" / "0"
+    shutil.rmtree(b / "consumequeue" / "Orders" / "1")
+    with unreadable(monkeypatch, min(queue.iterdir())):
+        found = diff(a, b)
+    (words,) = found["not_compared"]
+    assert words.startswith(f"queue Orders/0: {min(queue.iterdir())}: cannot be opened")
+    assert [(row["topic"], row["queue_id"]) for row in found["queues"]] == [("Orders", 1)]
+    with unreadable(monkeypatch, min((b / "commitlog").iterdir())):
+        found = diff(a, b)
+    assert found["not_compared"][0].startswith("the logs: ")
+    assert (found["log"], len(found["queues"])) == (None, 1)
 
 
 def test_damage_that_both_logs_have_is_no_difference(diff, pair):

@@ -20,7 +20,7 @@ from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArg
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.commands import command, opened
-from mqtool.errors import RefusedError, StoreLockedError, UnsupportedFormatError, UsageError
+from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 
 if TYPE_CHECKING:
@@ -211,8 +211,12 @@ def clean(
     at, policy = options.time(), options.policy()
     if not dry_run:
         _check_writable(store, config)
-    with mqtool.open(store, config) as opened_store:
-        prediction = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
+    try:
+        with mqtool.open(store, config) as opened_store:
+            prediction = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
+    except UnreadableError as error:
+        reason = f"{error.reason}; which messages would be deleted unread is unknown, so nothing is deleted"
+        raise RefusedError("unreadable", reason, error.path) from error
     deleted = [file for file in prediction.files if file.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
     if dry_run or not deleted:

@@ -15,6 +15,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
 from mqtool.engine.start.detect import log_directories
+from mqtool.errors import UnreadableError
 from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
@@ -105,7 +106,7 @@ def forecast(
     disks = rules.disk_state(policy, logs, queues)
     trigger = rules.trigger_of(policy, now, disks, manual=manual)
     segments = store.commit_log.segments
-    candidates = [Candidate(file.path, files.modified(file.path)) for file in segments]
+    candidates = [Candidate(file.path, _modified(files, file.path)) for file in segments]
     verdicts = rules.verdicts_of(policy, candidates, now, trigger)
     bases = [file.base for file in segments]
     messages, unread = _messages(store, bases), _unread(store, bases)
@@ -130,6 +131,13 @@ def forecast(
     )
     deleted = sum(file.is_deleted for file in listed)
     return Forecast(trigger, max((*logs.values(), queues)), listed, _followers(store, segments, deleted))
+
+
+def _modified(files: Files, path: Path) -> int:
+    try:
+        return files.modified(path)
+    except OSError as error:
+        raise UnreadableError(f"cannot be inspected: {error.strerror}", path) from error
 
 
 _LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
