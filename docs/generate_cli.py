@@ -20,11 +20,28 @@ import typer.main  # noqa: E402 - the checkout comes first
 from docs.stale_files import write_or_check  # noqa: E402
 from mqtool.cli.app import app, leaves  # noqa: E402
 from mqtool.cli.commands import COMMANDS  # noqa: E402
-from mqtool.cli.meanings import MEANINGS  # noqa: E402
 from mqtool.cli.schema import schema_of  # noqa: E402
 from mqtool.server.broker.settings import DEFAULTS  # noqa: E402
 from mqtool.store.broker_keys import KEYS, LEGACY_KEYS  # noqa: E402
 from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
+
+MEANINGS = {
+    "--before": "Physical offset; complete segments before it are selected.",
+    "--check": "Read back everything that a backup holds.",
+    "--dry-run": "Report what would happen; write nothing.",
+    "--file": "A file of the store.",
+    "--flush": "When stored messages are on disk.",
+    "--follow": "Wait for new messages and continue.",
+    "--format": "Output format; `--json` is short for `--format json`.",
+    "--group": "Consumer or producer group.",
+    "--jobs": "Parallel workers.",
+    "--list": "List one by one what is otherwise counted.",
+    "--output": "What is written: a new file or directory, or one that an earlier run wrote.",
+    "--release": "RocketMQ release that would start, or whose on-disk format is written.",
+    "--state": "Checkpoint file for resuming.",
+    "--yes": "Confirm a change without being asked.",
+}
+"""The meaning of options whose help says more about one command; all others have one help text in every command."""
 
 HEAD = """# Commands
 
@@ -90,22 +107,19 @@ def pages() -> dict[str, str]:
 
 def all_options(group: Any) -> Iterator[str]:
     """Yields the table of all options and the commands that have them."""
-    users: dict[str, list[str]] = {}
-    short: dict[str, str] = {}
+    users: dict[str, dict[str, None]] = {}
+    first: dict[str, Any] = {}
     for name in COMMANDS:
         for one in options(group.commands[name]):
             long = next(text for text in one.opts if text.startswith("--"))
-            users.setdefault(long, [])
-            if name not in users[long]:
-                users[long].append(name)
-            for letter in set(one.opts).difference({long}):
-                short[long] = letter
+            users.setdefault(long, {})[name] = None
+            first.setdefault(long, one)
     yield "## All options\n"
     yield "An option means the same in every command that has it.\n"
     yield "| Option | Meaning | Commands |\n|---|---|---|"
     for long in sorted(users):
-        names = f"`{short[long]}`, `{long}`" if long in short else f"`{long}`"
-        yield f"| {names} | {cell(MEANINGS[long])} | {', '.join(users[long])} |"
+        meaning = MEANINGS.get(long, first[long].help)
+        yield f"| {spelling(first[long])} | {cell(meaning)} | {', '.join(users[long])} |"
 
 
 def options(command: Any) -> Iterator[Any]:

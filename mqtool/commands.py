@@ -60,7 +60,7 @@ def new_directory(root: Path) -> Path:
 
 def salvage_command(root: Path, config: object = None) -> str:
     """Returns the command that copies every intact record into a new store; see `opened` for `config`."""
-    return command("salvage", root, new_directory(root), with_config(config))
+    return command("salvage", root, "-o", new_directory(root), with_config(config))
 
 
 def _flat(words: tuple[object, ...]) -> list[str]:

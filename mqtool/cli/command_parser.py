@@ -4,11 +4,10 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from mqtool.cli.invocation import FORMAT_OPTIONS, JSON_OPTION
 from mqtool.cli.options import GENERAL
 
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
-FORMAT = "output_format"
-"""Parameter of `--format`; `--json` sets it too."""
 
 
 class Command(TyperCommand):
@@ -18,8 +17,8 @@ class Command(TyperCommand):
         """Returns the parser of the command's words."""
         parser: Any = super().make_parser(ctx)
         for param in self.get_params(ctx):
-            if param.name == FORMAT:
-                parser.add_option(param, ["--json"], FORMAT, action="store_const", const="json")
+            if FORMAT_OPTIONS[0] in param.opts:
+                parser.add_option(param, [JSON_OPTION], param.name, action="store_const", const="json")
         return parser
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -134,8 +134,8 @@ GATE_HINTS = {
     "plan-version": "run `mqtool plan` again",
     "result": "the old files are in place; run `mqtool plan` again",
     "target": "name a new file or directory",
-    "backup": "run `mqtool restore BACKUP --list` to see its snapshots",
-    "backup-damaged": "restore another snapshot (`mqtool restore BACKUP --list`), or take a new backup",
+    "backup": "run `mqtool restore BACKUP --snapshots` to see its snapshots",
+    "backup-damaged": "restore another snapshot (`mqtool restore BACKUP --snapshots`), or take a new backup",
 }
 """What to do about a refused change, by its gate, where the message does not say so itself."""
 

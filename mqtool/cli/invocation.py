@@ -10,6 +10,8 @@ from mqtool.cli import cells
 from mqtool.cli.exits import Failure
 
 FORMAT_OPTIONS = ("--format", "-f")
+JSON_OPTION = "--json"
+"""Short for `--format json`."""
 
 
 class Format(StrEnum):
@@ -47,6 +49,7 @@ class Invocation:
         """Finds the options that the end of a run needs even if the arguments turn out to be wrong."""
         formats = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
         formats += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
+        formats += [Format.JSON] if JSON_OPTION in arguments else []
         chosen = formats[-1] if formats and formats[-1] in list(Format) else Format.TABLE
         self.debug = "--debug" in arguments
         self.format = Format(chosen)

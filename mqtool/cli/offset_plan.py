@@ -37,9 +37,9 @@ ClampOption = Annotated[
 FromGroupOption = Annotated[
     str | None, option("--from-group", metavar="GROUP", panel=POSITION, help="Copy the positions of this group.")
 ]
-FromOption = Annotated[
+PositionsOption = Annotated[
     Path | None,
-    option("--from", metavar="SOURCE", panel=POSITION, help="Take the positions of a store, a backup or a file."),
+    option("--positions", metavar="SOURCE", panel=POSITION, help="Take the positions of a store, a backup or a file."),
 ]
 ThroughOption = Annotated[
     Path | None,
@@ -119,13 +119,13 @@ class OffsetOptions(Struct, frozen=True):
     delete: bool = False
 
     def targets(self) -> list[str]:
-        """Returns the options that name new positions; `--through` may go with `--from`."""
+        """Returns the options that name new positions; `--through` may go with `--positions`."""
         names = ["to", "shift", "clamp", "from_group", "delete"]
         values = {name: getattr(self, name) for name in names}
         given = [
             f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None and value is not False
         ]
-        return given + (["--from"] if self.source is not None or self.through is not None else [])
+        return given + (["--positions"] if self.source is not None or self.through is not None else [])
 
 
 def scope_of(options: OffsetOptions) -> Scope:
@@ -148,7 +148,7 @@ def target_of(options: OffsetOptions, committed: Committed) -> Target:
     from mqtool.store.offset_moves import Target, TargetKind
 
     if len(options.targets()) != 1:
-        ways = "--to, --shift, --clamp, --from-group, --from, --through, --delete"
+        ways = "--to, --shift, --clamp, --from-group, --positions, --through, --delete"
         raise UsageError(f"offsets: expected one of {ways}, found {', '.join(sorted(options.targets())) or 'none'}")
     if options.to is not None:
         return _to(options.to)

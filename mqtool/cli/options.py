@@ -11,6 +11,7 @@ import typer
 from mqtool.choices import Compat
 from mqtool.cli import zones
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
+from mqtool.errors import UsageError
 
 SELECTION = "Selection"
 OUTPUT = "Output"
@@ -138,6 +139,18 @@ FormatOption = Annotated[
 ]
 
 
+def _check_is_no_format(value: Any) -> Any:
+    """Refuses a format in the place of a file name."""
+    if str(value) in set(Format):
+        raise UsageError(f"-o names what is written, and {value} is a format: give --format {value}, or another name")
+    return value
+
+
+def output_option(words: str) -> Any:
+    """Returns `--output` with its help."""
+    return option("--output", "-o", metavar="PATH", callback=_check_is_no_format, help=words)
+
+
 MAX_JOBS = 1024
 """Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
 
@@ -179,8 +192,14 @@ ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
 ]
 
+
+def release_option(words: str, panel: str | None = None) -> Any:
+    """Returns `--release` with its help."""
+    return option("--release", metavar="X.Y", panel=panel, help=words)
+
+
 StartedReleaseOption = Annotated[
-    Compat | None, option("--broker", help="Release that would be started. [default: the detected one]")
+    Compat | None, release_option("Release that would be started. Default: the detected one.")
 ]
 DuplicatesOption = Annotated[
     Duplicates, option("--duplicates", help="If the store already has the first messages: write nothing, or append.")

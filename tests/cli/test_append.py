@@ -210,7 +210,7 @@ def test_what_dump_and_export_wrote_is_stored_again_with_equal_fields(mqtool, tm
     source = messages(root)
     for number, origin in enumerate((dump, tmp_path / "lake")):
         made = tmp_path / f"made-{number}"
-        result = mqtool("append", made, "--from", origin, "--broker", name[7:10])
+        result = mqtool("append", made, "--from", origin, "--release", name[7:10])
         assert [answer for answer in result.lines if not answer["stored"]] == []
 
         def what(found):
@@ -282,7 +282,7 @@ def test_every_flush_mode_leaves_the_same_log(mqtool, tmp_path, flush, compat):
     config = tmp_path / "broker.conf"
     config.write_text("mappedFileSizeCommitLog=16384\n", "utf-8")
     result = mqtool(
-        "append", tmp_path / "new", "--from", source, "--flush", flush, "--broker", compat, "--config", config
+        "append", tmp_path / "new", "--from", source, "--flush", flush, "--release", compat, "--config", config
     )
     assert result.code == ExitCode.OK
     found = messages(tmp_path / "new")
@@ -367,7 +367,7 @@ def test_a_row_that_a_start_of_the_broker_could_not_read_is_refused(mqtool, tmp_
     assert (result.code, words in result.lines[0]["reason"]) == (ExitCode.NO, True)
     assert messages(root) == []
     if "store_host" not in row:  # which a replay sets anew
-        again = mqtool("replay", source, "--to", tmp_path / "to", "-f", "json")
+        again = mqtool("replay", source, "--into", tmp_path / "to", "-f", "json")
         assert (again.code, words in again.document["reasons"][0]["reason"]) == (ExitCode.NO, True)
 
 
@@ -401,7 +401,7 @@ def test_a_row_without_its_body_is_refused(mqtool, tmp_path):
         result = mqtool("append", tmp_path / f"{name}-new", "--from", tmp_path / name)
         assert (result.code, [line["stored"] for line in result.lines].count(True)) == (ExitCode.NO, stored)
         assert "body: missing; write the row with its body" in result.lines[0]["reason"]
-        again = mqtool("replay", tmp_path / name, "--to", tmp_path / f"{name}-to", "-f", "json")
+        again = mqtool("replay", tmp_path / name, "--into", tmp_path / f"{name}-to", "-f", "json")
         assert (again.code, again.document["refused"], again.document["replayed"]) == (1, 2 - stored, stored)
     assert [message.body for message in messages(tmp_path / "text-new")] == [b""]
 
@@ -422,8 +422,8 @@ def test_a_born_time_that_an_export_cannot_hold_is_not_replaced(mqtool, tmp_path
     assert mqtool("export", tmp_path / "old", "--output", tmp_path / "lake").code == ExitCode.OK
     result = mqtool("append", tmp_path / "new", "--from", tmp_path / "lake")
     assert (result.code, "born_timestamp: missing" in result.lines[0]["reason"]) == (ExitCode.NO, True)
-    assert mqtool("replay", tmp_path / "lake", "--to", tmp_path / "to", "--keep-times").code == ExitCode.NO
-    assert mqtool("replay", tmp_path / "lake", "--to", tmp_path / "to").code == ExitCode.OK
+    assert mqtool("replay", tmp_path / "lake", "--into", tmp_path / "to", "--keep-times").code == ExitCode.NO
+    assert mqtool("replay", tmp_path / "lake", "--into", tmp_path / "to").code == ExitCode.OK
 
 
 @pytest.mark.parametrize("command", ["append", "replay"])
@@ -434,7 +434,7 @@ def test_an_export_with_other_files_than_it_published_is_refused(mqtool, tmp_pat
     words = (
         (tmp_path / "new", "--from", tmp_path / "lake")
         if command == "append"
-        else (tmp_path / "lake", "--to", tmp_path / "new")
+        else (tmp_path / "lake", "--into", tmp_path / "new")
     )
     result = mqtool(command, *words)
     assert (result.code, len(result.stderr.splitlines())) == (ExitCode.REFUSED, 1)

@@ -34,14 +34,14 @@ OTHERS = {
     "plan": lambda path, new: ["plan", "rebuild", "consumequeue", path, "-o", new],
     "undo": lambda path, new: ["undo", path],
     "discard-undo": lambda path, new: ["discard-undo", path, "--yes"],
-    "salvage": lambda path, new: ["salvage", path, new],
-    "salvage --with": lambda path, new: ["salvage", ORDERS, new, "--with", path],
-    "backup": lambda path, new: ["backup", path, new],
-    "restore": lambda path, new: ["restore", path, new],
+    "salvage": lambda path, new: ["salvage", path, "-o", new],
+    "salvage --with": lambda path, new: ["salvage", ORDERS, "-o", new, "--with", path],
+    "backup": lambda path, new: ["backup", path, "-o", new],
+    "restore": lambda path, new: ["restore", path, "-o", new],
     "runbook": lambda path, new: ["runbook", "run", "RB-03", path],
     "clean": lambda path, new: ["clean", path, "--dry-run"],
     "recover": lambda path, new: ["plan", "recover", path, "-o", new],
-    "convert": lambda path, new: ["convert", "dledger", path, new],
+    "convert": lambda path, new: ["convert", "dledger", path, "-o", new],
 }
 EXPECTED = {0, 1, 2, 4, 74}
 HOSTILE = [b"\xff", b"\x00", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff"]
@@ -195,7 +195,7 @@ def test_links_that_lead_in_a_circle_change_no_answer(mqtool, tmp_path, store, n
     for name in names:
         (path / name).symlink_to(Path(name).name)
     assert answers() == before
-    saved = mqtool("salvage", path, tmp_path / "saved")
+    saved = mqtool("salvage", path, "-o", tmp_path / "saved")
     assert saved.code == (4 if store.endswith("tiered") else 0), saved.stderr
 
 
@@ -391,5 +391,5 @@ def test_the_store_of_another_system_around_a_path_is_named(mqtool, path, root, 
 def test_an_unlistable_store_of_another_system_is_no_bug(mqtool, tmp_path, monkeypatch):
     root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
     with unlistable(monkeypatch, root / "message-chunks"):
-        for command in (["backup", root, tmp_path / "new"], ["pending", root], ["offsets", root]):
+        for command in (["backup", root, "-o", tmp_path / "new"], ["pending", root], ["offsets", root]):
             check(mqtool(*command), {4, 74})

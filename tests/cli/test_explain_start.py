@@ -22,7 +22,7 @@ def explain(mqtool, tmp_path):
     def call(case: str, *arguments: object, broker: str = "5.5"):
         store = damage_case(case, tmp_path / case)
         before = tree_digest(store)
-        result = mqtool("explain-start", store, "--broker", broker, *arguments)
+        result = mqtool("explain-start", store, "--release", broker, *arguments)
         assert tree_digest(store) == before
         return result
 
@@ -83,7 +83,7 @@ def test_csv_is_a_line_a_value(explain):
 
 
 def test_a_store_in_dledger_mode_is_explained(mqtool, tmp_path):
-    result = mqtool("explain-start", copy_store("dledger-5.5.0", tmp_path), "--broker", "5.5", "-f", "json")
+    result = mqtool("explain-start", copy_store("dledger-5.5.0", tmp_path), "--release", "5.5", "-f", "json")
     assert result.code == ExitCode.OK
     found = json.loads(result.stdout)
     assert (found["exit"], found["after_start"]) == (None, {"min": 0, "max": 175926})
@@ -91,7 +91,7 @@ def test_a_store_in_dledger_mode_is_explained(mqtool, tmp_path):
 
 
 def test_an_unknown_release_is_a_usage_error(mqtool, tmp_path):
-    assert mqtool("explain-start", tmp_path, "--broker", "5.1").code == ExitCode.USAGE
+    assert mqtool("explain-start", tmp_path, "--release", "5.1").code == ExitCode.USAGE
 
 
 @pytest.mark.parametrize(("fixture", "release"), [("orders-4.9.7", "4.9"), ("orders-5.5.0", "5.5")])
@@ -112,7 +112,7 @@ def test_a_release_that_was_given_is_said_to_be(explain):
 
 
 def test_a_missing_directory_is_no_store(mqtool, tmp_path):
-    assert mqtool("explain-start", tmp_path / "absent", "--broker", "4.9").code == ExitCode.REFUSED
+    assert mqtool("explain-start", tmp_path / "absent", "--release", "4.9").code == ExitCode.REFUSED
 
 
 @pytest.mark.parametrize("broker", ["5.5", "4.9"])
@@ -124,8 +124,8 @@ def test_what_is_lost_of_timers_with_damaged_files_is_unknown(mqtool, tmp_path, 
     if harm == "deleted":
         shutil.rmtree(store / "timerlog")
     with unreadable(monkeypatch, file) if harm == "unreadable" else contextlib.nullcontext():
-        found = mqtool("explain-start", store, "--broker", broker, "-f", "json")
-        text = mqtool("explain-start", store, "--broker", broker).text
+        found = mqtool("explain-start", store, "--release", broker, "-f", "json")
+        text = mqtool("explain-start", store, "--release", broker).text
     is_known = harm == "none" or broker == "4.9"
     assert found.code == (ExitCode.OK if is_known else ExitCode.NO)
     what = "cannot be read" if harm == "unreadable" else "are damaged"
@@ -183,5 +183,5 @@ def test_waiting_messages_that_cannot_be_read_are_unknown(mqtool, tmp_path, monk
         raise StoreError("cannot be read: Input/output error", tmp_path)
 
     monkeypatch.setattr("mqtool.store.waiting.waiting_messages", unreadable_messages)
-    result = mqtool("explain-start", copy_store("orders-5.5.0", tmp_path), "--broker", "5.5", "-f", "json")
+    result = mqtool("explain-start", copy_store("orders-5.5.0", tmp_path), "--release", "5.5", "-f", "json")
     assert (result.code, result.document["waiting"]) == (ExitCode.OK, None)

@@ -31,7 +31,7 @@ def one_segment(tmp_path: Path) -> Path:
 def test_salvage_of_a_store_whose_only_segment_is_empty_says_that_nothing_is_left(mqtool, tmp_path):
     root = one_segment(tmp_path)
     cut(files_of(root, "commitlog")[0], 0)
-    assert mqtool("salvage", root, tmp_path / "new").code in {1, 4}
+    assert mqtool("salvage", root, "-o", tmp_path / "new").code in {1, 4}
     assert not (tmp_path / "new").exists()
 
 
@@ -48,7 +48,7 @@ def test_a_crashed_store_with_an_empty_queue_file_is_read(mqtool, tmp_path, comm
 def test_explain_start_with_an_only_segment_that_is_cut(mqtool, tmp_path, release, size):
     root = one_segment(tmp_path)
     cut(files_of(root, "commitlog")[0], size)
-    assert mqtool("explain-start", root, "--broker", release).code in {0, 1}
+    assert mqtool("explain-start", root, "--release", release).code in {0, 1}
 
 
 @pytest.mark.parametrize("store", ["txbits-4.9.7", "crash-5.5.0"])
@@ -86,7 +86,7 @@ def test_salvage_of_an_equeue_chunk_with_a_topic_that_is_no_text(mqtool, tmp_pat
     topic = next(path for path in root.rglob("*") if path.is_dir() and path.name == "0").parent.name.encode()
     at = data.index(topic)
     chunk.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
-    assert mqtool("salvage", root, tmp_path / "new").code in {0, 1, 4}
+    assert mqtool("salvage", root, "-o", tmp_path / "new").code in {0, 1, 4}
 
 
 @pytest.mark.parametrize("value", [0, 1, -1, 127])
@@ -113,4 +113,4 @@ def test_a_queue_file_under_a_name_that_is_no_multiple_of_a_unit(mqtool, tmp_pat
     root = copy_store("metadata-5.5.0", tmp_path)
     first = files_of(root, "consumequeue/MetaAuto/2")[0]
     shutil.copy(first, first.with_name(f"{1:020d}"))
-    assert mqtool("explain-start", root, "--broker", "5.5").code in {0, 1}
+    assert mqtool("explain-start", root, "--release", "5.5").code in {0, 1}

@@ -30,14 +30,14 @@ def arguments(command, name, path, out):
     if command == "rebuild":
         return [command, "timer" if name == "timer" else "consumequeue", path, "--output", out]
     if command == "convert":
-        return [command, WHAT[name], path, out]
+        return [command, WHAT[name], path, "-o", out]
     more = {
         "get": [ADDRESSES.get(name, "0")],
         "find": ["--limit", "1", "--tag", "TagA"],
         "export": ["--output", out],
-        "salvage": [out],
+        "salvage": ["-o", out],
         "dump": ["--limit", "1"],
-        "explain-start": ["--broker", "5.5"] if name == "dledger" else [],
+        "explain-start": ["--release", "5.5"] if name == "dledger" else [],
     }
     return [command, path, *more.get(command, [])]
 

@@ -72,7 +72,7 @@ def test_salvage_saves_what_lies_behind_the_damage(mqtool, tmp_path):
     with chunk.open("r+b") as file:
         file.seek(300)
         file.write(b"\xff" * 40)
-    result = mqtool("salvage", store, tmp_path / "saved", "--format", "json")
+    result = mqtool("salvage", store, "-o", tmp_path / "saved", "--format", "json")
     assert result.code == 1
     saved = sum(row["forwards"] + row["backwards"] + row["between"] for row in result.document["rows"])
     total = len(read_lines(fixture("equeue-small/answers/messages.jsonl")))
@@ -83,7 +83,7 @@ def test_salvage_saves_what_lies_behind_the_damage(mqtool, tmp_path):
 
 
 def test_salvage_of_tfchunk_writes_its_records(mqtool, tmp_path):
-    result = mqtool("salvage", fixture("tfchunk/plain/store"), tmp_path / "saved", "--format", "json")
+    result = mqtool("salvage", fixture("tfchunk/plain/store"), "-o", tmp_path / "saved", "--format", "json")
     assert result.code == 0
     made = pq.read_table(tmp_path / "saved/tfchunk-record.parquet").num_rows
     assert made == len(read_lines(fixture("tfchunk/plain/answers/records.jsonl")))
@@ -116,8 +116,8 @@ def test_formats_lists_these_commands(mqtool):
 @pytest.mark.parametrize(
     ("command", "function"),
     [
-        (["salvage", fixture("equeue-small/store"), "NEW"], "mqtool.siblings.equeue.salvage.write_queue"),
-        (["salvage", fixture("tfchunk/plain/store"), "NEW"], "mqtool.siblings.export.write"),
+        (["salvage", fixture("equeue-small/store"), "-o", "NEW"], "mqtool.siblings.equeue.salvage.write_queue"),
+        (["salvage", fixture("tfchunk/plain/store"), "-o", "NEW"], "mqtool.siblings.export.write"),
         (
             ["rebuild", "consumequeue", fixture("equeue-small/store"), "-o", "NEW"],
             "mqtool.siblings.equeue.rebuild.write_queue",

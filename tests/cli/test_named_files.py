@@ -21,10 +21,10 @@ NAMED = {
     "export --state": lambda path, new: ["export", ORDERS, "--output", new, "--state", path],
     "append": lambda path, new: ["append", new, "--from", path],
     "append --dry-run": lambda path, new: ["append", new, "--from", path, "--dry-run"],
-    "replay": lambda path, new: ["replay", path, "--to", new],
-    "replay --dry-run": lambda path, new: ["replay", path, "--to", new, "--dry-run"],
-    "replay --state": lambda path, new: ["replay", ORDERS, "--to", new, "--state", path],
-    "replay --ids": lambda path, new: ["replay", ORDERS, "--to", new, "--ids", path],
+    "replay": lambda path, new: ["replay", path, "--into", new],
+    "replay --dry-run": lambda path, new: ["replay", path, "--into", new, "--dry-run"],
+    "replay --state": lambda path, new: ["replay", ORDERS, "--into", new, "--state", path],
+    "replay --ids": lambda path, new: ["replay", ORDERS, "--into", new, "--ids", path],
     "serve --acl": lambda path, new: ["serve", new, "--acl", path, "--port", "0"],
     "info --config": lambda path, new: ["info", ORDERS, "--config", path],
 }
@@ -75,13 +75,13 @@ CIRCLES = {
     "verify --state": lambda path, new: ["verify", ORDERS, "--state", path],
     "verify --output": lambda path, new: ["verify", ORDERS, "--output", path / "below"],
     "report": lambda path, new: ["report", ORDERS, "-o", path / "below"],
-    "convert": lambda path, new: ["convert", "file-queues", ORDERS, path],
+    "convert": lambda path, new: ["convert", "file-queues", ORDERS, "-o", path],
     "rebuild": lambda path, new: ["rebuild", "consumequeue", ORDERS, "--output", path],
-    "salvage": lambda path, new: ["salvage", ORDERS, path],
-    "backup": lambda path, new: ["backup", ORDERS, path],
+    "salvage": lambda path, new: ["salvage", ORDERS, "-o", path],
+    "backup": lambda path, new: ["backup", ORDERS, "-o", path],
     "append --from": lambda path, new: ["append", new, "--from", path],
     "append": lambda path, new: ["append", path, "--from", Path(__file__)],
-    "replay": lambda path, new: ["replay", ORDERS, "--to", path],
+    "replay": lambda path, new: ["replay", ORDERS, "--into", path],
 }
 
 
@@ -187,7 +187,7 @@ def test_a_target_without_a_name_is_refused(mqtool, tmp_path, monkeypatch, comma
     source = ORDERS
     if command == "restore":
         source = tmp_path / "backup"
-        mqtool("backup", ORDERS, source)
+        mqtool("backup", ORDERS, "-o", source)
     monkeypatch.chdir(tmp_path / "empty")
     name, *more = command.split()
     result = mqtool(
@@ -265,13 +265,13 @@ def test_a_file_that_holds_no_notes_is_not_replaced_by_those_of_a_rebuild(mqtool
 
 
 def test_a_limit_that_no_count_reaches_is_wrong_usage(mqtool):
-    assert mqtool("replay", ORDERS, "--to", "new", "--dry-run", "--limit", "9" * 26).code == 2
+    assert mqtool("replay", ORDERS, "--into", "new", "--dry-run", "--limit", "9" * 26).code == 2
 
 
 def test_a_path_that_is_no_utf8_is_refused_where_rocksdb_would_have_to_take_it(mqtool, tmp_path):
     pytest.importorskip("rocksdict")
     (tmp_path / "\udcff").mkdir()
-    result = mqtool("convert", "file-queues", fixture("txbits-4.9.7/store"), tmp_path / "\udcff" / "new")
+    result = mqtool("convert", "file-queues", fixture("txbits-4.9.7/store"), "-o", tmp_path / "\udcff" / "new")
     assert (result.code, "UTF-8" in result.stderr) == (2, True), result.stderr
     assert list((tmp_path / "\udcff").iterdir()) == []
 

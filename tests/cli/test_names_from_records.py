@@ -60,16 +60,16 @@ WRITING = {
 }
 READING = {
     "rebuild": ["rebuild", "all", "STORE", "--output", "OUT/rebuilt"],
-    "salvage": ["salvage", "STORE", "OUT/new"],
-    "compact": ["salvage", "STORE", "OUT/new", "--compact", "--map", "OUT/map"],
-    "replay": ["replay", "STORE", "--to", "OUT/new"],
+    "salvage": ["salvage", "STORE", "-o", "OUT/new"],
+    "compact": ["salvage", "STORE", "-o", "OUT/new", "--compact", "--map", "OUT/map"],
+    "replay": ["replay", "STORE", "--into", "OUT/new"],
     "export": ["export", "STORE", "--output", "OUT/lake", "--partition-by", "topic"],
-    "backup": ["backup", "STORE", "OUT/backup"],
+    "backup": ["backup", "STORE", "-o", "OUT/backup"],
     "report": ["report", "STORE", "-o", "OUT/report.html"],
     "plan": ["plan", "rebuild", "all", "STORE", "-o", "OUT/plan.json"],
     "recover": ["plan", "recover", "STORE", "-o", "OUT/recover.json"],
-    "explain-start": ["explain-start", "STORE", "--broker", "5.5"],
-    "explain-start 4.9": ["explain-start", "STORE", "--broker", "4.9"],
+    "explain-start": ["explain-start", "STORE", "--release", "5.5"],
+    "explain-start 4.9": ["explain-start", "STORE", "--release", "4.9"],
     "verify": ["verify", "STORE"],
     "info": ["info", "STORE"],
     "dump": ["dump", "STORE"],
@@ -77,7 +77,7 @@ READING = {
     "clean": ["clean", "STORE", "--dry-run"],
 }
 if importlib.util.find_spec("rocksdict") is not None:
-    READING["convert"] = ["convert", "file-queues", "STORE", "OUT/new"]
+    READING["convert"] = ["convert", "file-queues", "STORE", "-o", "OUT/new"]
 
 NAMES = ("../../../evil", "/tmp/mqtool-evil/x", "..", "a/b", "Evil\0Topic", "x" * 300)
 TABLES = {
@@ -155,7 +155,7 @@ def test_serve_with_names_in_tables_stays_below_its_root(tables):
 def convert(mqtool, root, what):
     """Converts, and returns the result and the topics that have queues then."""
     out = root.parent / "out"
-    result = mqtool("convert", what, root, out / "new")
+    result = mqtool("convert", what, root, "-o", out / "new")
     queues = out / "new" / "consumequeue"
     return result, sorted(path.name for path in queues.iterdir()) if queues.is_dir() else []
 

@@ -215,13 +215,13 @@ def test_a_plan_of_changed_positions_is_refused(mqtool, store, tmp_path):
 
 def test_positions_are_deleted_and_restored_from_a_backup(mqtool, store, tmp_path):
     known = offsets_of(store)
-    assert mqtool("backup", store, tmp_path / "backup").code == 0
+    assert mqtool("backup", store, "-o", tmp_path / "backup").code == 0
     words = ("--group", "pull-group", "--delete")
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     assert "pull-group" not in offsets_of(store)
     assert mqtool("discard-undo", store, "--yes").code == 0
-    words = ("--group", "pull-group", "--from", tmp_path / "backup")
+    words = ("--group", "pull-group", "--positions", tmp_path / "backup")
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "again.json").code == 0
     assert mqtool("apply", tmp_path / "again.json", "--yes").code == 0
     assert offsets_of(store) == known
@@ -236,7 +236,7 @@ def test_positions_come_from_another_store_or_its_file(mqtool, store, tmp_path, 
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     assert mqtool("discard-undo", store, "--yes").code == 0
     source = other if how == "store" else other / "config" / "lmqConsumerOffset.json"
-    words = ("--group", "*", "--from", source)
+    words = ("--group", "*", "--positions", source)
     assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "again.json").code == 0
     assert mqtool("apply", tmp_path / "again.json", "--yes").code == 0
     assert offsets_of(store) == offsets_of(other)
@@ -245,9 +245,9 @@ def test_positions_come_from_another_store_or_its_file(mqtool, store, tmp_path, 
 def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
     """Every message that the group has not consumed is after the new position, and none that it has."""
     new, ids = tmp_path / "new", tmp_path / "ids.jsonl"
-    assert mqtool("replay", store, "--to", new, "--ids", ids, "--topic", "Orders").code == 0
+    assert mqtool("replay", store, "--into", new, "--ids", ids, "--topic", "Orders").code == 0
     was = offsets_of(store)["pull-group"]["Orders"]
-    words = ("--group", "pull-group", "--from", store, "--through", ids)
+    words = ("--group", "pull-group", "--positions", store, "--through", ids)
     assert mqtool("plan", "offsets", new, *words, "-o", tmp_path / "plan.json").code == 0
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     now = offsets_of(new)["pull-group"]["Orders"]
@@ -291,7 +291,9 @@ NO_POSITIONS = {
 @pytest.mark.parametrize("text", NO_POSITIONS)
 def test_a_file_without_positions_is_refused(mqtool, store, tmp_path, text):
     (tmp_path / "file").write_text(NO_POSITIONS[text][0])
-    found = mqtool("plan", "offsets", store, "--group", "*", "--from", tmp_path / "file", "-o", tmp_path / "plan.json")
+    found = mqtool(
+        "plan", "offsets", store, "--group", "*", "--positions", tmp_path / "file", "-o", tmp_path / "plan.json"
+    )
     assert (found.code, NO_POSITIONS[text][1] in found.stderr) == (2, True), found.stderr
 
 
@@ -302,10 +304,10 @@ def test_a_store_or_a_backup_without_positions_is_refused(mqtool, store, tmp_pat
     other = shutil.copytree(store, tmp_path / "other")
     for path in (other / "config").glob("*onsumerOffset.json*"):
         path.unlink() if table is None else path.write_text(table)
-    assert mqtool("backup", other, tmp_path / "backup").code == 0
+    assert mqtool("backup", other, "-o", tmp_path / "backup").code == 0
     expected = {"other": words, "backup": "has none of" if table is None else "expected consumerOffset.json"}
     for name, reason in expected.items():
-        source = ("--from", tmp_path / name)
+        source = ("--positions", tmp_path / name)
         found = mqtool("plan", "offsets", store, "--group", "*", *source, "-o", tmp_path / "plan.json")
         assert (found.code, reason in found.stderr) == (2, True), found.stderr
 
@@ -318,7 +320,7 @@ def test_a_store_or_a_backup_without_positions_is_refused(mqtool, store, tmp_pat
 def test_a_file_that_no_replay_wrote_is_refused_with_the_line(mqtool, store, tmp_path, line):
     valid = '{"topic": "A", "old": {"queue_id": 0, "queue_offset": 1}, "new": null}'
     (tmp_path / "ids").write_text(f"{valid}\n{line}\n")
-    source = ("--from", store, "--through", tmp_path / "ids")
+    source = ("--positions", store, "--through", tmp_path / "ids")
     found = mqtool("plan", "offsets", store, "--group", "*", *source, "-o", tmp_path / "plan.json")
     assert (found.code, f"{tmp_path / 'ids'}:2: expected topic, old and new" in found.stderr) == (2, True), found.stderr
 

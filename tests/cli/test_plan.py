@@ -413,12 +413,12 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path, 
     steps = mqtool("verify", root, *config, "--format", "json").document["next_steps"]
     assert [step.split()[3] for step in steps] == ["RB-13", "RB-05"], steps
     refused = mqtool("plan", "repair", root, *config, "-o", tmp_path / "plan.json")
-    advice = re.search(r"losses: .*(mqtool salvage \S+ \S+( --config \S+)?) \(RB-05\)", refused.stderr)
+    advice = re.search(r"losses: .*(mqtool salvage \S+ -o \S+( --config \S+)?) \(RB-05\)", refused.stderr)
     assert advice, refused.stderr
     words = shlex.split(advice[1])
-    assert tuple(words[4:]) == config
+    assert tuple(words[5:]) == config
     assert mqtool(*words[1:]).code in (0, 1)
-    assert mqtool("verify", words[3], "--format", "json").document["status"] != "corrupt"
+    assert mqtool("verify", words[4], "--format", "json").document["status"] != "corrupt"
     assert tree_digest(root) == before
 
 

@@ -147,7 +147,7 @@ def test_a_range_of_the_log_is_read_and_no_more(mqtool, tmp_path):
 
 
 def test_a_release_can_be_given(mqtool, tmp_path):
-    result = rebuild(mqtool, "index", ORDERS, "--output", tmp_path / "out", "--broker", "5.1")
+    result = rebuild(mqtool, "index", ORDERS, "--output", tmp_path / "out", "--release", "5.1")
     assert result.document["keys"] < 3245
 
 
@@ -160,7 +160,7 @@ WRONG = {
     "--offset as a time": ["index", "--offset", "@2026-11-21T00:00:00Z:end"],
     "--state of metadata": ["metadata", "--state", "notes"],
     "no index file's name": ["index", "--file", "x"],
-    "no release": ["index", "--broker", "five"],
+    "no release": ["index", "--release", "five"],
     "a range that ends before it begins": ["index", "--offset", "20:10"],
 }
 

@@ -67,15 +67,15 @@ CASES = {
     ),
     "findings that are no JSON": (["plan", "repair", STORE, "--findings", TEXT, "-o", NEW], "expected JSON"),
     "half messages of lines": (
-        ["replay", TEXT, "--to", NEW, "--half"],
+        ["replay", TEXT, "--into", NEW, "--half"],
         "--dead-letters and --half need a store as SOURCE",
     ),
     "a topic that cannot be one": (
-        ["replay", STORE, "--to", NEW, "--to-topic", "a/b"],
+        ["replay", STORE, "--into", NEW, "--to-topic", "a/b"],
         "--to-topic 'a/b': this is not a valid topic name",
     ),
     "a compact store of another system": (
-        ["salvage", EQUEUE, NEW, "--compact"],
+        ["salvage", EQUEUE, "-o", NEW, "--compact"],
         "leave --with, --compact, --without-topic and --map out: a store of kind equeue has none",
     ),
     "serving nothing": (["serve"], "name the store: mqtool serve DIR"),
@@ -134,7 +134,7 @@ def test_a_time_selects_messages_of_another_system(mqtool):
 
 
 def test_a_store_that_cannot_be_salvaged_is_said(mqtool, tmp_path):
-    result = mqtool("salvage", fixture("tieredstore-5.5.0/store/tiered"), tmp_path / "new")
+    result = mqtool("salvage", fixture("tieredstore-5.5.0/store/tiered"), "-o", tmp_path / "new")
     assert (result.code, result.stdout) == (4, b"")
     assert "a store of kind tiered cannot be salvaged; see `mqtool help formats`" in result.stderr
 

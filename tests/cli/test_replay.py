@@ -12,7 +12,7 @@ COMMITTED = lake.expected_rows("orders-5.5.0", every_class=False, broker="b")
 
 
 def test_the_report_counts_what_was_stored(mqtool, tmp_path):
-    result = mqtool("replay", STORE, "--to", tmp_path / "new", "--topic", "Orders", "--format", "json")
+    result = mqtool("replay", STORE, "--into", tmp_path / "new", "--topic", "Orders", "--format", "json")
     orders = [row for row in COMMITTED if row["topic"] == "Orders"]
     assert result.code == 0
     assert result.document["replayed"] == len(orders)
@@ -23,8 +23,8 @@ def test_the_report_counts_what_was_stored(mqtool, tmp_path):
 def test_what_dump_prints_is_replayed(mqtool, tmp_path):
     printed = mqtool("dump", STORE, "--topic", "Keyed", "--format", "jsonl")
     (tmp_path / "lines").write_bytes(printed.stdout)
-    options = ("--keep-times", "--rate", "100000", "--flush", "sync", "--broker", "4.9", "--ids", tmp_path / "ids")
-    assert mqtool("replay", tmp_path / "lines", "--to", tmp_path / "new", *options).code == 0
+    options = ("--keep-times", "--rate", "100000", "--flush", "sync", "--release", "4.9", "--ids", tmp_path / "ids")
+    assert mqtool("replay", tmp_path / "lines", "--into", tmp_path / "new", *options).code == 0
     found = mqtool("dump", tmp_path / "new", "--format", "jsonl").lines
     keyed = [row for row in COMMITTED if row["topic"] == "Keyed"]
     assert [row["properties"].get("KEYS") for row in found] == [row["properties"].get("KEYS") for row in keyed]
@@ -34,8 +34,8 @@ def test_what_dump_prints_is_replayed(mqtool, tmp_path):
 def test_an_address_is_a_name_server_whose_brokers_take_the_messages(mqtool, tmp_path):
     with MqServer() as server:
         options = ("--topic", "Orders", "--state", tmp_path / "state", "--rate", "100000", "--format", "json")
-        result = mqtool("replay", STORE, "--to", server.namesrv, *options)
-        again = mqtool("replay", STORE, "--to", server.namesrv, *options)
+        result = mqtool("replay", STORE, "--namesrv", server.namesrv, *options)
+        again = mqtool("replay", STORE, "--namesrv", server.namesrv, *options)
     orders = [row for row in COMMITTED if row["topic"] == "Orders"]
     assert (result.code, result.document["replayed"], result.document["target"]) == (0, len(orders), server.namesrv)
     assert (again.code, again.document["replayed"]) == (0, 0)
@@ -45,12 +45,12 @@ def test_an_address_is_a_name_server_whose_brokers_take_the_messages(mqtool, tmp
 def test_a_refused_message_is_reported_with_the_words_of_the_broker(mqtool, tmp_path):
     (tmp_path / "lines").write_text('{"topic": "Bad topic", "body": "x"}\n')
     with MqServer() as server:
-        result = mqtool("replay", tmp_path / "lines", "--to", server.namesrv)
+        result = mqtool("replay", tmp_path / "lines", "--namesrv", server.namesrv)
     assert (result.code, "refused at 1: INVALID_PARAMETER: " in result.stderr) == (1, True)
 
 
 def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
-    mqtool("replay", STORE, "--to", tmp_path / "new", "--offset", "100001:200001")
+    mqtool("replay", STORE, "--into", tmp_path / "new", "--offset", "100001:200001")
     found = mqtool("dump", tmp_path / "new", "--format", "jsonl").lines
     expected = [row for row in COMMITTED if 100_001 <= row["physical_offset"] < 200_001]
     assert [row["properties"].get("UNIQ_KEY") for row in found] == [row["unique_key"] for row in expected]
@@ -59,20 +59,20 @@ def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nowhere", "--to", "new"], 74, "nowhere: cannot be read"),
-        ([STORE, "--to", STORE], 2, "is, contains or is inside the source"),
-        ([STORE, "--to", "new", "--rate", "0"], 2, "expected a rate above 0"),
-        ([STORE, "--to", "new", "--rate", "nan"], 2, "expected a rate above 0"),
-        ([STORE, "--to", "new", "--rate", "1e999"], 2, "found inf"),
-        ([STORE, "--to", "new", "--rate", "1e-300"], 2, "found 1e-300"),
-        ([STORE, "--to", "new", "--grep", "("], 2, "is not a regular expression"),
-        (["lines", "--to", "127.0.0.1:1"], 6, "cannot connect to 127.0.0.1:1"),
-        (["lines", "--to", "127.0.0.1:1", "--flush", "sync"], 2, "--flush applies only to a store"),
-        ([STORE, "--to", "127.0.0.1:1", "--rate", "0"], 2, "expected a rate above 0"),
-        ([STORE, "--to", "127.0.0.1:1", "--ids", STORE / "ids"], 2, "is inside the source"),
-        (["lines", "--to", "new", "--offset", "1:2"], 2, "--offset needs a store"),
-        ([fixture("equeue-small/store"), "--to", "new"], 4, "a store of kind equeue"),
-        ([STORE, "--to", "lines"], 4, "expected a directory, found a file"),
+        (["nowhere", "--into", "new"], 74, "nowhere: cannot be read"),
+        ([STORE, "--into", STORE], 2, "is, contains or is inside the source"),
+        ([STORE, "--into", "new", "--rate", "0"], 2, "expected a rate above 0"),
+        ([STORE, "--into", "new", "--rate", "nan"], 2, "expected a rate above 0"),
+        ([STORE, "--into", "new", "--rate", "1e999"], 2, "found inf"),
+        ([STORE, "--into", "new", "--rate", "1e-300"], 2, "found 1e-300"),
+        ([STORE, "--into", "new", "--grep", "("], 2, "is not a regular expression"),
+        (["lines", "--namesrv", "127.0.0.1:1"], 6, "cannot connect to 127.0.0.1:1"),
+        (["lines", "--namesrv", "127.0.0.1:1", "--flush", "sync"], 2, "--flush applies only to a store"),
+        ([STORE, "--namesrv", "127.0.0.1:1", "--rate", "0"], 2, "expected a rate above 0"),
+        ([STORE, "--namesrv", "127.0.0.1:1", "--ids", STORE / "ids"], 2, "is inside the source"),
+        (["lines", "--into", "new", "--offset", "1:2"], 2, "--offset needs a store"),
+        ([fixture("equeue-small/store"), "--into", "new"], 4, "a store of kind equeue"),
+        ([STORE, "--into", "lines"], 4, "expected a directory, found a file"),
     ],
     ids=[
         "no source",

@@ -26,7 +26,7 @@ def target(tmp_path):
 
 
 def test_dead_letters_are_back_in_the_topics_that_they_were_sent_to(mqtool, target):
-    result = mqtool("replay", STORE, "--to", target, "--dead-letters", "LivesGroup", "-f", "json")
+    result = mqtool("replay", STORE, "--into", target, "--dead-letters", "LivesGroup", "-f", "json")
     assert (result.code, result.document["replayed"]) == (ExitCode.OK, 10)
     found = messages(target)
     assert {one.unique_key for one in found} == set(sent("dead"))
@@ -38,7 +38,7 @@ def test_dead_letters_are_back_in_the_topics_that_they_were_sent_to(mqtool, targ
 
 
 def test_half_messages_that_ran_out_of_checks_are_sent_as_ordinary_ones(mqtool, target):
-    result = mqtool("replay", STORE, "--to", target, "--half", "-f", "json")
+    result = mqtool("replay", STORE, "--into", target, "--half", "-f", "json")
     assert (result.code, result.document["replayed"]) == (ExitCode.OK, 14)
     found = messages(target)
     expected = sent("txgivenup") | sent("txopen")
@@ -50,31 +50,31 @@ def test_half_messages_that_ran_out_of_checks_are_sent_as_ordinary_ones(mqtool, 
 
 def test_filters_and_a_topic_of_its_own_go_together(mqtool, target):
     dead = ["--dead-letters", "LivesGroup", "--to-topic", "Repaired", "--key", "dead-3", "--topic", "LivesRetry"]
-    said = mqtool("replay", STORE, "--to", target, *dead, "--dry-run", "-f", "json").document
+    said = mqtool("replay", STORE, "--into", target, *dead, "--dry-run", "-f", "json").document
     assert said["topics"] == [{"topic": "Repaired", "messages": 1}]
     assert not target.exists()
-    mqtool("replay", STORE, "--to", target, *dead)
+    mqtool("replay", STORE, "--into", target, *dead)
     assert [(one.topic, one.body) for one in messages(target)] == [("Repaired", b"dead-3")]
 
 
 def test_a_topic_that_none_was_sent_to_selects_none(mqtool, target):
     dead = ["--dead-letters", "LivesGroup", "--topic", "LivesPlain"]
-    found = mqtool("replay", STORE, "--to", target, *dead, "-f", "json").document
+    found = mqtool("replay", STORE, "--into", target, *dead, "-f", "json").document
     assert (found["replayed"], found["not_selected"]) == (0, 10)
 
 
 def test_any_replay_can_rename(mqtool, target):
-    mqtool("replay", STORE, "--to", target, "--topic", "LivesPlain", "--to-topic", "Copy")
+    mqtool("replay", STORE, "--into", target, "--topic", "LivesPlain", "--to-topic", "Copy")
     found = messages(target)
     assert {one.topic for one in found} == {"Copy"}
     assert len(found) == 25
 
 
 def test_a_group_without_dead_letters_is_an_error_that_names_those_with(mqtool, target):
-    result = mqtool("replay", STORE, "--to", target, "--dead-letters", "LivesOther")
+    result = mqtool("replay", STORE, "--into", target, "--dead-letters", "LivesOther")
     assert result.code == ExitCode.USAGE
     assert "groups with dead letters: LivesGroup" in result.stderr
-    assert mqtool("replay", STORE, "--to", target, "--dead-letters", "LivesGroup", "--half").code == ExitCode.USAGE
+    assert mqtool("replay", STORE, "--into", target, "--dead-letters", "LivesGroup", "--half").code == ExitCode.USAGE
 
 
 def test_a_dead_letter_that_states_no_origin_is_refused_unless_a_topic_is_given(mqtool, tmp_path, target):
@@ -86,14 +86,14 @@ def test_a_dead_letter_that_states_no_origin_is_refused_unless_a_topic_is_given(
     at = data.index(b"RETRY_TOPIC", first.physical_offset - 262_144)
     data[at : at + 5] = b"OTHER"
     segment.write_bytes(data)
-    result = mqtool("replay", store, "--to", target, "--dead-letters", "LivesGroup", "-f", "json")
+    result = mqtool("replay", store, "--into", target, "--dead-letters", "LivesGroup", "-f", "json")
     assert (result.code, result.document["replayed"], result.document["refused"]) == (ExitCode.NO, 9, 1)
     assert "--to-topic" in result.stderr
 
 
 def test_a_state_of_another_kind_of_replay_is_refused(mqtool, tmp_path, target):
     state = tmp_path / "state"
-    arguments = ["replay", STORE, "--to", target, "--state", state]
+    arguments = ["replay", STORE, "--into", target, "--state", state]
     assert mqtool(*arguments, "--dead-letters", "LivesGroup").code == ExitCode.OK
     assert mqtool(*arguments, "--half").code == ExitCode.USAGE
     again = mqtool(*arguments, "--dead-letters", "LivesGroup", "-f", "json")

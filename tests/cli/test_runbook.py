@@ -178,9 +178,9 @@ def test_a_runbook_that_makes_a_directory_names_one_and_what_comes_after(mqtool,
     monkeypatch.chdir(tmp_path)
     damage_case("old-flip-body@5.5.0-clean", tmp_path)
     dry = mqtool("runbook", "run", "rb5", "store", "--format", "json").document
-    assert dry["next_steps"] == ["mqtool runbook run RB-05 store --to store.new --apply"]
+    assert dry["next_steps"] == ["mqtool runbook run RB-05 store -o store.new --apply"]
     made = mqtool(*shlex.split(dry["next_steps"][0])[1:], "--format", "json").document
-    assert made["next_steps"] == ["mqtool verify store.new", "mqtool explain-start store.new --broker 5.5"]
+    assert made["next_steps"] == ["mqtool verify store.new", "mqtool explain-start store.new --release 5.5"]
     assert all(mqtool(*shlex.split(step)[1:]).code in (0, 1) for step in made["next_steps"])
 
 

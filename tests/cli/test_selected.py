@@ -10,7 +10,7 @@ COMMANDS = [
     "dump {store} --format jsonl",
     "find {store} --key k0",
     "export {store} --output {out}",
-    "replay {store} --to {out}",
+    "replay {store} --into {out}",
     "rebuild consumequeue {store} --output {out}",
     "plan rebuild consumequeue {store} --output {out}",
     "plan redact {store} --output {out}",
@@ -20,7 +20,7 @@ TOPIC_ONLY = [
     "report {store} --output {out}",
     "plan undelete {store} --output {out}",
     "runbook run RB-10 {store} --protocol {out}",
-    "runbook run RB-16 {store} --to {out}",
+    "runbook run RB-16 {store} -o {out}",
 ]
 
 

@@ -56,7 +56,7 @@ def test_a_store_is_verified_by_a_session(mqtool, session, monkeypatch):
         return verify(store, Options(topics, broker=broker))
 
     monkeypatch.setattr("mqtool.spark.verify.verify_on", verify_on)
-    words = ("--topic", "Orders", "--broker", "5.5", "-f", "json")
+    words = ("--topic", "Orders", "--release", "5.5", "-f", "json")
     result = mqtool("verify", STORE, "--spark", "--master", "local[3]", "--conf", "x=1", *words)
     here = mqtool("verify", STORE, *words).document
     assert (result.code, {**result.document, "seconds": here["seconds"]}) == (ExitCode.OK, here)

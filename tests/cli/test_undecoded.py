@@ -95,7 +95,7 @@ def test_an_inner_batch_that_is_broken_is_given_whole(mqtool, batch):
 
 def test_an_inner_batch_that_is_broken_is_not_replayed_and_named(mqtool, batch, tmp_path):
     _, root = batch
-    result = mqtool("replay", root, "--to", tmp_path / "new", "--format", "json")
+    result = mqtool("replay", root, "--into", tmp_path / "new", "--format", "json")
     assert (result.code, result.document["replayed"], result.document["refused"]) == (ExitCode.NO, 0, 1)
     assert "the inner batch cannot be taken apart: " in result.stderr
 

@@ -184,5 +184,5 @@ def test_text_json_and_nagios_say_not_to_start_the_broker(mqtool, tmp_path):
     assert mqtool("verify", store).text.splitlines()[2] == words
     assert f", {words} | " in mqtool("verify", store, "-f", "nagios").text.splitlines()[0]
     assert mqtool("verify", store, "-f", "json").document["next_start"]["headline"] == words
-    given = mqtool("verify", store, "--broker", "5.5", "-f", "json").document["next_start"]
+    given = mqtool("verify", store, "--release", "5.5", "-f", "json").document["next_start"]
     assert (given["release_evidence"], given["lost_messages"], given["do_not_start"]) == ("given", 1, False)

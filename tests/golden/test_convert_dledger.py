@@ -115,7 +115,7 @@ def test_a_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_p
 def test_an_ordinary_log_in_another_directory_than_before_is_noted(tmp_path, capsys):
     root = copy_store("dledger-mixed-5.5.0", tmp_path)
     (root / "commitlog").rename(root / "own")
-    assert run(["convert", "dledger", str(root), str(tmp_path / "plain")]) == 0
+    assert run(["convert", "dledger", str(root), "-o", str(tmp_path / "plain")]) == 0
     assert f"own is in {tmp_path / 'plain' / 'commitlog'}: " in capsys.readouterr().err
 
 
@@ -166,7 +166,7 @@ def test_nothing_is_left_of_a_conversion_that_fails(tmp_path, monkeypatch):
 
 def test_the_command_reports_and_verifies_the_new_store(tmp_path, capsys):
     source = store_fixture("dledger-mixed-4.9.7").directory
-    code = run(["convert", "dledger", str(source), str(tmp_path / "plain"), "--format", "json"])
+    code = run(["convert", "dledger", str(source), "-o", str(tmp_path / "plain"), "--format", "json"])
     document = json.loads(capsys.readouterr().out)
     assert (code, document["ok"], document["status"], document["records"], document["units"]) == (
         0,

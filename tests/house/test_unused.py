@@ -14,7 +14,6 @@ STARTED_FROM_OUTSIDE = {
     "mqtool.server.pytest_plugin",  # pyproject.toml
     "mqtool.kernels.build",  # the wheel's build
     "mqtool.polars",  # docs/library.md
-    "mqtool.cli.meanings",  # docs/generate_cli.py
 }
 """Modules that no other one imports."""
 
@@ -25,7 +24,6 @@ USED_FROM_OUTSIDE = {
     "mqtool.server.pytest_plugin.mqtool_server",
     "mqtool.cli.app.leaves",  # docs/generate_cli.py
     "mqtool.cli.exits.MEANINGS",
-    "mqtool.cli.meanings.MEANINGS",
     "mqtool.formats.equeue_message.ID_LAYOUTS",  # docs/generate.py
     "mqtool.formats.message_id.UNIQUE_KEY_V4",
     "mqtool.formats.message_id.UNIQUE_KEY_V6",

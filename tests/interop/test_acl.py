@@ -43,13 +43,13 @@ def test_commands_sign_with_the_account_of_mqadmin(rocketmq, mqtool, monkeypatch
     plan = ("plan", "offsets", "--broker", broker.address, "--group", "G", "--topic", "RMQ_SYS_TRACE_TOPIC", "--to")
     refused = mqtool(*plan, "latest", "-o", tmp_path / "no.json")
     assert (refused.code != 0, "accessKey" in refused.stderr) == (True, True), refused.stderr
-    assert mqtool("mirror", broker.address, tmp_path / "none", "--once").code != 0
+    assert mqtool("mirror", broker.address, "-o", tmp_path / "none", "--once").code != 0
     home = tmp_path / "home"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "tools.yml").write_text("accessKey: AdminKey\nsecretKey: AdminSecret\n")
     monkeypatch.setenv("ROCKETMQ_HOME", str(home))
     planned = mqtool(*plan, "0", "-o", tmp_path / "plan.json")
     assert "no queue to move: no position of G" in planned.stderr, "it has answered, for the administrator"
-    mirrored = mqtool("mirror", broker.address, tmp_path / "copy", "--once")
+    mirrored = mqtool("mirror", broker.address, "-o", tmp_path / "copy", "--once")
     assert mirrored.code == 0, mirrored.stderr
     broker.stop()

@@ -36,9 +36,9 @@ STORES = {"4.9": "metadata-4.9.7", "5.5": "metadata-5.5.0"}
 
 MAKING = {
     "rebuild": ["rebuild", "all", "STORE", "--output", "OUT/new"],
-    "salvage": ["salvage", "STORE", "OUT/new"],
-    "compact": ["salvage", "STORE", "OUT/new", "--compact", "--map", "OUT/map"],
-    "restore": ["restore", "BACKUP", "OUT/new"],
+    "salvage": ["salvage", "STORE", "-o", "OUT/new"],
+    "compact": ["salvage", "STORE", "-o", "OUT/new", "--compact", "--map", "OUT/map"],
+    "restore": ["restore", "BACKUP", "-o", "OUT/new"],
     "export": ["export", "STORE", "--output", "OUT/new"],
     "report": ["report", "STORE", "-o", "OUT/new"],
     "plan": ["plan", "rebuild", "all", "STORE", "-o", "OUT/new"],
@@ -108,7 +108,7 @@ def test_a_new_store_killed_between_two_calls_opens_again_and_is_clean(in_memory
 def test_what_is_made_is_whole_or_made_again(store, in_memory, name):
     words = MAKING[name]
     if name == "restore":
-        assert cli(["backup", str(store), str(in_memory / "backup")]) == 0
+        assert cli(["backup", str(store), "-o", str(in_memory / "backup")]) == 0
     before, out = contents(store), in_memory / "out"
 
     def empty():
@@ -134,8 +134,8 @@ def test_what_is_made_is_whole_or_made_again(store, in_memory, name):
 @pytest.mark.slow
 def test_a_backup_killed_between_two_calls_is_made_again(store, in_memory):
     before, out = contents(store), in_memory / "backup"
-    for point in kills(["backup", "STORE", "OUT"], store, out, lambda: shutil.rmtree(out, ignore_errors=True)):
-        assert cli(["backup", str(store), str(out)]) == 0, point
+    for point in kills(["backup", "STORE", "-o", "OUT"], store, out, lambda: shutil.rmtree(out, ignore_errors=True)):
+        assert cli(["backup", str(store), "-o", str(out)]) == 0, point
         assert cli(["restore", str(out), "--check"]) == 0, point
         assert contents(store) == before, point
 
@@ -251,7 +251,7 @@ def test_a_conversion_killed_between_two_calls_leaves_no_store_of_its_name_and_i
 @pytest.mark.slow
 def test_a_replay_killed_between_two_calls_goes_on_and_nothing_is_missing_or_there_twice(store, in_memory):
     out = in_memory / "out"
-    words = ["replay", "STORE", "--to", "OUT/new", "--ids", "OUT/ids", "--state", "OUT/state"]
+    words = ["replay", "STORE", "--into", "OUT/new", "--ids", "OUT/ids", "--state", "OUT/state"]
 
     def empty():
         shutil.rmtree(out, ignore_errors=True)
@@ -334,7 +334,7 @@ def played(name):
 def test_a_mirror_killed_between_two_calls_goes_on_to_the_end_of_its_master(in_memory, name):
     copy, master = in_memory / "copy", Master(name)
     with played(name) as address:
-        words = ["mirror", address, "OUT", "--once"]
+        words = ["mirror", address, "-o", "OUT", "--once"]
         for point in kills(words, copy, copy, lambda: shutil.rmtree(copy, ignore_errors=True)):
             assert cli(fill(words, copy, copy)) == 0, point
             log = b"".join(path.read_bytes() for path in sorted((copy / "commitlog").iterdir()))

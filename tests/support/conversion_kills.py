@@ -15,7 +15,7 @@ def main() -> None:
     """Kills at each point; an assertion names the one that failed."""
     what, directory = sys.argv[1], Path(sys.argv[2])
     store, out = directory / "store", directory / "out"
-    before, words = contents(store), ["convert", what, "STORE", "OUT/new"]
+    before, words = contents(store), ["convert", what, "STORE", "-o", "OUT/new"]
 
     def empty() -> None:
         shutil.rmtree(out, ignore_errors=True)

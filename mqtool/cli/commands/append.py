@@ -17,7 +17,15 @@ from msgspec import Struct
 from mqtool.choices import Compat
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import ConfigOption, DebugOption, Duplicates, DuplicatesOption, FormatOption, option
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    Duplicates,
+    DuplicatesOption,
+    FormatOption,
+    option,
+    release_option,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.errors import StoreError, UsageError
@@ -103,9 +111,9 @@ FlushOption = Annotated[
         "the end of the run.",
     ),
 ]
-BrokerOption = Annotated[
+ReleaseOption = Annotated[
     Compat | None,
-    option("--broker", help="Release whose on-disk format to write. Default: the store's own; 5.5 for a new one."),
+    release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
 ]
 WholeOption = Annotated[
     bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
@@ -120,7 +128,7 @@ def append(
     *,
     source: FromOption,
     flush: FlushOption = Flush.ASYNC,
-    broker: BrokerOption = None,
+    release: ReleaseOption = None,
     all_or_nothing: WholeOption = False,
     dry_run: DryRunOption = False,
     duplicates: DuplicatesOption = Duplicates.REFUSE,
@@ -134,7 +142,7 @@ def append(
     from mqtool.ingest import bulk_ingest
     from mqtool.ingest.duplicates import peeked, refuse_duplicates
 
-    options = _store_options(store, flush, broker, config)
+    options = _store_options(store, flush, release, config)
     validator = bulk_ingest.PutValidator(options, bulk_ingest.batch_topics(store, options))
     report = _Report(Output(ctx.obj, ACK, output_format))
     with ExitStack() as stack:
@@ -163,7 +171,7 @@ def append(
     return report.end(f"stored after the {begin} bytes that the log already had" if begin else "stored")
 
 
-def _store_options(store: Path, flush: Flush, broker: Compat | None, config: Path | None) -> StoreOptions:
+def _store_options(store: Path, flush: Flush, release: Compat | None, config: Path | None) -> StoreOptions:
     """Returns the options to open the store with."""
     from mqtool.engine import FlushMode
     from mqtool.engine.start.detect import options_for
@@ -171,7 +179,7 @@ def _store_options(store: Path, flush: Flush, broker: Compat | None, config: Pat
     chosen: dict[str, Any] = {"flush_mode": FlushMode.SYNC_FLUSH if flush is Flush.SYNC else FlushMode.ASYNC_FLUSH}
     if flush is Flush.POOL:
         chosen["pool_buffers"] = _POOL_BUFFERS
-    return options_for(store, config, broker, adds_messages=True, **chosen)
+    return options_for(store, config, release, adds_messages=True, **chosen)
 
 
 class _Report:

@@ -18,6 +18,7 @@ from mqtool.cli.options import (
     ProgressOption,
     StoreArgument,
     option,
+    output_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
@@ -25,14 +26,14 @@ from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, pr
 from mqtool.commands import command, with_config
 
 HELP = """
-mqtool backup /data/store /backup/store
+mqtool backup /data/store -o /backup/store
 
 Take a snapshot of a store, also while a broker writes to it: files are copied in an order from which the broker's own
-recovery produces a consistent copy (docs/backup.md). DEST stores pieces of files by their SHA-256, compressed; the next
-run stores only new pieces, and zeros are never stored. An interrupted run leaves no snapshot, only pieces that the next
-run uses. `mqtool restore DEST --check` reads everything back.
+recovery produces a consistent copy (docs/backup.md). A backup stores pieces of files by their SHA-256, compressed; the
+next run stores only new pieces, and zeros are never stored. An interrupted run leaves no snapshot, only pieces that the
+next run uses. `mqtool restore BACKUP --check` reads everything back.
 
-impact: writes below DEST; the store is only read
+impact: writes below the directory of -o; the store is only read
 """
 
 
@@ -65,15 +66,13 @@ BACKUP = OutputSchema(
 def backup(
     ctx: typer.Context,
     store: StoreArgument,
-    destination: Annotated[
-        Path, typer.Argument(metavar="DEST", help="New directory, or one with earlier backups.", show_default=False)
-    ],
     *,
+    destination: Annotated[Path, output_option("New directory, or one with earlier backups.")],
     check: Annotated[
         bool, option("--check/--no-check", help="Read everything back at the end.", show_default=False)
     ] = False,
-    redact: Annotated[
-        bool, option("--redact", help="Leave out users, whose passwords are in plain text in a store.")
+    without_users: Annotated[
+        bool, option("--without-users", help="Leave out users, whose passwords are in plain text in a store.")
     ] = False,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
@@ -86,7 +85,7 @@ def backup(
 
     total = sum(size_of(Path(directory) / name) for directory, _, names in os.walk(store) for name in names)
     with show_progress(progress, "backup", 0, total) as bar:
-        result = snapshots.backup(store, destination, config, share_of(bar, total), redact=redact)
+        result = snapshots.backup(store, destination, config, share_of(bar, total), redact=without_users)
     if check:
         snapshots.restore(destination, None, result.snapshot.name)
     snapshot = result.snapshot
@@ -105,6 +104,8 @@ def backup(
         "stored": result.stored,
         "manifest": str(result.manifest),
         "notes": list(snapshot.notes),
-        "next_step": command("restore", destination, "./restored", "--snapshot", snapshot.name, *with_config(config)),
+        "next_step": command(
+            "restore", destination, "-o", "./restored", "--snapshot", snapshot.name, *with_config(config)
+        ),
     }
     return Output(ctx.obj, BACKUP, output_format).document(document)

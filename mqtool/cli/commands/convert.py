@@ -12,7 +12,15 @@ from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    StoreArgument,
+    output_option,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints
@@ -22,16 +30,15 @@ if TYPE_CHECKING:
 
 
 HELP = """
-mqtool convert dledger /data/store /data/plain
+mqtool convert dledger /data/store -o /data/plain
 
-Write a store of another layout with the same messages in the same queues at the same queue offsets.
-dledger: from a DLedger log to an ordinary one; queues and index are rebuilt, physical offsets and offset message ids
-change. rocksdb-queues: from queues, topics, groups and offsets in RocksDB to files. file-queues: from files to
-RocksDB. The result is verified. Damaged ranges are left out and reported; the exit code is then 1. What is not
-converted is listed as left_behind. DST appears only when it is complete and on disk. Refused while a broker has the
-source open.
+Write a store of another layout with the same messages in the same queues at the same queue offsets. dledger: from a
+DLedger log to an ordinary one; queues and index are rebuilt, physical offsets and offset message ids change.
+rocksdb-queues: from queues, topics, groups and offsets in RocksDB to files. file-queues: from files to RocksDB. The
+result is verified. Damaged ranges are left out and reported; the exit code is then 1. What is not converted is listed
+as left_behind. The new store appears only when it is complete and on disk. Refused while a broker has the source open.
 
-impact: writes DST, a new or empty directory, and DST.incomplete meanwhile; the source is only read
+impact: writes what -o names, next to it while it is incomplete; the source is only read
 """
 
 
@@ -68,15 +75,7 @@ class Conversion(StrEnum):
 
 WhatArgument = Annotated[
     Conversion,
-    typer.Argument(metavar="WHAT", help="Layout of SRC: dledger, rocksdb-queues or file-queues.", show_default=False),
-]
-
-
-SourceArgument = Annotated[Path, typer.Argument(metavar="SRC", help="Root of the store to read.", show_default=False)]
-
-
-TargetArgument = Annotated[
-    Path, typer.Argument(metavar="DST", help="New or empty directory for the new store.", show_default=False)
+    typer.Argument(metavar="WHAT", help="Layout of STORE: dledger, rocksdb-queues or file-queues.", show_default=False),
 ]
 
 
@@ -84,9 +83,9 @@ TargetArgument = Annotated[
 def convert(
     ctx: typer.Context,
     what: WhatArgument,
-    source: SourceArgument,
-    target: TargetArgument,
+    source: StoreArgument,
     *,
+    target: Annotated[Path, output_option("New or empty directory for the new store.")],
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,

@@ -33,7 +33,7 @@ def explain_start(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    broker: StartedReleaseOption = None,
+    release: StartedReleaseOption = None,
     quick: Annotated[
         bool, option("--quick", help="Do not read the entire log: reports everything except which messages are lost.")
     ] = False,
@@ -59,7 +59,7 @@ def explain_start(
         store,
         config,
         output_format,
-        broker=broker and broker.value,
+        broker=release and release.value,
         read_log=not quick,
         heap_bytes=heap_bytes,
     )

@@ -34,6 +34,7 @@ from mqtool.cli.options import (
     include_option,
     jobs_option,
     option,
+    output_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
@@ -141,12 +142,7 @@ StoresArgument = Annotated[
 ]
 ToOption = Annotated[
     str,
-    option(
-        "--output",
-        "-o",
-        metavar="DIR",
-        help="Directory or URL for the result; new, empty, or written with --state before.",
-    ),
+    output_option("Directory or URL for the result; new, empty, or written with --state before."),
 ]
 StateOption = Annotated[
     str | None,

@@ -12,12 +12,12 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption, option
+from mqtool.cli.options import DebugOption, FormatOption, option, output_option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 
 HELP = """
-mqtool mirror 127.0.0.1:10911 /data/copy
+mqtool mirror 127.0.0.1:10911 -o /data/copy
 
 Follow a running master of RocketMQ 4.9 or 5.x as its slave: copy the CommitLog byte for byte from the master's first
 byte, dispatch it to queues and index, and fetch topics, groups and offsets every ten seconds. The master needs no
@@ -51,8 +51,8 @@ MIRROR = OutputSchema(
 def mirror(
     ctx: typer.Context,
     master: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the master, as clients use it.")],
-    copy: Annotated[Path, typer.Argument(metavar="COPY", help="Root of the copy; created if missing.")],
     *,
+    copy: Annotated[Path, output_option("Root of the copy; created if missing.")],
     once: Annotated[bool, option("--once", help="Exit after catching up with the master.")] = False,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,

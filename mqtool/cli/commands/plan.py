@@ -36,6 +36,8 @@ from mqtool.cli.options import (
     UniqueKeyOption,
     ZoneOption,
     option,
+    output_option,
+    release_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
@@ -103,7 +105,7 @@ REDACT = (
     """
 mqtool plan redact /data/store --key order-17 -o plan.json
 
-Blank the bodies of messages: those at --at, or all that match. Keys and properties stay."""
+Blank the bodies of messages: those named with --message, or all that match. Keys and properties stay."""
     + _IMPACT
 )
 
@@ -164,10 +166,10 @@ OFFSETS = (
     """
 mqtool plan offsets /data/store --group billing --to earliest -o plan.json
 
-Set the positions of consumer groups. One of --to, --shift, --clamp, --from-group, --from, --through and --delete says
-where to. The plan states which messages each group gets again and which it never gets. --broker plans the same for a
-running broker in place of a store, and signs requests with the account in mqadmin's conf/tools.yml below ROCKETMQ_HOME,
-or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY."""
+Set the positions of consumer groups. One of --to, --shift, --clamp, --from-group, --positions, --through and --delete
+says where to. The plan states which messages each group gets again and which it never gets. --broker plans the same for
+a running broker in place of a store, and signs requests with the account in mqadmin's conf/tools.yml below
+ROCKETMQ_HOME, or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY."""
     + _IMPACT
 )
 
@@ -232,7 +234,7 @@ class RebuildTarget(StrEnum):
     ALL = "all"
 
 
-PlanOption = Annotated[Path, option("--output", "-o", metavar="PLAN", help="New file for the plan; - for stdout.")]
+PlanOption = Annotated[Path, output_option("New file for the plan; - for stdout.")]
 FileOption = Annotated[
     list[str] | None,
     option("--file", metavar="NAME", help="Index file, config/NAME or path below the store; may be repeated."),
@@ -399,9 +401,9 @@ def truncate(
 def redact(
     place: _Place,
     *,
-    at: Annotated[
+    messages: Annotated[
         list[str] | None,
-        option("--at", metavar="ADDRESS", help="Physical offset, TOPIC/QUEUE@OFFSET or id; may be repeated."),
+        option("--message", metavar="ADDRESS", help="Physical offset, TOPIC/QUEUE@OFFSET or id; may be repeated."),
     ] = None,
     topic: TopicOption = None,
     queue: QueueOption = None,
@@ -421,12 +423,14 @@ def redact(
     damage = []
     with place.open() as store:
         require_selected([store], topic, queue)
-        offsets = {message.physical_offset for address in at or () for message in resolve(store, address).messages}
-        if len(at or ()) > len(offsets):
+        offsets = {
+            message.physical_offset for address in messages or () for message in resolve(store, address).messages
+        }
+        if len(messages or ()) > len(offsets):
             raise UsageError("redact: there is no message at one of the addresses; check them with `mqtool get`")
         selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
-        if not selection and not at:
-            raise UsageError("redact: select messages with --at, --key, --unique-key, --grep, …")
+        if not selection and not messages:
+            raise UsageError("redact: select messages with --message, --key, --unique-key, --grep, …")
         for message in store.messages(**selection) if selection else ():
             if isinstance(message, Damage):
                 damage.append(f"damage: physical offsets {message.start} to {message.end} could not be read")
@@ -484,15 +488,15 @@ def recover(
     accept_loss: Annotated[
         int | None, option("--accept-loss", metavar="N", help="Number of messages that consumers may lose.")
     ] = None,
-    broker: Annotated[
-        Compat | None, option("--broker", help="Release whose rules apply. Default: the one that wrote the store.")
+    release: Annotated[
+        Compat | None, release_option("Release whose rules apply. Default: the one that wrote the store.")
     ] = None,
 ) -> _Planned:
     """Plans the recovery of a broker."""
     from mqtool.repair.plans import plan_recovery
 
     plan = plan_recovery(
-        place.path, broker, mode, accept_loss=accept_loss, config=place.config, work_dir=place.work_dir
+        place.path, release, mode, accept_loss=accept_loss, config=place.config, work_dir=place.work_dir
     )
     return _Planned(plan, is_enough=True)
 
@@ -541,7 +545,7 @@ def offsets(
     shift: offset_plan.ShiftOption = None,
     clamp: offset_plan.ClampOption = False,
     from_group: offset_plan.FromGroupOption = None,
-    source: offset_plan.FromOption = None,
+    source: offset_plan.PositionsOption = None,
     through: offset_plan.ThroughOption = None,
     delete: offset_plan.DeleteOption = False,
     list_messages: offset_plan.ListOption = False,

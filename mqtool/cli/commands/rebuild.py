@@ -29,6 +29,8 @@ from mqtool.cli.options import (
     TopicOption,
     jobs_option,
     option,
+    output_option,
+    release_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
@@ -175,9 +177,7 @@ WhatArgument = Annotated[
         show_default=False,
     ),
 ]
-OutOption = Annotated[
-    Path, option("--output", "-o", metavar="DIR", help="New or empty directory for the rebuilt files.")
-]
+OutOption = Annotated[Path, output_option("New or empty directory for the rebuilt files.")]
 FileOption = Annotated[
     str | None, option("--file", metavar="NAME", help="Rebuild only this index file; the one before it must be intact.")
 ]
@@ -188,9 +188,9 @@ StateOption = Annotated[
 ResumeOption = Annotated[
     bool, option("--resume", panel=RUN, help="Continue from --state; start at the beginning if it is empty.")
 ]
-VersionOption = Annotated[
+ReleaseOption = Annotated[
     str | None,
-    option("--broker", metavar="X.Y", help="Release whose on-disk format to write, e.g. 4.9 or 5.5."),
+    release_option("Release whose on-disk format to write, e.g. 4.9 or 5.5."),
 ]
 
 
@@ -262,7 +262,7 @@ def rebuild(
     queue: QueueOption = None,
     offset: RangeOption = None,
     file: FileOption = None,
-    broker_version: VersionOption = None,
+    release: ReleaseOption = None,
     jobs: JobsOption = None,
     state: StateOption = None,
     resume: ResumeOption = False,
@@ -290,7 +290,7 @@ def rebuild(
     refuse_half_changed(store)
     began = time.monotonic()
     with open_store(store, config, needs_log=True) as source:
-        settings = settings_of(source, broker_version)
+        settings = settings_of(source, release)
         require_selected([source], topic, queue)
         check(source, out, resume=resume)
         report = _Report(options, settings)

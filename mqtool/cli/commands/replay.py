@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +35,7 @@ from mqtool.cli.options import (
     ZoneOption,
     continuing_state_option,
     option,
+    release_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mqtool.store.selection import Selection
 
 HELP = """
-mqtool replay /data/store --to /data/rescue --topic Orders --ids ids.jsonl --state replay.state
+mqtool replay /data/store --into /data/rescue --topic Orders --ids ids.jsonl --state replay.state
 
 Store messages again, in their original order. SOURCE is a store, JSON Lines in the format of `dump`, or Parquet in the
 format of `export`. Messages that consumers could see are replayed, with their keys, tags, properties, queue and born
@@ -62,9 +62,10 @@ existing one keeps its layout and release. Exit code 1 if a message was rejected
 --dead-letters GROUP sends the dead letters of a group back to the topics that they were sent to, --half the half
 messages that ran out of checks; --topic then selects by that topic. --to-topic NAME sends all messages to one topic.
 
---to HOST:PORT is a name server instead: messages are sent to its running brokers, at least once after a crash.
+--namesrv HOST:PORT takes the place of --into: messages are sent to the running brokers of a name server, at least once
+after a crash.
 
-impact: writes to the --to store, under its lock, or sends to brokers; and the --ids and --state files; with --dry-run
+impact: writes to the --into store, under its lock, or sends to brokers; and the --ids and --state files; with --dry-run
 nothing
 """
 
@@ -73,8 +74,9 @@ MESSAGES = "Messages"
 SourceArgument = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A store, a file of JSON Lines or Parquet, or a directory of `export`.")
 ]
-ToOption = Annotated[
-    str, option("--to", metavar="TARGET", help="Store to append to, new or stopped; or HOST:PORT of a name server.")
+IntoOption = Annotated[Path | None, option("--into", metavar="STORE", help="Store to append to: new, or stopped.")]
+NameServerOption = Annotated[
+    str | None, option("--namesrv", metavar="HOST:PORT", help="Name server whose running brokers get the messages.")
 ]
 IdsOption = Annotated[
     Path | None, option("--ids", metavar="FILE", panel=WORK, help="New file for old and new places, as JSON Lines.")
@@ -104,16 +106,14 @@ ToTopicOption = Annotated[
 
 FlushOption = Annotated[
     Flush | None,
-    option("--flush", panel=WORK, help="When messages in a --to store reach the disk: one by one, or at the end."),
+    option("--flush", panel=WORK, help="When messages in the --into store reach the disk: one by one, or at the end."),
 ]
-BrokerOption = Annotated[
+ReleaseOption = Annotated[
     Compat | None,
-    option("--broker", help="Release whose on-disk format to write. Default: the --to store's; 5.5 for a new one."),
+    release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
 ]
 DryRunOption = Annotated[bool, option("--dry-run", help="Report what would be stored without writing anything.")]
 
-
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^/\[\]:]+):[0-9]+")
 
 REPLAY = OutputSchema(
     "replay",
@@ -159,13 +159,14 @@ def replay(
     ctx: typer.Context,
     source: SourceArgument,
     *,
-    to: ToOption,
+    into: IntoOption = None,
+    namesrv: NameServerOption = None,
     ids: IdsOption = None,
     state: StateOption = None,
     rate: RateOption = None,
     keep_times: KeepTimesOption = False,
     flush: FlushOption = None,
-    broker: BrokerOption = None,
+    release: ReleaseOption = None,
     dry_run: DryRunOption = False,
     dead_letters: DeadLettersOption = None,
     half: HalfOption = False,
@@ -198,35 +199,39 @@ def replay(
 
     output = Output(ctx.obj, REPLAY, output_format)
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit)
-    is_address = _is_address(to)
-    for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
-        if is_address and given:
-            raise UsageError(f"{name} applies only to a store; leave it out, because {to} is a name server")
+    if (into is None) == (namesrv is None):
+        raise UsageError("expected one target: --into STORE or --namesrv HOST:PORT")
+    for name, given in (("--flush", flush), ("--release", release), ("--config", config)):
+        if namesrv is not None and given:
+            raise UsageError(f"{name} applies only to a store; leave it out, or give --into STORE")
     refuse_half_changed(source)
     original = Source(source, Selection(), keep_times, source_config)
     if source_config is not None and not original.is_store:
         raise UsageError(f"--source-config applies only to a store; leave it out, because {source} is not one")
     resend = _resend(original, dead_letters, to_topic, half=half)
     originals = replace(original, selection=_selection(original, filters), resend=resend)
-    if is_address:
-        result = _send(SendRequest(originals, to, ids, state, rate, dry_run))
+    if namesrv is not None:
+        result = _send(SendRequest(originals, namesrv, ids, state, rate, dry_run))
     else:
+        assert into is not None
         request = ReplayRequest(
             originals,
-            Path(to),
+            into,
             ids,
             state,
             rate,
             sync=flush is Flush.SYNC,
             config=config,
-            compat=broker,
+            compat=release,
             dry_run=dry_run,
             duplicates=duplicates is Duplicates.APPEND,
         )
         result = replay_messages(request)
     _note_problems(result)
     code = ExitCode.OK if result.is_complete else ExitCode.NO
-    return output.document({"source": str(source), "target": to, "dry_run": dry_run, **_counts(result)}, code)
+    return output.document(
+        {"source": str(source), "target": str(into or namesrv), "dry_run": dry_run, **_counts(result)}, code
+    )
 
 
 def _resend(source: Source, dead_letters: str | None, to_topic: str | None, *, half: bool) -> Resend:
@@ -284,11 +289,6 @@ def _counts(result: Report) -> dict[str, Any]:
         "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
         "reasons": [{"position": position, "reason": reason} for position, reason in result.reasons],
     }
-
-
-def _is_address(target: str) -> bool:
-    """Whether a target is a name server; an existing directory, or a path with a slash, is a store."""
-    return _ADDRESS.fullmatch(target) is not None and not Path(target).exists()
 
 
 def _selection(source: Source, filters: Filters) -> Selection:

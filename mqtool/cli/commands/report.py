@@ -19,7 +19,7 @@ from mqtool.cli.options import (
     StoreArgument,
     ThrottleOption,
     TopicOption,
-    option,
+    output_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
@@ -65,9 +65,7 @@ def report(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    output: Annotated[
-        Path, option("--output", "-o", metavar="FILE", help="File for the page; an existing one is replaced.")
-    ],
+    output: Annotated[Path, output_option("File for the page; an existing one is replaced.")],
     topic: TopicOption = None,
     jobs: JobsOption = None,
     throttle: ThrottleOption = None,

@@ -9,21 +9,29 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    option,
+    output_option,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, text
 from mqtool.errors import UsageError
 
 HELP = """
-mqtool restore /backup/store /data/restored
+mqtool restore /backup/store -o /data/restored
 
 Restore the newest snapshot of a backup, or the one named by --snapshot, into a new directory. Every piece and every
-file is checked against its SHA-256, and the new store is verified. NEWROOT appears only when it is complete and on
+file is checked against its SHA-256, and the new store is verified. It appears only when it is complete and on
 disk. A damaged or incomplete backup is refused, naming the wrong piece (exit code 4). --check reads and verifies
-everything without restoring it; --list shows the snapshots.
+everything without restoring it; --snapshots lists the snapshots.
 
-impact: writes NEWROOT, next to it while it is incomplete; nothing with --check or --list
+impact: writes what -o names, next to it while it is incomplete; nothing with --check or --snapshots
 """
 
 
@@ -53,15 +61,13 @@ RESTORE = OutputSchema(
 def restore(
     ctx: typer.Context,
     backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory that `mqtool backup` wrote.")],
-    target: Annotated[
-        Path | None, typer.Argument(metavar="[NEWROOT]", help="Root of the new store; must not exist.")
-    ] = None,
     *,
+    target: Annotated[Path | None, output_option("Root of the new store; must not exist.")] = None,
     snapshot: Annotated[
         str | None, option("--snapshot", metavar="NAME", help="Snapshot to restore. Default: the newest.")
     ] = None,
     check: Annotated[bool, option("--check", help="Verify the snapshot without restoring it.")] = False,
-    show: Annotated[bool, option("--list", help="List the snapshots without restoring one.")] = False,
+    show: Annotated[bool, option("--snapshots", help="List the snapshots without restoring one.")] = False,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
@@ -73,7 +79,7 @@ def restore(
     from mqtool.repair.backup.snapshots import load
 
     if (target is None) != (check or show):
-        raise UsageError("name the directory for the new store (NEWROOT), or add --check or --list")
+        raise UsageError("name the directory for the new store with -o, or add --check or --snapshots")
     chosen = load(backup, snapshot)
     total = sum(file.size for file in chosen.files)
     result = None

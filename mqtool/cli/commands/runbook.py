@@ -20,6 +20,7 @@ from mqtool.cli.options import (
     TopicOption,
     copies_option,
     option,
+    output_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, flag, prints, text
@@ -36,7 +37,7 @@ mqtool runbook match /data/store
 Detect and repair known problems of a store, step by step. `match` shows which runbooks apply, `list` lists all, `show`
 prints one, `run` goes through its steps.
 
-impact: `run --apply` changes the store by a plan or writes the directory of --to; nothing else does
+impact: `run --apply` changes the store by a plan or writes the directory of -o; nothing else does
 """
 
 
@@ -158,11 +159,11 @@ mqtool runbook run RB-03 /data/store
 
 Go through the steps of a runbook: detect, explain (what a broker would do and lose on startup), plan, check
 preconditions; with --apply --yes also apply and verify. Without --apply nothing is changed. `mqtool undo STORE` undoes
-a change; runbooks that need a new directory (--to) leave the store as it is. Exit code 4 if the symptom is absent or a
+a change; runbooks that need a new directory (-o) leave the store as it is. Exit code 4 if the symptom is absent or a
 precondition is not met; 1 if it is present and cannot be repaired, or not completely. --protocol FILE writes the
 evidence as Markdown for a ticket.
 
-impact: with --apply changes the store by a plan or writes the directory of --to; else writes nothing but --protocol
+impact: with --apply changes the store by a plan or writes the directory of -o; else writes nothing but --protocol
 """
 
 INPUT = "What the runbook needs"
@@ -273,9 +274,9 @@ def run(
     protocol: Annotated[
         Path | None, option("--protocol", metavar="FILE", help="New file for the evidence, as Markdown.")
     ] = None,
-    broker: StartedReleaseOption = None,
+    release: StartedReleaseOption = None,
     copies: Annotated[list[Path] | None, copies_option(INPUT)] = None,
-    to: Annotated[Path | None, option("--to", metavar="DIR", panel=INPUT, help="New directory for the result.")] = None,
+    target: Annotated[Path | None, output_option("New directory for the result.")] = None,
     topic: TopicOption = None,
     at: AtOption = None,
     before: BeforeOption = None,
@@ -304,7 +305,9 @@ def run(
     result = run_book(
         runbook,
         store,
-        Request(apply, yes, config, broker and broker.value, tuple(copies or ()), to, tuple(topic or ()), at, before),
+        Request(
+            apply, yes, config, release and release.value, tuple(copies or ()), target, tuple(topic or ()), at, before
+        ),
     )
     if protocol is not None:
         try:

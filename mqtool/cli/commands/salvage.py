@@ -15,8 +15,10 @@ from mqtool.cli.options import (
     FormatOption,
     ProgressMode,
     ProgressOption,
+    StoreArgument,
     copies_option,
     option,
+    output_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
@@ -26,18 +28,17 @@ from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
 HELP = """
-mqtool salvage /data/damaged /data/salvaged --with /backup/slave
+mqtool salvage /data/damaged -o /data/salvaged --with /backup/slave
 
 Copy every valid record of a damaged store to a new store, and report what is lost by topic, queue and consumer group.
 Records stay at their physical offsets, holes between them are filled so that a broker skips them, and messages keep
 their queue offsets; --compact closes the gaps instead and writes a map of old to new offsets. Records that the first
 store lost are taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are rebuilt,
-config/ is copied where it is readable. DST appears only when it is complete. Exit code 1 if anything is known to be
-lost. --without-topic omits the messages of a topic, which frees their space. In EQueue and EventStore
-chunks, records between damaged ranges are found from either end; DST is then a new store, or a Parquet file of the
-records.
+config/ is copied where it is readable. The new store appears only when it is complete. Exit code 1 if anything is known
+to be lost. --without-topic omits the messages of a topic, which frees their space. In EQueue and EventStore chunks,
+records between damaged ranges are found from either end; -o then names a new store, or a Parquet file of the records.
 
-impact: writes DST, next to it while it is incomplete, and the --map file; the old stores are only read
+impact: writes what -o names, next to it while it is incomplete, and the --map file; the old stores are only read
 """
 
 
@@ -125,9 +126,9 @@ SALVAGE = OutputSchema(
 @prints(SALVAGE, SALVAGE_KIND)
 def salvage(
     ctx: typer.Context,
-    store: Annotated[Path, typer.Argument(metavar="SRC", help="Root directory of the damaged store.")],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="Root of the new store; must not exist.")],
+    store: StoreArgument,
     *,
+    target: Annotated[Path, output_option("Root of the new store; must not exist.")],
     copies: Annotated[list[Path] | None, copies_option()] = None,
     compact: Annotated[
         bool, option("--compact", help="Close the gaps between records; physical offsets change.")
@@ -140,7 +141,7 @@ def salvage(
     ] = None,
     map_file: Annotated[
         Path | None,
-        option("--map", metavar="FILE", help="CSV file for old and new offsets. Default: DST.map.csv."),
+        option("--map", metavar="FILE", help="CSV file for old and new offsets. Default: that of -o with .map.csv."),
     ] = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,

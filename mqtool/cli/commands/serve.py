@@ -160,7 +160,7 @@ SetOption = Annotated[
 TopicOption = Annotated[
     list[str] | None,
     option(
-        "--topic",
+        "--create-topic",
         metavar="NAME[=TYPE]",
         panel=STORE,
         help="Create a topic on startup, unless it exists; may be repeated. "

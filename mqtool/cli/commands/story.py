@@ -20,6 +20,7 @@ from mqtool.cli.options import (
     StoreArgument,
     ZoneOption,
     option,
+    output_option,
     schema_if_help,
 )
 from mqtool.cli.output import Output
@@ -97,7 +98,7 @@ def story(
     *,
     output: Annotated[
         Path | None,
-        option("--output", "-o", metavar="FILE", help="File for an HTML page; an existing one is replaced."),
+        output_option("File for an HTML page; an existing one is replaced."),
     ] = None,
     output_format: StoryFormatOption = StoryFormat.TABLE,
     config: ConfigOption = None,

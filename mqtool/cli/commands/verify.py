@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.choices import Compat
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, note
 from mqtool.cli.options import (
@@ -21,11 +20,13 @@ from mqtool.cli.options import (
     JobsOption,
     ProgressMode,
     ProgressOption,
+    StartedReleaseOption,
     StoreArgument,
     ThrottleOption,
     TopicOption,
     continuing_state_option,
     option,
+    output_option,
     schema_if_help,
 )
 from mqtool.cli.progress import share_of, show_progress
@@ -226,7 +227,7 @@ FailOnOption = Annotated[
 ]
 OutfileOption = Annotated[
     Path | None,
-    option("--output", "-o", metavar="FILE", panel=OUTPUT, help="Write to FILE atomically instead of stdout."),
+    output_option("Write to a file, atomically, instead of stdout."),
 ]
 StateOption = Annotated[Path | None, continuing_state_option(WORK)]
 MaxTimeOption = Annotated[
@@ -240,11 +241,6 @@ MaxTimeOption = Annotated[
     ),
 ]
 
-BrokerOption = Annotated[
-    Compat | None,
-    option("--broker", panel=WORK, help="Release whose next start is predicted. [default: the detected one]"),
-]
-
 
 @prints(VERIFY, *LINES, VERIFY_KIND)
 def verify(
@@ -256,7 +252,7 @@ def verify(
     throttle: ThrottleOption = None,
     state: StateOption = None,
     max_time: MaxTimeOption = None,
-    broker: BrokerOption = None,
+    started: StartedReleaseOption = None,
     spark: SparkOption = False,
     master: MasterOption = LOCAL,
     conf: ConfOption = None,
@@ -279,7 +275,7 @@ def verify(
     where = on_spark(spark, master, conf)
     kind = recognise(store)
     if kind is not None:
-        if outfile or any((topic, jobs, throttle, state, max_time, where, broker)):
+        if outfile or any((topic, jobs, throttle, state, max_time, where, started)):
             raise UsageError(
                 f"a store of kind {kind.name} is checked completely, in one process, to stdout; leave such options out"
             )
@@ -292,7 +288,7 @@ def verify(
     limit = parse_rate(throttle)
     if where is not None and any((jobs, throttle, state, max_time)):
         raise UsageError("--jobs, --throttle, --state and --max-time do not apply to --spark; leave them out")
-    topics, release = tuple(topic) if topic else None, broker and broker.value
+    topics, release = tuple(topic) if topic else None, started and started.value
     with open_readable(store, config) as opened, read_once():
         require_selected([opened], topics)
         size = sum(segment.size for segment in opened.commit_log.segments)

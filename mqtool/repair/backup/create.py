@@ -171,7 +171,7 @@ class _SnapshotWriter:
         self._redact = redact
         root = real_path(store.path)
         self._logs = [real_path(directory).relative_to(root).as_posix() for directory in store.layout.log_dirs]
-        self._notes: list[str] = ["users are left out (--redact)"] if redact else []
+        self._notes: list[str] = ["users are left out (--without-users)"] if redact else []
         self._notes += [
             f"{path} ({key}) is outside of {store.path} and is not in the backup: copy it yourself"
             for key, path in files_outside(store.path, store.config)

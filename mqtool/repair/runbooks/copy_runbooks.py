@@ -259,7 +259,7 @@ COPY_RUNBOOKS = (
         "Ids of old messages keep their address; configuration files are not rewritten.",
         _movable,
         _copy,
-        ("--to /data/moved",),
+        ("-o /data/moved",),
     ),
     Runbook(
         "RB-14",
@@ -300,7 +300,7 @@ COPY_RUNBOOKS = (
         "Offset message ids change with the physical offsets.",
         _is_ledger,
         _leave_ledger,
-        ("--to /data/plain",),
+        ("-o /data/plain",),
     ),
     Runbook(
         "RB-16",
@@ -311,7 +311,7 @@ COPY_RUNBOOKS = (
         (
             "counts the messages of the topics",
             (
-                "stores all messages of the topics (`--topic`) again in a new store (`--to`), with their keys, tags, "
+                "stores all messages of the topics (`--topic`) again in a new store (`-o`), with their keys, tags, "
                 "properties and times"
             ),
             "writes the old and the new place and id of each into a file next to it",
@@ -320,7 +320,7 @@ COPY_RUNBOOKS = (
         "then `mqtool replay`.",
         _selected,
         _replay,
-        ("--topic Orders", "--to /data/again"),
+        ("--topic Orders", "-o /data/again"),
     ),
     Runbook(
         "RB-21",
@@ -353,6 +353,6 @@ COPY_RUNBOOKS = (
         "Stop the broker for the drill, so that both stores can be compared.",
         _movable,
         _copy,
-        ("--to /tmp/drill",),
+        ("-o /tmp/drill",),
     ),
 )

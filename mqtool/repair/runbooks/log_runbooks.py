@@ -176,7 +176,7 @@ LOG_RUNBOOKS = (
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
         by_findings("RB-05"),
         salvage_to_new_store,
-        ("--to /data/salvaged",),
+        ("-o /data/salvaged",),
     ),
     Runbook(
         "RB-13",
@@ -197,7 +197,7 @@ LOG_RUNBOOKS = (
         "Without a copy the messages of the segment are lost, and listed by queue.",
         by_findings("RB-13"),
         salvage_to_new_store,
-        ("--with /data/slave", "--to /data/salvaged"),
+        ("--with /data/slave", "-o /data/salvaged"),
     ),
     Runbook(
         "RB-20",

@@ -111,8 +111,8 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     if request.to is None or not request.apply:
         protocol.next_steps = (with_directory(runbook.id, protocol.store, request),)
     if request.to is None:
-        protocol.add("plan", DONE, f"{proposal.what}; --to names the new directory")
-        protocol.add("apply", SKIPPED, "--to and --apply carry it out")
+        protocol.add("plan", DONE, f"{proposal.what}; -o names the new directory")
+        protocol.add("apply", SKIPPED, "-o and --apply carry it out")
         return
     protocol.add("plan", DONE, f"{proposal.what} into {request.to}; the store itself stays as it is")
     if not request.apply:

@@ -296,12 +296,12 @@ START_RUNBOOKS = (
         "Operators let the broker write both kinds for some time, or send all messages again.",
         (
             "reports which kinds of queues exist and what is missing in them",
-            "writes a copy of the store with queues of the other kind (`--to`) if `storeType` in `--config` wants them",
-            "reports what the release that is to be started would do (`--broker`)",
+            "writes a copy of the store with queues of the other kind (`-o`) if `storeType` in `--config` wants them",
+            "reports what the release that is to be started would do (`--release`)",
         ),
         "A change of release alone is only explained. Messages in BatchConsumeQueues stay in files.",
         _formats,
         _switch,
-        ("--config broker.conf", "--to /data/switched"),
+        ("--config broker.conf", "-o /data/switched"),
     ),
 )

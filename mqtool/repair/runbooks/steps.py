@@ -13,7 +13,7 @@ def run_again(runbook_id: str, root: Path, request: Request, *more: object) -> s
 
 def explain_start(case: Case) -> str:
     """Returns the command that predicts the start of the run's release on its store."""
-    return command("explain-start", opened(case.root, case.request.config), "--broker", case.broker)
+    return command("explain-start", opened(case.root, case.request.config), "--release", case.broker)
 
 
 def match(root: Path, request: Request) -> str:
@@ -23,26 +23,26 @@ def match(root: Path, request: Request) -> str:
 
 def with_directory(runbook_id: str, root: Path, request: Request) -> str:
     """Returns the command that applies a runbook that creates a new directory."""
-    more: tuple[object, ...] = () if request.to else ("--to", new_directory(root))
+    more: tuple[object, ...] = () if request.to else ("-o", new_directory(root))
     return run_again(runbook_id, root, request, *more, "--apply")
 
 
 def after_directory(directory: Path, broker: str) -> tuple[str, ...]:
     """Returns the commands that check a new store and predict a broker's start on it."""
-    return command("verify", directory), command("explain-start", directory, "--broker", broker)
+    return command("verify", directory), command("explain-start", directory, "--release", broker)
 
 
 def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -> tuple[str, ...]:
     """Returns the commands to choose from after a change in place: undo it, or check it and free the space."""
     if not repaired:
         return command("undo", root), match(root, request)
-    start = command("explain-start", opened(root, request.config), "--broker", broker)
+    start = command("explain-start", opened(root, request.config), "--release", broker)
     return start, command("undo", root), command("discard-undo", root, "--yes")
 
 
 def _options(request: Request) -> tuple[str, ...]:
     """Returns the options of a run without `--apply` and `--yes`."""
-    named = {"--broker": request.broker, "--to": request.to, "--at": request.at, "--before": request.before}
+    named = {"--release": request.broker, "-o": request.to, "--at": request.at, "--before": request.before}
     words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     words += [word for path in request.copies for word in ("--with", str(path))]
     words += [word for topic in request.topics for word in ("--topic", topic)]

@@ -46,17 +46,17 @@ def test_a_salvage_that_was_killed_is_run_again_and_ends_as_an_undisturbed_one(d
     before = tree_digest(damaged)
     whole = in_memory / "whole"
     whole.mkdir()
-    code, changes = in_process(whole, 0, "salvage", damaged, whole / "new")
+    code, changes = in_process(whole, 0, "salvage", damaged, "-o", whole / "new")
     assert (code, changes > 10 * POINTS) == (1, True)  # 1: messages are lost
     expected = contents(whole / "new")
     for point in points(changes):
         work = in_memory / str(point)
         work.mkdir()
-        assert in_process(work, point, "salvage", damaged, work / "new")[0] == -signal.SIGKILL
+        assert in_process(work, point, "salvage", damaged, "-o", work / "new")[0] == -signal.SIGKILL
         if (work / "new").exists():  # it appears when it is whole
             assert contents(work / "new") == expected
         else:
-            assert cli(["salvage", str(damaged), str(work / "new")]) == 1
+            assert cli(["salvage", str(damaged), "-o", str(work / "new")]) == 1
             assert contents(work / "new") == expected
         assert tree_digest(damaged) == before
     assert sorted(path.name for path in (in_memory / str(points(changes)[-2])).iterdir()) == ["new"]
@@ -67,14 +67,14 @@ def test_a_backup_that_was_killed_is_run_again_and_ends_as_an_undisturbed_one(in
     root = copy_store("orders-5.5.0", in_memory)
     before = tree_digest(root)
     whole = in_memory / "whole"
-    code, changes = in_process(whole, 0, "backup", root, whole)
+    code, changes = in_process(whole, 0, "backup", root, "-o", whole)
     assert (code, changes > 10 * POINTS) == (0, True)
     for point in points(changes):
         work = in_memory / str(point)
-        assert in_process(work, point, "backup", root, work)[0] == -signal.SIGKILL
+        assert in_process(work, point, "backup", root, "-o", work)[0] == -signal.SIGKILL
         for name in snapshots(work) if (work / "snapshots").is_dir() else []:
             restore(work, None, name)  # what looks like a snapshot is one
-        assert cli(["backup", str(root), str(work)]) == 0
+        assert cli(["backup", str(root), "-o", str(work)]) == 0
         assert load(work).files == load(whole).files
         assert contents(work / "pieces") == contents(whole / "pieces")
         assert list(work.rglob("*.incomplete")) == []

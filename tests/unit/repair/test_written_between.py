@@ -145,9 +145,9 @@ def test_a_store_with_an_unfinished_change_is_not_copied(root, capsys):
     assert "mqtool undo" in refused("unfinished", lambda: backup(root, out))
     assert "mqtool undo" in refused("unfinished", lambda: salvage(root, out))
     for words in (
-        ["convert", "file-queues", root, out],
+        ["convert", "file-queues", root, "-o", out],
         ["export", root, "--output", out],
-        ["replay", root, "--to", out],
+        ["replay", root, "--into", out],
         ["rebuild", "index", root, "--output", out],
     ):
         assert cli([str(word) for word in words]) == 4

@@ -243,7 +243,7 @@ def damaged(tmp_path: Path) -> Path:
 
 def test_damage_is_passed_over_and_reported(tmp_path, capsys):
     store = damaged(tmp_path)
-    code = run_program(["replay", str(store), "--to", str(tmp_path / "target"), "--format", "json"])
+    code = run_program(["replay", str(store), "--into", str(tmp_path / "target"), "--format", "json"])
     printed = capsys.readouterr()
     document = json.loads(printed.out)
     assert (code, document["damage"], document["replayed"]) == (1, 1, len(COMMITTED) - 1)
@@ -253,7 +253,7 @@ def test_damage_is_passed_over_and_reported(tmp_path, capsys):
 def test_what_an_earlier_run_passed_is_reported_by_the_run_that_ends_the_replay(tmp_path, capsys):
     store, state = damaged(tmp_path), tmp_path / "state"
     (tmp_path / "broker.conf").write_text("maxMessageSize=600\n")
-    words = ["replay", str(store), "--to", str(tmp_path / "target"), "--state", str(state), "--format", "json"]
+    words = ["replay", str(store), "--into", str(tmp_path / "target"), "--state", str(state), "--format", "json"]
     words += ["--config", str(tmp_path / "broker.conf")]
     found = []
     for limit in (["--limit", "8"], ["--limit", "8"], [], []):
@@ -403,7 +403,7 @@ def elsewhere(tmp_path, name):
 
 def test_a_source_whose_log_is_elsewhere_is_not_taken_for_an_empty_one(tmp_path, capsys):
     store, config = elsewhere(tmp_path, NAME)
-    command = ["replay", str(store), "--to", str(tmp_path / "target"), "--state", str(tmp_path / "state")]
+    command = ["replay", str(store), "--into", str(tmp_path / "target"), "--state", str(tmp_path / "state")]
     assert run_program(command) == ExitCode.REFUSED
     assert "expected a CommitLog, found no segment" in capsys.readouterr().err
     assert not (tmp_path / "target").exists()

@@ -88,7 +88,7 @@ def test_more_messages_without_an_entry_than_it_held_are_an_error(tmp_path, monk
 
 def test_all_messages_are_salvaged(bad, capsys, tmp_path):
     root, count = bad
-    assert run(["salvage", str(root), str(tmp_path / "saved"), "--format", "jsonl"]) == ExitCode.OK
+    assert run(["salvage", str(root), "-o", str(tmp_path / "saved"), "--format", "jsonl"]) == ExitCode.OK
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sum(row["forwards"] for row in rows) == count
     with EQueueStore(tmp_path / "saved") as store:

@@ -226,7 +226,7 @@ def test_a_queue_offset_for_which_no_chunk_can_exist_is_replaced(tmp_path):
 
 def salvaged(root: Path, target: Path, capsys) -> tuple[int, dict[str, dict[str, int]]]:
     """Runs the command; returns its exit code, and its rows by file."""
-    code = run(["salvage", str(root), str(target), "--format", "jsonl"])
+    code = run(["salvage", str(root), "-o", str(target), "--format", "jsonl"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return code, {row["file"]: row for row in rows}
 

@@ -54,7 +54,7 @@ def test_the_exit_code_is_1(command, lost, capsys):
 
 def test_salvage_reports_the_chunk_as_damage(lost, tmp_path, capsys):
     root, name, _ = lost
-    assert run(["salvage", str(root), str(tmp_path / "saved"), "--format", "jsonl"]) == 1
+    assert run(["salvage", str(root), "-o", str(tmp_path / "saved"), "--format", "jsonl"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["file"] for row in rows if row["damaged_bytes"]] == [name]
 

@@ -295,9 +295,9 @@ def test_salvage_keeps_what_can_be_read_and_takes_the_rest_from_a_copy(
     with mqtool.open(root) as store:  # what lies behind the copy's end may have been a record
         both = ExitCode.NO if bad[1] > store.commit_log.max_offset else ExitCode.OK
     with unreadable(monkeypatch, path, from_position=page, until=bad[1] - base):
-        assert run(["salvage", str(root), str(tmp_path / "new"), "--format", "json"]) == ExitCode.NO
+        assert run(["salvage", str(root), "-o", str(tmp_path / "new"), "--format", "json"]) == ExitCode.NO
         alone = json.loads(capsys.readouterr().out)
-        assert run(["salvage", str(root), str(tmp_path / "both"), "--with", str(copy)]) == both
+        assert run(["salvage", str(root), "-o", str(tmp_path / "both"), "--with", str(copy)]) == both
     assert [note for note in alone["notes"] if note.startswith(f"{path}: {bad[1] - bad[0]} byte(s) could not be read")]
     left = records(tmp_path / "new")
     assert left < whole

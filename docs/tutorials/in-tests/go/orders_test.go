@@ -17,7 +17,7 @@ import (
 func startBroker(t *testing.T, topics ...string) string {
 	arguments := []string{"serve", t.TempDir(), "--port", "0", "--namesrv-port", "0"}
 	for _, topic := range topics {
-		arguments = append(arguments, "--topic", topic)
+		arguments = append(arguments, "--create-topic", topic)
 	}
 	command := exec.Command("mqtool", arguments...)
 	output, err := command.StdoutPipe()

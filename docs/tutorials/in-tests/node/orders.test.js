@@ -13,7 +13,7 @@ let broker, endpoints, store;
 
 test.before(async () => {
   store = mkdtempSync(join(tmpdir(), 'broker-'));
-  broker = spawn('mqtool', [ 'serve', store, '--port', '0', '--namesrv-port', '0', '--topic', 'Orders' ]);
+  broker = spawn('mqtool', [ 'serve', store, '--port', '0', '--namesrv-port', '0', '--create-topic', 'Orders' ]);
   for await (const line of createInterface({ input: broker.stdout })) {
     endpoints = JSON.parse(line).broker;
     break;

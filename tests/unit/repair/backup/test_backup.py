@@ -566,14 +566,14 @@ def test_the_commands_keep_to_their_schemas_and_exit_codes(tmp_path, capsysbinar
         assert code or problems(command, document) == []
         return code, document
 
-    assert call("backup", str(root), kept, "--check")[1]["checked"] is True
-    code, listed = call("restore", kept, "--list")
+    assert call("backup", str(root), "-o", kept, "--check")[1]["checked"] is True
+    code, listed = call("restore", kept, "--snapshots")
     assert (code, len(listed["snapshots"]), listed["checked"]) == (0, 1, False)
     assert call("restore", kept, "--check")[1]["target"] is None
-    assert call("restore", kept, str(tmp_path / "again"))[0] == 0
-    assert call("restore", kept, str(tmp_path / "again"))[0] == 4
+    assert call("restore", kept, "-o", str(tmp_path / "again"))[0] == 0
+    assert call("restore", kept, "-o", str(tmp_path / "again"))[0] == 4
     assert call("restore", kept)[0] == 2
-    assert call("restore", str(tmp_path / "nothing"), "--list")[0] == 4
+    assert call("restore", str(tmp_path / "nothing"), "--snapshots")[0] == 4
 
 
 def test_a_file_that_goes_before_the_command_has_looked_at_it_does_no_harm(tmp_path, monkeypatch, capsys):
@@ -582,7 +582,7 @@ def test_a_file_that_goes_before_the_command_has_looked_at_it_does_no_harm(tmp_p
         "mqtool.cli.commands.backup.os.walk",
         lambda top: ((at, names, [*files, "gone"]) for at, names, files in walk(top)),
     )
-    assert cli(["backup", str(root), str(tmp_path / "backup")]) == 0, capsys.readouterr().err
+    assert cli(["backup", str(root), "-o", str(tmp_path / "backup")]) == 0, capsys.readouterr().err
 
 
 @given(st.data())

@@ -82,7 +82,7 @@ def test_without_a_directory_nothing_is_made(tmp_path):
     root = damage_case("segment-missing-middle@5.5.0-clean", tmp_path)
     found = run(RUNBOOKS["RB-13"], root, Request(apply=True, backup_acknowledged=True))
     assert not found.applied
-    assert "--to" in found.step("plan").summary
+    assert "-o" in found.step("plan").summary
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -273,7 +273,7 @@ def test_a_new_directory_is_only_made_on_request(tmp_path):
     root = copy_store("rollover-5.5.0", tmp_path)
     found = run(RUNBOOKS["RB-12"], root, Request(to=tmp_path / "moved"))
     assert found.step("apply").status == "skipped"
-    assert found.next_steps == (f"mqtool runbook run RB-12 {root} --to {tmp_path / 'moved'} --apply",)
+    assert found.next_steps == (f"mqtool runbook run RB-12 {root} -o {tmp_path / 'moved'} --apply",)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -482,7 +482,7 @@ def test_a_segment_with_records_is_never_set_aside_and_salvage_is_named(tmp_path
     assert found.present
     assert not found.applied
     assert tree_digest(root) == before
-    assert found.next_steps == (f"mqtool salvage {root} {root}.new",)
+    assert found.next_steps == (f"mqtool salvage {root} -o {root}.new",)
     result = salvage(root, tmp_path / "store.new")
     assert (result.is_complete, result.verify) == (True, "clean")
 
@@ -597,7 +597,7 @@ def test_without_topics_it_is_for_a_person_to_choose_what_is_stored_again(tmp_pa
     root = copy_store("rollover-5.5.0", tmp_path)
     found = run(RUNBOOKS["RB-16"], root, Request(apply=True, to=tmp_path / "new"))
     assert (found.applied, found.step("plan").status) == (False, "skipped")
-    assert found.next_steps[0] == f"mqtool runbook run RB-16 {root} --to {tmp_path / 'new'} --topic Exact"
+    assert found.next_steps[0] == f"mqtool runbook run RB-16 {root} -o {tmp_path / 'new'} --topic Exact"
     assert not (tmp_path / "new").exists()
 
 

@@ -275,7 +275,7 @@ def _no_log(root):
 def test_a_store_without_a_provable_record_gives_nothing_and_exit_code_1(harm, words, tmp_path, capsys):
     root = copy_store("orders-5.5.0", tmp_path)
     harm(root)
-    assert cli(["salvage", str(root), str(tmp_path / "new")]) == 1
+    assert cli(["salvage", str(root), "-o", str(tmp_path / "new")]) == 1
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
@@ -413,14 +413,15 @@ def test_tables_in_a_rocksdb_become_files(tmp_path):
 @pytest.mark.slow
 def test_the_command_tells_by_its_exit_code_and_keeps_to_its_schema(tmp_path, capsysbinary):
     root = damage_case("tail-page-hole@5.5.0-crash", tmp_path)
-    words = ["salvage", str(root), str(tmp_path / "new"), "--format", "json"]
+    words = ["salvage", str(root), "-o", str(tmp_path / "new"), "--format", "json"]
     assert cli(words) == 1
     document = json.loads(capsysbinary.readouterr().out)
     assert problems("salvage", document) == []
     assert document["lost_messages"] == sum(row["lost"] for row in document["queues"]) > 0
     assert cli(words) == 4
     assert (
-        cli(["salvage", str(copy_store("orders-5.5.0", tmp_path / "whole")), str(tmp_path / "two"), "--compact"]) == 0
+        cli(["salvage", str(copy_store("orders-5.5.0", tmp_path / "whole")), "-o", str(tmp_path / "two"), "--compact"])
+        == 0
     )
     assert (tmp_path / "two.map.csv").is_file()
 
@@ -676,7 +677,7 @@ def test_a_result_that_does_not_start_is_not_complete(tmp_path, capsys):
     root = copy_store("bcq-5.5.0", tmp_path)
     for path in (root / "config").glob("topics.json*"):
         path.write_bytes(path.read_bytes().replace(b"BatchCQ", b"SimpleCQ"))
-    assert cli(["salvage", str(root), str(tmp_path / "new"), "--format", "json"]) == 1
+    assert cli(["salvage", str(root), "-o", str(tmp_path / "new"), "--format", "json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["complete"] is False
     assert document["lost_messages"] == 0
@@ -1024,7 +1025,7 @@ def test_a_record_with_unread_properties_is_lost_although_its_unit_confirms_it(t
     builder.put(b"third")
     root = builder.write(tmp_path / "store")
     with unreadable(monkeypatch, root / "commitlog" / f"{0:020}", from_position=5000, until=5512):
-        assert cli(["salvage", str(root), str(tmp_path / "new")]) == 1
+        assert cli(["salvage", str(root), "-o", str(tmp_path / "new")]) == 1
     found = [message for message in messages_of(tmp_path / "new") if message.topic == "Topic"]
     assert [message.body for message in found] == [b"first", b"third"]
     assert bad.physical_offset not in [message.physical_offset for message in found]
@@ -1041,7 +1042,7 @@ def test_a_queue_that_cannot_be_read_keeps_no_record_and_the_result_says_that_mo
     erase(root, builder.puts[20].physical_offset, 4)  # of queue 0, with a unit that confirms the record
     (path,) = (root / "consumequeue/Topic/1").iterdir()
     with unreadable(monkeypatch, path, from_position=from_position):
-        assert cli(["salvage", str(root), str(tmp_path / "new"), "--format", "json"]) == 1
+        assert cli(["salvage", str(root), "-o", str(tmp_path / "new"), "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["complete"], found["records"], found["lost_messages"]) == (False, 50, 0)
     (note,) = (note for note in found["notes"] if "Topic/1" in note)

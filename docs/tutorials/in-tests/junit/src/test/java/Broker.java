@@ -15,7 +15,7 @@ final class Broker implements AutoCloseable {
         List<String> line = new ArrayList<>(List.of(command.split(" ")));
         line.addAll(List.of("serve", Files.createTempDirectory("broker").toString(), "--port", "0", "--namesrv-port", "0"));
         for (String topic : topics) {
-            line.addAll(List.of("--topic", topic));
+            line.addAll(List.of("--create-topic", topic));
         }
         process = new ProcessBuilder(line).redirectError(ProcessBuilder.Redirect.DISCARD).start();
         BufferedReader output = process.inputReader();
