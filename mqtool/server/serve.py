@@ -296,7 +296,8 @@ class Server:
                 if left:
                     await self._stop_listeners(0)
                 else:
-                    _LOG.warning("no VIP channel, and real slaves get no topics: %s", error)
+                    advice = "; free the port, or choose another --port"
+                    _LOG.warning("no VIP channel, and real slaves get no topics: %s%s", error, advice)
             else:
                 self.addresses["vip"] = with_port(options.advertised, advertised - 2)
                 break
