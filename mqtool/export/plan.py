@@ -111,7 +111,7 @@ def plan_store(
     segments = _in_time(store, segments, selection)
     size = target or partition_size(sum(min(s.end, end) - max(s.base, start) for s in segments))
     proofs: dict[str, int] = {}
-    bounds = (start, end)
+    bounds = (start, end, last)
     spans = [span for segment in segments for span in _cut(segment, bounds, selection, size, cuts, proofs)]
     return StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)), proofs)
 
@@ -145,19 +145,28 @@ def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partit
 
 
 def _cut(
-    segment: Segment, bounds: tuple[int, int], selection: Selection, size: int, cuts: Cuts, proofs: dict[str, int]
+    segment: Segment, bounds: tuple[int, int, int], selection: Selection, size: int, cuts: Cuts, proofs: dict[str, int]
 ) -> Iterator[Span]:
     """Yields the spans of one segment.
 
     Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters.
+
+    Args:
+        segment: to cut.
+        bounds: first physical offset, the one after the last, and the end of the log, which no span may exceed.
+        selection: with the offsets that the user gave.
+        size: bytes of a span.
+        cuts: of the store.
+        proofs: counts the kinds of proof.
     """
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
     if low > segment.base and low == selection.start:
         exact = cuts.at(low)
         low = cuts.last_at(low, segment.base) if exact is None else exact.start
-    if high < segment.end and high == selection.end:
-        following = cuts.at(high) or cuts.first_at(high, segment.end)
-        high = segment.end if following is None else following.start
+    limit = min(segment.end, bounds[2])
+    if high < limit and high == selection.end:
+        following = cuts.at(high) or cuts.first_at(high, limit)
+        high = limit if following is None else following.start
 
     def record_after(position: int, limit: int) -> int | None:
         place = cuts.first_at(position, limit)

@@ -117,3 +117,18 @@ def test_a_half_message_that_an_index_names_is_no_row(builder, tmp_path):
 def test_a_schema_with_another_column_or_type_is_refused(fields, words, tmp_path):
     with pytest.raises(UsageError, match=re.escape(words)):
         RocketMQStore({"path": str(tmp_path)}).reader(StructType([StructField(*field) for field in fields]))
+
+
+def test_a_condition_on_offsets_reads_no_further_than_the_log(tmp_path):
+    """After the last record, the file has zeros: they are not damage."""
+    builder = StoreBuilder(segment_size=8192)
+    for _ in range(25):
+        builder.put(b"x" * 1000)
+    path = builder.write(tmp_path / "store")
+    for put in builder.puts:
+        at = put.physical_offset
+        assert flat(read(path, where=f"physical_offset = {at}", mode="failfast")) == [at]
+        assert flat(read(path, where=f"physical_offset = {at + 1}", mode="failfast")) == []
+        assert flat(read(path, startOffset=str(at), endOffset=str(at + 1), mode="failfast")) == [at]
+    every = [put.physical_offset for put in builder.puts]
+    assert flat(read(path, where=f"{every[-1]} >= physical_offset", mode="failfast")) == every
