@@ -2,8 +2,8 @@
 
     topic = 'orders' AND (queue_id IN (0, 3) OR unique_key = 'AC1D…') AND store_timestamp >= '2026-09-21T12:00:00Z'
 
-Supported are comparisons of a column with a constant, IN, BETWEEN and IS NULL, combined by AND, OR, NOT and
-parentheses. The rows are those that a database would return: a comparison with null is neither true nor false.
+Supported are comparisons of a column with a constant, on either side, IN, BETWEEN and IS NULL, combined by AND, OR,
+NOT and parentheses. The rows are those that a database would return: a comparison with null is neither true nor false.
 """
 
 import re
@@ -25,6 +25,7 @@ _TOKEN = re.compile(
 )
 _WORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "TIMESTAMP"})
 _DEEPEST = 100
+_SUPPORTED = "a condition compares columns with constants (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL); AND, OR, NOT"
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda left, right: left == right,
     "<>": lambda left, right: left != right,
@@ -34,6 +35,8 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     ">": lambda left, right: left > right,
     ">=": lambda left, right: left >= right,
 }
+MIRRORED = {"=": "=", "<>": "<>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""By sign, the one that has the same meaning if both sides are exchanged."""
 
 
 def expression_of(condition: str, schema: Any) -> Any:
@@ -69,7 +72,9 @@ class _Parser:
 
     def _unexpected(self, expected: str) -> UsageError:
         actual = repr(self._token) if self._token else "the end"
-        return UsageError(f"condition {self._text!r}: expected {expected} at character {self._at + 1}, found {actual}")
+        return UsageError(
+            f"condition {self._text!r}: expected {expected} at character {self._at + 1}, found {actual}; {_SUPPORTED}"
+        )
 
     def _is(self, *tokens: str) -> bool:
         return self._kind in ("word", "sign") and self._token.upper() in tokens
@@ -118,8 +123,8 @@ class _Parser:
         return condition
 
     def _test(self) -> Any:
-        if self._kind != "word" or self._token.upper() in _WORDS:
-            raise self._unexpected("a column")
+        if self._kind in ("number", "text") or self._is("TRUE", "FALSE", "TIMESTAMP"):
+            return self._mirrored()
         field = self._field()
         column = pc.field(field.name)
         if sign := self._accept(*_SIGNS):
@@ -139,6 +144,22 @@ class _Parser:
             raise self._unexpected("a comparison, IN, BETWEEN or IS")
         return ~condition if inverted else condition
 
+    def _mirrored(self) -> Any:
+        """Parses a comparison whose constant is on the left; its type is that of the column, which follows."""
+        start = self._at
+        self._accept("TIMESTAMP")
+        self._move()
+        sign = self._accept(*_SIGNS)
+        if not sign:
+            raise self._unexpected("a comparison")
+        field, after = self._field(), self._at
+        self._next = start
+        self._move()
+        constant = self._constant(field)
+        self._next = after
+        self._move()
+        return _SIGNS[MIRRORED[sign]](pc.field(field.name), constant)
+
     def _listed(self, field: Any, column: Any) -> Any:
         self._expect("(")
         values = [self._constant(field)]
@@ -156,6 +177,8 @@ class _Parser:
         return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), listed)
 
     def _field(self) -> Any:
+        if self._kind != "word" or self._token.upper() in _WORDS:
+            raise self._unexpected("a column")
         name = self._token.lower()
         if name not in self._schema.names:
             raise UsageError(f"unknown column {self._token!r}; known: {', '.join(self._schema.names)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export.schema import check_columns
-from mqtool.scan.conditions import expression_of
+from mqtool.scan.conditions import MIRRORED, expression_of
 from mqtool.scan.messages import schema_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _COMPARISONS = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
 }
-_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MAX_VALUES = 1000
 
 
@@ -155,7 +154,7 @@ def _text_of(condition: Any) -> str | None:
         left, right = _items(condition.children())
         sign = _COMPARISONS[kind]
         if _kind(left) == "Literal":
-            left, right, sign = right, left, _MIRRORED[sign]
+            left, right, sign = right, left, MIRRORED[sign]
         value = _constant(right)
         return None if value is None or not _is_column(left) else f"{left.name()} {sign} {value}"
     if kind == "In":

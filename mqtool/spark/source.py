@@ -5,6 +5,7 @@ results. Options, which belong to one `load()`, restrict what is read instead; `
 plan of a query. Columns are selected by a schema given to `.schema(…)` or by the option `columns`.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from mqtool.choices import Trust
+from mqtool.errors import NothingFoundError
 from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import check_split
 from mqtool.export.plan import StorePlan, plan_store
@@ -29,9 +31,12 @@ from mqtool.spark.schema import require_subset, table_schema
 from mqtool.store.cuts import Cuts
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store
+from mqtool.store.topics import named_topics, unmatched
 
 if TYPE_CHECKING:
     from mqtool.spark.stream import StoreStreamReader
+
+LOG = logging.getLogger(__name__)
 
 
 class RocketMQStore(DataSource):
@@ -115,6 +120,7 @@ def splits_of_all(options: SourceOptions) -> list[Split]:
     """Returns the tasks that read all stores.
 
     Raises:
+        NothingFoundError: no store has a topic that the option `topics` names.
         UsageError: two stores hold the same log.
     """
     plans: list[StorePlan] = []
@@ -122,6 +128,7 @@ def splits_of_all(options: SourceOptions) -> list[Split]:
     with ExitStack() as opened:
         stores = [opened.enter_context(source.open()) for source in options.sources]
         require_different_logs(stores)
+        _require_topics(options, stores)
         for source, store in zip(options.sources, stores, strict=True):
             check_split(options.split_bytes, store.commit_log.max_offset - store.commit_log.min_offset)
             for part in _parts(options, source, store):
@@ -130,6 +137,24 @@ def splits_of_all(options: SourceOptions) -> list[Split]:
                 else:
                     plans.append(plan_store(store, source, part, target=options.split_bytes))
     return splits_of(plans, options.split_bytes) + named
+
+
+def _require_topics(options: SourceOptions, stores: list[Store]) -> None:
+    """Checks that the selected topics exist: no rows for a misspelt name look like an answer.
+
+    A condition may name topics that do not exist, as in SQL; then a warning is logged.
+    """
+    missing: list[str] = list(options.read.selection.topics)
+    for store in stores if missing else ():
+        missing = unmatched(store, missing)
+    paths = ", ".join(str(store.path) for store in stores)
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise NothingFoundError(f"no topic matches {names}; correct option 'topics', or leave it out", paths)
+    topics = options.where.facts["topic"].values or frozenset()
+    unknown = topics.difference(*map(named_topics, stores)) if topics else topics
+    if unknown:
+        LOG.warning("option 'where': no queue and no configuration of topic %s in %s", min(unknown), paths)
 
 
 def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Selection | PointReads]:

@@ -17,11 +17,17 @@ def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
     Raises:
         StoreError: something cannot be read.
     """
+    known = named_topics(store)
+    missing = [glob for glob in globs if not any(map(Globs([glob]).matches, known))]
+    return [glob for glob in missing if not _is_in_log(store, glob)]
+
+
+def named_topics(store: Store) -> set[str]:
+    """Returns the topics that queues, configuration or consumer offsets name."""
     metadata = store.metadata
     known = {queue.topic for queue in store.disk_queues()} | metadata.topics.keys()
     known.update(topic for topics in metadata.consumer_offsets.values() for topic in topics)
-    missing = [glob for glob in globs if not any(map(Globs([glob]).matches, known))]
-    return [glob for glob in missing if not _is_in_log(store, glob)]
+    return known
 
 
 def _is_in_log(store: Store, glob: str) -> bool:

@@ -40,6 +40,9 @@ SCHEMA = ROWS.schema.append(pa.field("body", pa.binary()))
         "store_timestamp >= TIMESTAMP '2026-09-21T14:13:20.5Z'",
         "store_timestamp IN ('2026-09-21T14:13:21+00:00')",
         "store_timestamp < '2026-09-21T14:13:20.000500Z'",
+        "'a' = topic",
+        "5 <= queue_offset AND NOT (2 < queue_id OR 1 != queue_id)",
+        "TIMESTAMP '2026-09-21T14:13:21Z' > store_timestamp OR TRUE <> body_decoded",
     ],
 )
 def test_a_condition_chooses_the_rows_that_duckdb_chooses(condition):
@@ -60,7 +63,10 @@ def test_times_may_be_milliseconds():
     ("condition", "words"),
     [
         ("", "expected a column at character 1, found the end"),
-        ("= 'a'", "expected a column at character 1, found '='"),
+        ("= 'a'", "expected a column at character 1, found '='; a condition compares columns with constants"),
+        ("'a' topic", "expected a comparison at character 5, found 'topic'"),
+        ("1 = 1", "expected a column at character 5, found '1'"),
+        ("'a' > queue_id", r"expected a value for queue_id \(int32\) at character 1, found \"'a'\""),
         ("store_timestamp > topic", "expected a time, in ms or as '2026-09-21T12:00:00Z' at character 19"),
         ("tpoic = 'a'", "unknown column 'tpoic'; known: topic, "),
         ("topic = 5", r"expected a value for topic \(string\) at character 9, found '5'"),

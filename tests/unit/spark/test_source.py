@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mqtool.errors import CorruptionError, UsageError
+from mqtool.errors import CorruptionError, NothingFoundError, UsageError
 from tests.support.builder import StoreBuilder
 
 pytest.importorskip("pyspark")
@@ -132,3 +132,13 @@ def test_a_condition_on_offsets_reads_no_further_than_the_log(tmp_path):
         assert flat(read(path, startOffset=str(at), endOffset=str(at + 1), mode="failfast")) == [at]
     every = [put.physical_offset for put in builder.puts]
     assert flat(read(path, where=f"{every[-1]} >= physical_offset", mode="failfast")) == every
+
+
+def test_a_topic_that_does_not_exist_is_an_error_or_a_warning(builder, tmp_path, caplog):
+    path = builder.write(tmp_path / "store")
+    with pytest.raises(NothingFoundError, match=r"store: no topic matches 'Ordres', 'X\*'; correct option 'topics'"):
+        read(path, topics="T*,Ordres,X*")
+    assert len(flat(read(path, where="topic = 'Topic'"))) == len(builder.puts)
+    assert not caplog.messages
+    assert read(path, where="topic = 'Ordres'") == [[]]
+    assert caplog.messages == [f"option 'where': no queue and no configuration of topic Ordres in {path}"]
