@@ -114,13 +114,33 @@ def all_manifests(target: Target) -> list[Manifest]:
     return [_manifest(target, name) for name in _commit_names(target)]
 
 
-def message_entries(target: Target) -> list[tuple[Manifest, list[FileEntry]]]:
-    """Returns the commits of an export directory, oldest first, with their files of messages that no commit undoes."""
+class MessageCommit(Struct, frozen=True):
+    """What a commit did to the table of messages.
+
+    Attributes:
+        manifest: of the commit.
+        files: that it published and no later commit undoes.
+        removed: files of earlier commits that it undoes.
+    """
+
+    manifest: Manifest
+    files: list[FileEntry]
+    removed: list[FileEntry]
+
+
+def message_commits(target: Target) -> list[MessageCommit]:
+    """Returns the commits of an export directory, oldest first."""
     manifests = all_manifests(target)
     removed = {path for manifest in manifests for path in manifest.removed}
+    entries = [[entry for entry in manifest.files if entry.table == Table.MESSAGES] for manifest in manifests]
+    by_path = {entry.path: entry for files in entries for entry in files}
     return [
-        (manifest, [entry for entry in manifest.files if entry.table == Table.MESSAGES and entry.path not in removed])
-        for manifest in manifests
+        MessageCommit(
+            manifest,
+            [entry for entry in files if entry.path not in removed],
+            [by_path[path] for path in manifest.removed if path in by_path],
+        )
+        for manifest, files in zip(manifests, entries, strict=True)
     ]
 
 

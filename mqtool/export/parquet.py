@@ -24,7 +24,8 @@ _FEW_ROWS = 256
 _ARROW_SCHEMA = "ARROW:schema"
 """Metadata key under which Arrow stores its types in a file."""
 
-_SORTED = ("topic", "queue_id", "queue_offset")
+SORTED = ("topic", "queue_id", "queue_offset")
+"""Order of the rows in a file, as declared in its footer."""
 _DICTIONARY = frozenset(
     (
         "broker",
@@ -222,8 +223,8 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
         level: zstd compression level.
     """
     leaves = _leaves(schema)
-    in_order = set(_SORTED) <= set(schema.names)
-    sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
+    in_order = set(SORTED) <= set(schema.names)
+    sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in SORTED]) if in_order else None
     writer = pq.ParquetWriter(
         sink,
         writable_schema(schema),

@@ -78,6 +78,11 @@ def directory(values: Mapping[str, str | None]) -> str:
     return "/".join(f"{name}={NULL_DIRECTORY if text is None else _segment(text)}" for name, text in values.items())
 
 
+def stored_value(name: str, text: str | None) -> Any:
+    """Returns the value of a partition as tables store it, from its text: days since the epoch for a date."""
+    return (date.fromisoformat(text) - _EPOCH).days if name == "date" and text is not None else text
+
+
 def _text(name: str, value: Any) -> str | None:
     if value is None or value == "":
         return None

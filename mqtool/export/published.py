@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mqtool.errors import ExportError, StoreError
-from mqtool.export.commit import META, is_published, message_entries
+from mqtool.export.commit import META, is_published, message_commits
 from mqtool.export.delta_log import ELSEWHERE, LOG, NEVER, delta_files
 from mqtool.export.iceberg_log import METADATA, local_table
 from mqtool.export.schema import Table
@@ -82,13 +82,14 @@ def _published(root: Path) -> set[Path]:
         ExportError: the last run was not completed, or the files are not those that were published.
     """
     target = LocalTarget(str(root))
-    commits = message_entries(target)
-    if not commits or not is_published(target, commits[-1][0]):
+    commits = message_commits(target)
+    if not commits or not is_published(target, commits[-1].manifest):
         raise ExportError(
             "the last run of this export has not been completed; run the same `mqtool export` again, or wait for it",
             root,
         )
-    files = {root / entry.path for _, entries in commits for entry in entries}
+    entries = [(commit.manifest.state.sequence, entry) for commit in commits for entry in commit.files]
+    files = {root / entry.path for _, entry in entries}
     messages = root / Table.MESSAGES
     for reason, others in (
         ("is missing, although the export published it", {file for file in files if not file.is_file()}),
@@ -96,11 +97,8 @@ def _published(root: Path) -> set[Path]:
     ):
         if others:
             raise ExportError(f"{reason}: {_CHANGED}; {ELSEWHERE}", min(others))
-    of_sequence = {
-        root / written.path: each.state.sequence for each, entries in commits for written in entries if written.rows
-    }
-    _require_in_delta(messages, of_sequence)
-    _require_in_iceberg(root, [(each.state.sequence, written.rows) for each, entries in commits for written in entries])
+    _require_in_delta(messages, {root / entry.path: sequence for sequence, entry in entries if entry.rows})
+    _require_in_iceberg(root, [(sequence, entry.rows) for sequence, entry in entries])
     return files
 
 

@@ -6,6 +6,8 @@ between the two, the next one catches up. Needs `deltalake` or `pyiceberg`, both
 
 import json
 import re
+import time
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ import pyarrow.parquet as pq
 
 from mqtool.choices import TableFormat
 from mqtool.errors import UnavailableError, UsageError
-from mqtool.export.commit import Manifest, message_entries
-from mqtool.export.delta_log import APPLICATION, LOG, NEVER
+from mqtool.export.commit import MessageCommit, message_commits
+from mqtool.export.delta_log import APPLICATION, LOG, NEVER, delta_files
 from mqtool.export.iceberg_log import CATALOGUE, CATALOGUE_FILE, METADATA, NAME, NAMESPACE, SEQUENCE, IcebergTable
-from mqtool.export.parquet import FileEntry
+from mqtool.export.parquet import SORTED, FileEntry
+from mqtool.export.partitioning import stored_value
 from mqtool.export.schema import Table
 from mqtool.export.target import LocalTarget, Target
 from mqtool.store.real_path import real_path
@@ -69,12 +72,12 @@ def publish(kind: TableFormat, target: Target) -> bool:
     table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
     done = table.sequence()
     missing = [
-        (manifest, entries)
-        for manifest, entries in message_entries(target)
-        if manifest.state.sequence > done and entries
+        commit
+        for commit in message_commits(target)
+        if commit.manifest.state.sequence > done and (commit.files or (commit.removed and done > NEVER))
     ]
-    for manifest, entries in missing:
-        table.add(manifest, entries)
+    for commit in missing:
+        table.apply(commit)
     table.close()
     return bool(missing)
 
@@ -114,32 +117,56 @@ class _Delta:
         version = None if table is None else table.transaction_version(APPLICATION)
         return NEVER if version is None else int(version)
 
-    def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
+    def apply(self, commit: MessageCommit) -> None:
+        """Adds the files of a commit, and removes those that it undoes, in one version of the table."""
         deltalake, transaction = import_module("deltalake"), import_module("deltalake.transaction")
-        by = list(manifest.state.shape["partition-by"])
-        schema = deltalake.Schema.from_arrow(_with_partitions(self._root, entries, by))
-        table = self._open() or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
-        known = {field.name for field in table.schema().fields}
-        if added := [field for field in schema.fields if field.name not in known]:
-            table.alter.add_columns(added)
+        by = _partition_columns(commit)
+        table = self._open()
+        if commit.files:
+            schema = deltalake.Schema.from_arrow(_with_partitions(self._root, commit.files, by))
+            table = table or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
+            known = {field.name for field in table.schema().fields}
+            if added := [field for field in schema.fields if field.name not in known]:
+                table.alter.add_columns(added)
+        present, now = delta_files(self._root).paths, int(time.time() * 1000)
         actions = [
-            transaction.AddAction(
-                entry.path.removeprefix(f"{Table.MESSAGES}/"),
-                entry.size,
-                entry.partition,
-                0,
-                True,
-                json.dumps({"numRecords": entry.rows}),
-            )
-            for entry in entries
+            transaction.RemoveAction(_name(entry), True, now, entry.size, entry.partition)
+            for entry in commit.removed
+            if _name(entry) in present
+        ]
+        actions += [
+            transaction.AddAction(_name(entry), entry.size, entry.partition, 0, True, self._statistics(entry))
+            for entry in commit.files
             if entry.rows
         ]
         properties = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction(APPLICATION, manifest.state.sequence)]
+            app_transactions=[deltalake.Transaction(APPLICATION, commit.manifest.state.sequence)]
         )
         table.create_write_transaction(
             actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=properties
         )
+
+    def _statistics(self, entry: FileEntry) -> str:
+        """Returns the statistics of a file in the form of PROTOCOL.md, so that readers can skip it.
+
+        Columns inside of others have none, and neither have those that are partition columns of the table.
+        """
+        footer = pq.read_metadata(self._root.parent / entry.path)
+        bounds: dict[str, tuple[Any, Any]] = {}
+        nulls: dict[str, int] = {}
+        for at in range(footer.num_columns):
+            name = footer.schema.column(at).path
+            parts = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
+            if "." in name or name in entry.partition or any(part is None for part in parts):
+                continue
+            nulls[name] = sum(part.null_count for part in parts)
+            valued = [part for part in parts if part.num_values]
+            if valued and all(part.has_min_max and not isinstance(part.min, bool | bytes) for part in valued):
+                bounds[name] = min(part.min for part in valued), max(part.max for part in valued)
+        statistics = {"numRecords": entry.rows, "nullCount": nulls}
+        for kind, side in (("minValues", 0), ("maxValues", 1)):
+            statistics[kind] = {name: _json_value(values[side]) for name, values in bounds.items()}
+        return json.dumps(statistics)
 
     def close(self) -> None:
         """Does nothing, because nothing is open."""
@@ -187,19 +214,75 @@ class _Iceberg:
             )
         return IcebergTable.of(json.loads(table.metadata.model_dump_json()))
 
-    def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
+    def apply(self, commit: MessageCommit) -> None:
+        """Adds the files of a commit, and deletes those that it undoes, in one change of the table."""
+        snapshots = import_module("pyiceberg.table")
         self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])
-        location = _url(self._root / Table.MESSAGES)
-        schema = _with_partitions(self._root / Table.MESSAGES, entries, [])
-        table = self._catalog.create_table_if_not_exists(ICEBERG_NAME, schema=schema, location=location)
-        sequence = {SEQUENCE: str(manifest.state.sequence)}
-        paths = [_url(self._root / entry.path) for entry in entries if entry.rows]
+        location, sequence = _url(self._root / Table.MESSAGES), {SEQUENCE: str(commit.manifest.state.sequence)}
+        files = [entry for entry in commit.files if entry.rows]
+        if commit.files:
+            schema = _with_partitions(self._root / Table.MESSAGES, commit.files, _partition_columns(commit))
+            plain = _with_partitions(self._root / Table.MESSAGES, commit.files, [])
+            table = self._catalog.create_table_if_not_exists(ICEBERG_NAME, schema=schema, location=location)
+        else:
+            table = self._catalog.load_table(ICEBERG_NAME)
+        removed = {_url(self._root / entry.path) for entry in commit.removed}
+        undone = [task.file for task in table.scan().plan_files() if task.file.file_path in removed] if removed else []
         with table.transaction() as transaction:
-            with transaction.update_schema() as update:
-                update.union_by_name(schema)
+            if commit.files:
+                with transaction.update_schema() as update:
+                    update.union_by_name(plain)
+                self._arrange(transaction, schema.names, _partition_columns(commit))
             transaction.set_properties(sequence)  # snapshots expire
-            if paths:
-                transaction.add_files(paths, snapshot_properties=sequence)
+            if files or undone:
+                name = snapshots.TableProperties.DEFAULT_NAME_MAPPING
+                if transaction.table_metadata.name_mapping() is None:  # the files do not have Iceberg's field ids
+                    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                    transaction.set_properties({name: mapping})
+                change = transaction.update_snapshot(snapshot_properties=sequence)
+                with change.overwrite() if undone else change.fast_append() as snapshot:
+                    for data_file in undone:
+                        snapshot.delete_data_file(data_file)
+                    for entry in files:
+                        snapshot.append_data_file(self._data_file(transaction.table_metadata, entry))
+
+    def _arrange(self, transaction: Any, columns: list[str], partition_by: list[str]) -> None:
+        """Declares partitions and order of the rows of a table without a snapshot; tables keep what they have."""
+        metadata = transaction.table_metadata
+        if metadata.snapshots or metadata.spec().fields or metadata.sort_order().fields:
+            return
+        if partition_by:
+            with transaction.update_spec() as spec:
+                for name in partition_by:
+                    spec.add_identity(name)
+        if set(SORTED) <= set(columns):
+            transforms, sorting = import_module("pyiceberg.transforms"), import_module("pyiceberg.table.sorting")
+            with transaction.update_sort_order() as order:
+                for name in SORTED:
+                    order.asc(name, transforms.IdentityTransform(), sorting.NullOrder.NULLS_LAST)
+
+    def _data_file(self, metadata: Any, entry: FileEntry) -> Any:
+        """Returns a file as Iceberg describes it; partition values come from the export, not from columns."""
+        manifests, arrow = import_module("pyiceberg.manifest"), import_module("pyiceberg.io.pyarrow")
+        schema, spec = metadata.schema(), metadata.spec()
+        statistics = arrow.data_file_statistics_from_parquet_metadata(
+            parquet_metadata=pq.read_metadata(self._root / entry.path),
+            stats_columns=arrow.compute_statistics_plan(schema, metadata.properties),
+            parquet_column_mapping=arrow.parquet_path_to_id_mapping(schema),
+        )
+        values = [stored_value(field.name, entry.partition.get(field.name)) for field in spec.fields]
+        return manifests.DataFile.from_args(
+            content=manifests.DataFileContent.DATA,
+            file_path=_url(self._root / entry.path),
+            file_format=manifests.FileFormat.PARQUET,
+            partition=import_module("pyiceberg.typedef").Record(*values),
+            file_size_in_bytes=entry.size,
+            sort_order_id=metadata.default_sort_order_id,
+            spec_id=spec.spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
 
     def close(self) -> None:
         self._catalog.close()
@@ -240,13 +323,27 @@ def _configured() -> Any:
     return import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
 
 
+def _partition_columns(commit: MessageCommit) -> list[str]:
+    return list(commit.manifest.state.shape["partition-by"])
+
+
 def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:
     """Returns the schema of the files, plus partition columns that exist only as directories."""
     schema = pq.read_schema(root.parent / entries[0].path)
     for name in partition_by:
         if name not in schema.names:
-            schema = schema.append(pa.field(name, pa.string()))
+            schema = schema.append(pa.field(name, pa.date32() if name == "date" else pa.string()))
     return schema
+
+
+def _name(entry: FileEntry) -> str:
+    """Returns the path of a file in the table."""
+    return entry.path.removeprefix(f"{Table.MESSAGES}/")
+
+
+def _json_value(value: Any) -> Any:
+    """Returns a minimum or maximum as Delta writes it: times in milliseconds, which is what the files have."""
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 def _url(path: Path) -> str:

@@ -1,11 +1,16 @@
 """An export may be a Delta or Iceberg table too, and holds the broker's messages as such."""
 
+import json
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from mqtool.errors import UsageError
@@ -31,7 +36,7 @@ def quiet_libraries() -> Iterator[None]:
         yield
 
 
-def read(kind: TableFormat, target: Path) -> list[dict[str, Any]]:
+def read(kind: TableFormat, target: Path, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
     if kind is TableFormat.DELTA:
         found = pytest.importorskip("deltalake").DeltaTable(str(target / "messages")).to_pyarrow_table()
     else:
@@ -39,8 +44,9 @@ def read(kind: TableFormat, target: Path) -> list[dict[str, Any]]:
         catalog = sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db", warehouse=f"file://{target}")
         found = catalog.load_table("rocketmq.messages").scan().to_arrow()
         catalog.close()
-    names = EXPECTED[0]
-    return lake.in_log_order([{name: row[name] for name in names} for row in found.to_pylist()])
+    if names is not None:
+        return [{name: row[name] for name in names} for row in found.to_pylist()]
+    return lake.in_log_order([{name: row[name] for name in EXPECTED[0]} for row in found.to_pylist()])
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
@@ -115,6 +121,97 @@ def test_a_table_of_an_export_that_was_rewound_before_has_the_rows_that_are_left
         lake.run_export(f"b={store}", target, rewind=True, **wanted)
     lake.run_export(f"b={store}", target, table=kind, **wanted)
     assert read(kind, target) == EXPECTED[:60]
+
+
+def planned(kind: TableFormat, target: Path, column: str, low: Any, high: Any) -> int:
+    """How many files the format's own reader opens for the rows with a column from low to high."""
+    if kind is TableFormat.DELTA:
+        table = pytest.importorskip("deltalake").DeltaTable(str(target / "messages"))
+        condition = (pc.field(column) >= low) & (pc.field(column) <= high)
+        return len(list(table.to_pyarrow_dataset().get_fragments(filter=condition)))
+    sql, where = pytest.importorskip("pyiceberg.catalog.sql"), pytest.importorskip("pyiceberg.expressions")
+    with closing(sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db")) as catalog:
+        low, high = (value.isoformat() if isinstance(value, date | datetime) else value for value in (low, high))
+        condition = where.And(where.GreaterThanOrEqual(column, low), where.LessThanOrEqual(column, high))
+        return len(list(catalog.load_table("rocketmq.messages").scan(row_filter=condition).plan_files()))
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+@pytest.mark.parametrize("partition_by", [(), ("topic", "date")], ids=["flat", "directories"])
+def test_readers_open_only_files_with_the_topic_time_or_offset(tmp_path, kind, partition_by):
+    target = lake.exported(NAME, tmp_path, read=ALL, write=WriteOptions(partition_by), split_bytes=20_000, table=kind)
+    files = [pq.read_table(path).to_pylist() for path in lake.files(target)]
+    assert len(files) > 4
+    skipped = {}
+    for column in ("topic", "store_timestamp", "physical_offset", "queue_offset", "tags", "sys_flag"):
+        held = [{row[column] for row in rows} - {None} for rows in files]
+        value = max(max(values) for values in held if values)
+        expected = sum(bool(values) and min(values) <= value <= max(values) for values in held)
+        assert planned(kind, target, column, value, value) == expected, column
+        skipped[column] = len(files) - expected
+    assert min(skipped[name] for name in ("topic", "store_timestamp", "physical_offset")) > 0
+
+
+def test_statistics_of_a_delta_table_are_those_of_its_rows(tmp_path):
+    """Other readers than that of the test above see the same: the text in the log is what counts."""
+    pytest.importorskip("deltalake")
+    builder = StoreBuilder()
+    builder.put(topic="Z" * 20, tags="a")
+    builder.put(topic="A", tags="ü", step=1 << 62)
+    builder.put(topic="A")
+    lake.run_export(builder.write(tmp_path / "store"), tmp_path / "lake", table=TableFormat.DELTA)
+    lines = (tmp_path / "lake/messages/_delta_log" / f"{1:020d}.json").read_text().splitlines()
+    (added,) = (json.loads(line)["add"] for line in lines if "add" in json.loads(line))
+    found = json.loads(added["stats"])
+    assert found["numRecords"] == 3
+    expected = {"topic": ("A", "Z" * 20, 0), "tags": ("a", "ü", 1), "sharding_key": (None, None, 3)}
+    first = moment_text(builder.puts[0].store_timestamp)
+    expected |= {"store_timestamp": (first, first, 2), "queue_offset": (0, 1, 0)}
+    expected["physical_offset"] = (0, builder.puts[2].physical_offset, 0)
+    for column, values in expected.items():
+        assert tuple(found[part].get(column) for part in ("minValues", "maxValues", "nullCount")) == values, column
+    assert not {"properties", "keys", "body", "body_decoded"} & {*found["minValues"]}
+
+
+def moment_text(millis: int) -> str:
+    return f"{lake.moment(millis):%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_a_date_is_a_date_and_chooses_files(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    builder = StoreBuilder()
+    for _ in range(3):
+        builder.put(step=86_400_000)
+    lake.run_export(
+        builder.write(tmp_path / "store"), tmp_path / "lake", write=WriteOptions(("date", "hour", "topic")), table=kind
+    )
+    rows = read(kind, tmp_path / "lake", ("date", "hour", "topic", "store_timestamp"))
+    assert len({row["date"] for row in rows}) == 3
+    for row in rows:
+        assert (row["date"], row["topic"]) == (row["store_timestamp"].date(), "Topic")
+        assert row["hour"] == f"{row['store_timestamp'].hour:02d}"
+        assert planned(kind, tmp_path / "lake", "date", row["date"], row["date"]) == 1
+    assert planned(kind, tmp_path / "lake", "topic", "Z", "Z") == 0
+
+
+def test_a_table_of_iceberg_states_its_partitions_and_its_order(tmp_path):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    target = lake.exported(NAME, tmp_path, write=WriteOptions(("topic", "date")), table=TableFormat.ICEBERG)
+    with closing(sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db")) as catalog:
+        table = catalog.load_table("rocketmq.messages")
+        assert [(field.name, str(field.transform)) for field in table.spec().fields] == [
+            ("topic", "identity"),
+            ("date", "identity"),
+        ]
+        order = [(table.schema().find_column_name(field.source_id), str(field)) for field in table.sort_order().fields]
+        assert [name for name, _ in order] == ["topic", "queue_id", "queue_offset"]
+        assert all(text.endswith("ASC NULLS LAST") for _, text in order)
+        files = table.inspect.files().to_pylist()
+    assert {file["sort_order_id"] for file in files} == {table.sort_order().order_id}
+    assert {(file["partition"]["topic"], file["partition"]["date"]) for file in files} == {
+        (row["topic"], row["store_timestamp"].date()) for row in EXPECTED if row["record_class"] == "committed"
+    }
 
 
 def test_partition_columns_of_a_delta_table_are_those_of_the_messages(tmp_path):
