@@ -25,7 +25,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.errors import ConfigFileError, ExportError, StoreLockedError
+from mqtool.errors import ConfigFileError, ExportError, StoreLockedError, WorkerError
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.state import State, parse_state, state_from_json
@@ -218,8 +218,10 @@ def commit(target: Target, manifest: Manifest, last: Manifest | None, state_url:
         state_url: where to save the state; None for an export that is not incremental.
 
     Raises:
+        WorkerError: a file that a task reported is not in the target; nothing was published.
         StoreLockedError: another run has committed since then; nothing was published.
     """
+    _require_staged(target, manifest)
     newest = _commit_names(target)[-1:]
     is_newest = newest == ([] if last is None else [posixpath.basename(last.name)])
     if not is_newest or not target.write_new(manifest.name, manifest.to_bytes()):
@@ -227,6 +229,19 @@ def commit(target: Target, manifest: Manifest, last: Manifest | None, state_url:
     publish(target, manifest)
     if state_url is not None:
         save_state(state_url, manifest.state)
+
+
+def _require_staged(target: Target, manifest: Manifest) -> None:
+    """Checks that this process finds what the tasks wrote, because they may have run on machines with other disks."""
+    sizes = target.sizes(manifest.staging) if manifest.files else {}
+    missing = [entry for entry in manifest.files if sizes.get(entry.staged) != entry.size]
+    if missing:
+        size = sizes.get(missing[0].staged)
+        raise WorkerError(
+            f"{target.url}: {len(missing)} of {len(manifest.files)} files that the tasks wrote are not here: expected "
+            f"{missing[0].size} bytes in {missing[0].staged}, found {'no file' if size is None else size}. Nothing was "
+            "published; all workers must reach the target under this path, on one file system"
+        )
 
 
 def load_state(url: str) -> State | None:

@@ -20,7 +20,7 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
-from mqtool.store.remote import is_url
+from mqtool.store.remote import absolute, is_url
 
 __all__ = ["ExportRequest", "ExportResult", "Runner", "export"]
 
@@ -39,8 +39,11 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         StoreLockedError: another export is writing into the directory, or has committed there during this run.
         CorruptionError: damage, with `fail_fast`.
         StoreError, OSError: reading or writing failed; nothing was published.
+        WorkerError: a worker died, or does not share stores or target with this process; nothing was published.
     """
     _check(request)
+    sources = tuple(source.absolute() for source in request.sources)
+    request = replace(request, sources=sources, target=absolute(request.target))
     target = target_of(request.target)
     if request.rewind and (request.table or tables.existing(target)) is not None:
         raise UsageError(

@@ -12,6 +12,7 @@ from inspect import signature
 from typing import IO, Any
 
 from mqtool.errors import ExportError, StoreError
+from mqtool.export.target import lost
 from mqtool.store.remote import answer, file_system
 
 
@@ -91,14 +92,26 @@ class RemoteTarget:
     def move(self, source: str, to: str) -> None:
         """See `Target`."""
 
-        def moved() -> None:
-            if self._fs.exists(self._path(source)):
-                self._fs.makedirs(posixpath.dirname(self._path(to)), exist_ok=True)
-                self._fs.copy(self._path(source), self._path(to))
-                self._fs.rm_file(self._path(source))
+        def moved() -> bool:
+            if not self._fs.exists(self._path(source)):
+                return bool(self._fs.exists(self._path(to)))
+            self._fs.makedirs(posixpath.dirname(self._path(to)), exist_ok=True)
+            self._fs.copy(self._path(source), self._path(to))
+            self._fs.rm_file(self._path(source))
+            return True
 
         with suppress(FileNotFoundError):  # another run moved it in the meantime
-            answer(self.url, moved)
+            if not answer(self.url, moved):
+                raise lost(self.url, to)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `Target`."""
+        self._fs.invalidate_cache()
+        try:
+            entries: dict[str, Any] = answer(self.url, lambda: self._fs.find(self._path(path), detail=True))
+        except FileNotFoundError:
+            return {}
+        return {posixpath.relpath(name, self._root): int(entry["size"]) for name, entry in entries.items()}
 
     def names(self, path: str) -> list[str]:
         """See `Target`."""

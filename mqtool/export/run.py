@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqtool.errors import ExportError, StoreLockedError
+from mqtool.errors import ExportError, StoreLockedError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export.commit import Manifest
 from mqtool.export.job import ExportRequest, ExportResult, Runner
@@ -74,7 +74,7 @@ class ExportRun:
         manifest = Manifest(state, incremental, _covered(plans), files, totals, self._removed)
         try:
             protocol.commit(self._target, manifest, self._last, self._request.state)
-        except StoreLockedError:
+        except (StoreLockedError, WorkerError):
             self._target.remove(self._staging)
             raise
         return ExportResult(manifest, tuple(plans))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.store import Store, broker_config, open_store
 from mqtool.store.real_path import real_path
-from mqtool.store.remote import is_url, remote_glob
+from mqtool.store.remote import absolute, is_url, remote_glob
 
 _MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")
 
@@ -27,6 +27,11 @@ class Source(Struct, frozen=True):
     broker: str
     path: str
     config: str | None = None
+
+    def absolute(self) -> "Source":
+        """Returns the same store with paths that processes with other working directories find, too."""
+        config = None if self.config is None else absolute(self.config)
+        return Source(self.broker, absolute(self.path), config)
 
     def open(self, *, needs_log: bool = True) -> Store:
         """Opens the store.

@@ -7,11 +7,11 @@ changes of several files atomic.
 import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from mqtool.errors import StoreLockedError, UsageError
+from mqtool.errors import ExportError, StoreLockedError, UsageError
 from mqtool.jobs.atomic import NewFile, replace_file, sync_directory
 
 
@@ -33,7 +33,14 @@ class Target(Protocol):
         """Returns a small file's bytes; None if it does not exist."""
 
     def move(self, source: str, to: str) -> None:
-        """Moves a file; does nothing if the source no longer exists, because it was moved before."""
+        """Moves a file; does nothing if it was moved before.
+
+        Raises:
+            ExportError: it is in neither place.
+        """
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Returns the bytes of each file below a directory, by path; none if it does not exist."""
 
     def names(self, path: str) -> list[str]:
         """Returns the names in a directory, sorted; none if it does not exist."""
@@ -56,6 +63,15 @@ def target_of(url: str) -> Target:
 
         return RemoteTarget(url)
     return LocalTarget(url.removeprefix("file://"))
+
+
+def lost(url: str, path: str) -> ExportError:
+    """Returns the error for a file of a commit that cannot be published."""
+    return ExportError(
+        f"{path}: a commit contains this file, but it is neither staged nor published, so its rows are lost; export "
+        "into a new directory, with a new state",
+        url,
+    )
 
 
 class LocalTarget:
@@ -98,9 +114,17 @@ class LocalTarget:
         """See `Target`."""
         where = self._root / to
         where.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
+        try:
             (self._root / source).rename(where)
+        except FileNotFoundError:
+            if not where.exists():
+                raise lost(self.url, to) from None
         sync_directory(where.parent)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """See `Target`."""
+        files = (file for file in (self._root / path).rglob("*") if file.is_file())
+        return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
     def names(self, path: str) -> list[str]:
         """See `Target`."""

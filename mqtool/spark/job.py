@@ -1,5 +1,6 @@
 """Runs independent work items as one Spark job: with progress, interruptible by Ctrl-C, and with one-line errors."""
 
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from threading import Event
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -147,6 +148,17 @@ def _translated(error: BaseException) -> BaseException:
     if not type(error).__module__.startswith(("py4j", "pyspark")):
         return error
     return SparkJobError(f"the Spark job failed: {last_words(error)}")
+
+
+def require_shared(path: object, *, is_here: bool) -> None:
+    """Checks, on an executor, that it sees a file that the driver saw or wrote.
+
+    Raises:
+        SparkJobError: it does not.
+    """
+    if not is_here:
+        where = f"is not on the executor {socket.gethostname()}"
+        raise SparkJobError(f"{path}: {where}; driver and executors must reach stores and target under the same paths")
 
 
 def last_words(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from mqtool.siblings.arrow import arrow_schema
 from mqtool.siblings.export import batches, export_part
 from mqtool.siblings.registry import Kind, recognise
 from mqtool.siblings.tables import Table
-from mqtool.spark.job import SparkJob
+from mqtool.spark.job import SparkJob, SparkJobError
 from mqtool.spark.schema import spark_type
 from mqtool.store.remote import is_url
 
@@ -137,10 +137,21 @@ def export_table(session: "SparkSession", root: str, table: Table, target: Path)
         root: of the store; it and the target must be reachable by every executor under the same names.
         table: of its kind.
         target: a new directory.
+
+    Raises:
+        SparkJobError: Spark gave up, or an executor wrote into a directory of its own.
     """
     target.mkdir(parents=True)
-    job: SparkJob[tuple[int, Part], WriteResult] = SparkJob(session, GROUP, _Writer(target), lambda _: 1)
-    return job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
+    writer = _Writer(target)
+    job: SparkJob[tuple[int, Part], WriteResult] = SparkJob(session, GROUP, writer, lambda _: 1)
+    results = job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
+    for number in range(len(results)):
+        if not writer.file(number).exists():
+            raise SparkJobError(
+                f"{writer.file(number)}: an executor wrote this file, but it is not here; all executors must reach the "
+                "target under this path, on one file system"
+            )
+    return results
 
 
 class _Writer(Struct, frozen=True):
@@ -148,9 +159,13 @@ class _Writer(Struct, frozen=True):
 
     target: Path
 
+    def file(self, number: int) -> Path:
+        """Returns the path of a part's file."""
+        return self.target / f"part-{number:05}.parquet"
+
     def __call__(self, items: Iterable[tuple[int, Part]]) -> Iterator[WriteResult]:
         for number, part in items:
-            file = self.target / f"part-{number:05}.parquet"
+            file = self.file(number)
             file.unlink(missing_ok=True)  # of an attempt that failed
             damage: list[Damage] = []
             with _kind_of(part.root).open(Path(part.root)) as opened:

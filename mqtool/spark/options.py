@@ -108,11 +108,11 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     if unknown:
         raise UsageError(f"unknown option {unknown[0]!r}; known: {', '.join(KNOWN)}")
     values = _Values(given)
-    sources = resolve(values.paths(), given.get("config"))
+    sources = tuple(source.absolute() for source in resolve(values.paths(), given.get("config")))
     table = Table(values.one_of("table", [str(table) for table in Table]))
     read = _read(values)
     return SourceOptions(
-        tuple(sources),
+        sources,
         read,
         table,
         _damage_column(given.get("damagecolumn"), table),

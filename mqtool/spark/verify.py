@@ -5,15 +5,13 @@ checksums. The findings are the same as on one machine, in the same order, becau
 order.
 """
 
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mqtool.errors import StoreError
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.spark.job import SparkJob
+from mqtool.spark.job import SparkJob, require_shared
 from mqtool.store import Store
 from mqtool.verify import Verification
 from mqtool.verify.classifier import Classifier
@@ -76,9 +74,7 @@ def _require_store(store_survey: Survey) -> None:
     """Prevents a store that is not mounted on this machine from being reported as a store with missing files.
 
     Raises:
-        StoreError: the newest segment that the driver saw does not exist here.
+        SparkJobError: the newest segment that the driver saw does not exist here.
     """
     witness = store_survey.segments[store_survey.last_used].path if store_survey.segments else store_survey.root
-    if not witness.exists():
-        where = f"is not on the executor {socket.gethostname()}"
-        raise StoreError(f"{where}; driver and executors must reach the store under the same path", witness)
+    require_shared(witness, is_here=witness.exists())

@@ -292,6 +292,11 @@ def as_path(text: "str | Path") -> Path:
     return cast("Path", path)
 
 
+def absolute(text: str) -> str:
+    """Returns a path that does not depend on the working directory of a process; a URL is returned unchanged."""
+    return text if is_url(text) else str(Path(text.removeprefix("file://")).absolute())
+
+
 def store_root(text: "str | Path") -> Path:
     """Returns the path of a store's root; for object storage everything below it is listed at once.
 

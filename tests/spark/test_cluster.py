@@ -47,6 +47,38 @@ print(json.dumps([result.manifest.totals["rows"], *said(checked)]), flush=True)
 """
 
 
+def mqtool_export(directory: Path, target: str, master: str) -> "subprocess.CompletedProcess[str]":
+    """Exports `store` in a directory, to a target that is named from there, by a cluster."""
+    command = [sys.executable, "-m", "mqtool", "export", "b=store", "--output", target, "--state", f"{target}.state"]
+    command += ["--spark", "--master", master, "--conf", "spark.executor.memory=512m", "--format", "json"]
+    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "NO_COLOR": "1"}
+    return subprocess.run(command, env=os.environ | ours, cwd=directory, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="names the working directory through /proc")
+def test_an_export_to_a_target_that_executors_do_not_share_is_an_error_and_advances_nothing(tmp_path):
+    """`/proc/self/cwd` is another directory for each process, as a path is on machines without a shared disk."""
+    try:
+        require_spark()
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    write_big_store(tmp_path / "store", 500, segment=1 << 20)
+    with spark_cluster(tmp_path) as cluster:
+        refused = mqtool_export(tmp_path, "/proc/self/cwd/lake", cluster.master)
+        left = [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()]
+        relative = mqtool_export(tmp_path, "lake", cluster.master)
+    assert refused.returncode == 6, refused.stderr
+    assert "/driver: is not on the executor" in refused.stderr
+    assert "driver and executors must reach stores and target under the same paths" in refused.stderr
+    assert left == ["lock"]
+    assert not list(tmp_path.glob("worker-*/**/*.parquet"))
+    assert relative.returncode == 0, relative.stderr
+    assert lake.table(tmp_path / "lake").num_rows == 500
+
+
 @pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.timeout(900)

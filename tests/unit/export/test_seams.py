@@ -2,10 +2,12 @@
 
 import errno
 import io
+import os
 import re
 import sys
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
 
@@ -13,19 +15,21 @@ import pyarrow as pa
 import pytest
 
 from mqtool.choices import TableFormat
-from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError
+from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError, WorkerError
 from mqtool.export import task, workers
 from mqtool.export.bodies import as_json
 from mqtool.export.bound import log_end
 from mqtool.export.parquet import TableWriter, WriteOptions
+from mqtool.export.plain import ExportRequest, export
 from mqtool.export.plan import partitions, plan_store
 from mqtool.export.read import read_partition
 from mqtool.export.remote_target import RemoteTarget
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import Body, Table
-from mqtool.export.sources import Source
+from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import require
 from mqtool.export.target import LocalTarget, target_of
+from mqtool.export.workers import LocalRunner
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import open_store
@@ -249,3 +253,58 @@ def test_a_worker_that_died_ends_the_export_with_advice(monkeypatch):
     monkeypatch.setattr(workers, "process_pool", process_pool)
     with pytest.raises(workers.WorkerDiedError, match=r"a worker process died.* try fewer --jobs"):
         workers.LocalRunner(3).run([1, 2, 3], pytest.fail)
+
+
+class Elsewhere(LocalRunner):
+    """Tasks whose files do not arrive complete in the directory of the driver."""
+
+    def __init__(self, change):
+        super().__init__(1)
+        self.change = change
+
+    def run(self, tasks, done):
+        super().run(tasks, done)
+        self.change(next(iter(Path(tasks[0].target).glob("_mqtool/staging-*/*/messages/*.parquet"))))
+
+
+@pytest.mark.parametrize(
+    ("change", "size"), [(Path.unlink, "no file"), (lambda path: os.truncate(path, 5), "5")], ids=["missing", "cut"]
+)
+def test_files_that_do_not_arrive_in_the_target_are_an_error_and_advance_nothing(builder, tmp_path, change, size):
+    path = builder.write(tmp_path / "store")
+    request = ExportRequest(tuple(resolve([str(path)])), str(tmp_path / "lake"), state=str(tmp_path / "state"))
+    with pytest.raises(WorkerError, match=rf"1 of 3 files .* not here: expected \d+ bytes in .*, found {size}\. Noth"):
+        export(request, Elsewhere(change))
+    assert [file.name for file in (tmp_path / "lake").rglob("*") if file.is_file()] == ["lock"]
+    assert not (tmp_path / "state").exists()
+    assert export(request, LocalRunner(1)).committed
+    assert lake.table(tmp_path / "lake").num_rows == 60
+
+
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_a_file_of_a_commit_that_is_in_neither_place_is_an_error(kind, tmp_path):
+    pytest.importorskip("fsspec")
+    target = target_of(str(tmp_path) if kind == "local" else f"memory://{tmp_path}")
+    target.replace("staged/a", b"1")
+    target.move("staged/a", "a")
+    target.move("staged/a", "a")
+    assert (target.read("a"), target.sizes("staged"), target.sizes("nowhere")) == (b"1", {}, {})
+    with pytest.raises(ExportError, match="b: a commit contains this file, but it is neither staged nor published"):
+        target.move("staged/b", "b")
+    target.replace("staged/b/c", b"22")
+    assert target.sizes("staged") == {"staged/b/c": 2}
+
+
+def test_tasks_of_an_export_with_relative_paths_have_absolute_ones(builder, tmp_path, monkeypatch):
+    builder.write(tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+
+    class Recorder(LocalRunner):
+        def run(self, tasks, done):
+            places = {task.target for task in tasks} | {task.partition.source.path for task in tasks}
+            places |= {span.path.rpartition("/commitlog/")[0] for task in tasks for span in task.partition.spans}
+            assert places == {str(tmp_path / "lake"), str(tmp_path / "store")}
+            super().run(tasks, done)
+
+    assert export(ExportRequest(tuple(resolve(["store"])), "lake"), Recorder(1)).committed
+    assert lake.table(tmp_path / "lake").num_rows == 60
