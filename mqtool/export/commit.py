@@ -3,7 +3,7 @@
 ```
 _mqtool/staging-00000002-…/…    tasks write here; nobody reads it; each run has its own
 _mqtool/commit-00000002.json    the commit point: once this file exists, the run is committed
-messages/…                      files are moved here afterwards
+messages/…                      files are moved here afterwards; then files that the commit undoes are removed
 ```
 
 A run that ends before the commit point leaves only staging files, which a later run removes. A run that ends after
@@ -19,7 +19,7 @@ import json
 import posixpath
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -158,12 +158,15 @@ def _manifest(target: Target, name: str) -> Manifest:
     return parse_manifest(target.read(f"{META}/{name}") or b"", f"{target.url}/{META}/{name}")
 
 
-def recover(target: Target, *, alone: bool) -> tuple[Manifest | None, bool]:
+def recover(
+    target: Target, *, alone: bool, update_table: Callable[[], object] = lambda: None
+) -> tuple[Manifest | None, bool]:
     """Brings an export directory to the state after its last commit.
 
     Args:
         target: the directory.
         alone: no other run can be writing into it.
+        update_table: see `publish`.
 
     Returns:
         The last commit, or None; and whether its publication had to be completed.
@@ -174,7 +177,7 @@ def recover(target: Target, *, alone: bool) -> tuple[Manifest | None, bool]:
     last = last_manifest(target)
     finished = last is not None and not is_published(target, last)
     if last is not None and finished:
-        publish(target, last)
+        publish(target, last, update_table)
     _remove_staging(target, None if alone else 0 if last is None else last.state.sequence)
     strangers = [name for name in target.names("") if name != META]
     if last is None and strangers:
@@ -199,16 +202,30 @@ def _remove_staging(target: Target, last: int | None) -> None:
             target.remove(f"{META}/{name}")
 
 
-def publish(target: Target, manifest: Manifest) -> None:
-    """Moves a commit's files into place, and removes the files that it undoes. Safe to repeat."""
+def publish(target: Target, manifest: Manifest, update_table: Callable[[], object]) -> None:
+    """Moves a commit's files into place, and removes the files that it undoes. Safe to repeat.
+
+    Args:
+        target: of the export.
+        manifest: of the commit.
+        update_table: brings a Delta or Iceberg table, if there is one, up to the commit; it refers to the files that
+            are removed until then.
+    """
     for entry in manifest.files:
         target.move(entry.staged, entry.path)
+    update_table()
     for path in manifest.removed:
         target.remove(path)
     _remove_staging(target, manifest.state.sequence)
 
 
-def commit(target: Target, manifest: Manifest, last: Manifest | None, state_url: str | None) -> None:
+def commit(
+    target: Target,
+    manifest: Manifest,
+    last: Manifest | None,
+    state_url: str | None,
+    update_table: Callable[[], object],
+) -> None:
     """Commits a run: writes the manifest, moves the files, saves the state, in this order.
 
     Args:
@@ -216,6 +233,7 @@ def commit(target: Target, manifest: Manifest, last: Manifest | None, state_url:
         manifest: of the run.
         last: commit of the target when the run began; None if there was none.
         state_url: where to save the state; None for an export that is not incremental.
+        update_table: see `publish`.
 
     Raises:
         WorkerError: a file that a task reported is not in the target; nothing was published.
@@ -226,7 +244,7 @@ def commit(target: Target, manifest: Manifest, last: Manifest | None, state_url:
     is_newest = newest == ([] if last is None else [posixpath.basename(last.name)])
     if not is_newest or not target.write_new(manifest.name, manifest.to_bytes()):
         raise StoreLockedError("another export has committed here since this one began; run this one again", target.url)
-    publish(target, manifest)
+    publish(target, manifest, update_table)
     if state_url is not None:
         save_state(state_url, manifest.state)
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mqtool.errors import ExportError
 
@@ -23,6 +23,7 @@ APPLICATION = "mqtool"
 
 NEVER = -1
 """Less than the sequence number of any commit."""
+CHANGED = "another program has changed the files (DELETE, OPTIMIZE, VACUUM, rewrite_data_files)"
 ELSEWHERE = (
     "export the store again into a new directory, or write the rows as Parquet into another one with the table's own "
     "engine, and give that"
@@ -31,31 +32,60 @@ ELSEWHERE = (
 
 _ACTIONS = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_COLUMNS = ["add.path", "add.deletionVector.storageType", "txn.appId", "txn.version"]
+_COLUMNS = [
+    "add.path",
+    "add.size",
+    "add.partitionValues",
+    "add.deletionVector.storageType",
+    "txn.appId",
+    "txn.version",
+]
+
+
+class DeltaFile(Struct, frozen=True):
+    """A file of a table.
+
+    Attributes:
+        size: in bytes.
+        partition: value as text by partition column; None for null.
+    """
+
+    size: int
+    partition: dict[str, str | None]
 
 
 class DeltaFiles(Struct):
     """What a table consists of.
 
     Attributes:
-        paths: of the files whose rows all belong to the table, relative to it.
+        files: whose rows all belong to the table, by path relative to it.
+        partial: paths of files of which rows are deleted.
         sequence: of the last commit of the export that was published to the table; `NEVER` if there is none.
     """
 
-    paths: set[str]
+    files: dict[str, DeltaFile] = field(default_factory=dict)
+    partial: set[str] = field(default_factory=set)
     sequence: int = NEVER
 
     def apply(self, actions: list[dict[str, Any]]) -> None:
         """Applies the actions of a version; a file may be removed and added in one, with other deleted rows."""
         for removed in _values(actions, "remove"):
-            self.paths.discard(unquote(removed["path"]))
+            self._remove(unquote(removed["path"]))
         for added in _values(actions, "add"):
             vector = added.get("deletionVector")
-            is_complete = not (vector and any(vector.values()))
-            (self.paths.add if is_complete else self.paths.discard)(unquote(added["path"]))
+            path = unquote(added["path"])
+            self._remove(path)
+            if vector and any(vector.values()):
+                self.partial.add(path)
+            else:
+                self.files[path] = DeltaFile(int(added["size"]), dict(added["partitionValues"] or {}))
         for transaction in _values(actions, "txn"):
             if transaction["appId"] == APPLICATION:
                 self.sequence = int(transaction["version"])
+
+    def _remove(self, path: str) -> None:
+        self.files.pop(path, None)
+        self.partial.discard(path)
 
 
 def _values(actions: list[dict[str, Any]], name: str) -> Iterable[dict[str, Any]]:
@@ -82,7 +112,7 @@ def delta_files(table: Path) -> DeltaFiles:
                 f"{versions[:3]}; {ELSEWHERE}",
                 log,
             )
-        files = DeltaFiles(set())
+        files = DeltaFiles()
         if first >= 0:
             with pq.ParquetFile(log / f"{first:020d}.checkpoint.parquet") as checkpoint:
                 files.apply(checkpoint.read(_COLUMNS).to_pylist())

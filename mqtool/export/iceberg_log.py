@@ -37,7 +37,8 @@ class IcebergTable(Struct, frozen=True):
         is_empty: it never had a snapshot.
         rows, files, deletes: of its current snapshot: rows, data files, and files that mark rows as deleted; -1 if this
             is not known.
-        changes: kinds of the changes that led to its current snapshot, other than those that add or only rewrite rows.
+        changes: kinds of the changes by other programs that led to its current snapshot, other than those that add or
+            only rewrite rows.
     """
 
     sequence: int
@@ -63,8 +64,8 @@ class IcebergTable(Struct, frozen=True):
             return cls(sequence, not snapshots, 0, 0, 0, frozenset())
         summary = snapshots[int(current)].get("summary") or {}
         totals = [int(summary.get(f"total-{name}", -1)) for name in ("records", "data-files", "delete-files")]
-        line = _line(snapshots, int(current))
-        kinds = {(snapshot.get("summary") or {}).get("operation", "unknown") for snapshot in line}
+        line = [snapshot.get("summary") or {} for snapshot in _line(snapshots, int(current))]
+        kinds = {summary.get("operation", "unknown") for summary in line if SEQUENCE not in summary}
         return cls(sequence, False, totals[0], totals[1], totals[2], frozenset(kinds - {_APPEND, _REPLACE}))
 
 

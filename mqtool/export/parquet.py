@@ -1,7 +1,8 @@
 """Writes sorted batches to Parquet: row groups limited by bytes, files by size, one directory per partition."""
 
 import base64
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -88,6 +89,7 @@ class FileEntry(Struct, frozen=True):
         rows, size: number of rows; bytes.
         partition: value as text by partition column, unescaped; None for null.
         broker: whose messages it contains; "" if it belongs to no broker.
+        copy_of: path of the removed file some of whose rows it contains; "" for new rows.
     """
 
     table: str
@@ -97,6 +99,7 @@ class FileEntry(Struct, frozen=True):
     size: int
     partition: dict[str, str | None]
     broker: str = ""
+    copy_of: str = ""
 
 
 class TableWriter:
@@ -214,16 +217,41 @@ class TableWriter:
         return partition_values(self._options.partition_by if self._table == Table.MESSAGES else (), self._values)
 
 
-def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
+def rewrite(
+    target: Target, source: str, to: str, keep: Callable[[Any], Any], level: int, *, in_order: bool = True
+) -> tuple[int, int]:
+    """Writes a copy of a file with some of its rows, row group by row group; returns its rows and its size.
+
+    Args:
+        target: of the export.
+        source, to: paths in it.
+        keep: returns which rows of a `pa.Table` to copy.
+        level: zstd compression level.
+        in_order: the rows are sorted as in every file of an export.
+    """
+    rows = 0
+    with target.open(source) as opened, pq.ParquetFile(opened) as file, closing(target.create(to)) as sink:
+        with parquet_writer(sink, file.schema_arrow, level, in_order=in_order) as writer:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                kept = table.filter(keep(table)).combine_chunks()
+                for batch in kept.to_batches():
+                    writer.write_table(pa.Table.from_batches([writable(batch)]), row_group_size=batch.num_rows)
+                rows += kept.num_rows
+        return rows, sink.tell()
+
+
+def parquet_writer(sink: Any, schema: Any, level: int, *, in_order: bool = True) -> Any:
     """Returns a `pq.ParquetWriter` with the settings of all exports.
 
     Args:
         sink: file.
         schema: that Arrow readers see; tables are written in the form of `views.writable_schema`.
         level: zstd compression level.
+        in_order: the rows are sorted, as far as the columns for that are there.
     """
     leaves = _leaves(schema)
-    in_order = set(SORTED) <= set(schema.names)
+    in_order &= set(SORTED) <= set(schema.names)
     sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in SORTED]) if in_order else None
     writer = pq.ParquetWriter(
         sink,

@@ -4,6 +4,7 @@
 """
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from mqtool.export import tables
 from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import ExportRequest, ExportResult, Runner, check_split
 from mqtool.export.run import ExportRun
-from mqtool.export.target import target_of
+from mqtool.export.target import Target, target_of
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.named_files import require_regular
@@ -45,11 +46,6 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
     sources = tuple(source.absolute() for source in request.sources)
     request = replace(request, sources=sources, target=absolute(request.target))
     target = target_of(request.target)
-    if request.rewind and (request.table or tables.existing(target)) is not None:
-        raise UsageError(
-            f"{request.target}: a Delta or Iceberg table refers to these files and cannot be rewound; export to a new "
-            f"directory"
-        )
     if request.table is not None:
         tables.require(request.table, target)
     with ExitStack() as opened:
@@ -58,10 +54,11 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         for store in stores:
             check_split(request.split_bytes, log_bytes(store))
         alone = opened.enter_context(target.lock(f"{protocol.META}/lock"))
-        last, finished = protocol.recover(target, alone=alone)
+        _require_table(request, target)
+        update_table = partial(tables.publish, request.table, target)
+        last, finished = protocol.recover(target, alone=alone, update_table=update_table)
         completed = last if finished else None
-        if last is not None and request.table is not None:
-            finished |= tables.publish(request.table, target)
+        finished |= last is not None and update_table()
         if last is not None and finished and request.state is None:
             return ExportResult(last, finished_earlier=True)
         saved = None if request.state is None else protocol.load_state(request.state)
@@ -69,9 +66,23 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         protocol.check_shape(state, request.shape(), request.target)
         opened.enter_context(kernels.use(sum(log_bytes(store) for store in stores)))
         result = ExportRun(request, target, state, last).run(stores, runner, on_progress)
-        if result.committed and request.table is not None:
-            tables.publish(request.table, target)
         return replace(result, finished_earlier=finished and not result.committed, completed=completed)
+
+
+def _require_table(request: ExportRequest, target: Target) -> None:
+    """Checks that a run that removes files also removes them from the table that refers to them.
+
+    Raises:
+        UsageError: it does not.
+    """
+    kind = tables.existing(target)
+    if kind in (None, request.table):
+        return
+    last = protocol.last_manifest(target)
+    if request.rewind or (last is not None and last.removed and not protocol.is_published(target, last)):
+        raise UsageError(
+            f"{request.target}: a {kind} table refers to files that this run removes; add --table-format {kind}"
+        )
 
 
 def log_bytes(store: Store) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mqtool.errors import ExportError, StoreError
 from mqtool.export.commit import META, is_published, message_commits
-from mqtool.export.delta_log import ELSEWHERE, LOG, NEVER, delta_files
+from mqtool.export.delta_log import CHANGED, ELSEWHERE, LOG, NEVER, delta_files
 from mqtool.export.iceberg_log import METADATA, local_table
 from mqtool.export.schema import Table
 from mqtool.export.tables import configured_table
@@ -18,7 +18,6 @@ from mqtool.export.target import LocalTarget
 from mqtool.store.real_path import named_below
 
 _PARQUET = "*.parquet"
-_CHANGED = "another program has changed the files (DELETE, OPTIMIZE, VACUUM, rewrite_data_files)"
 
 
 def holds_tables(directory: Path) -> bool:
@@ -96,7 +95,7 @@ def _published(root: Path) -> set[Path]:
         ("was not written by the export", set(_visible(messages)) - files),
     ):
         if others:
-            raise ExportError(f"{reason}: {_CHANGED}; {ELSEWHERE}", min(others))
+            raise ExportError(f"{reason}: {CHANGED}; {ELSEWHERE}", min(others))
     _require_in_delta(messages, {root / entry.path: sequence for sequence, entry in entries if entry.rows})
     _require_in_iceberg(root, [(sequence, entry.rows) for sequence, entry in entries])
     return files
@@ -116,9 +115,9 @@ def _require_in_delta(directory: Path, sequences: dict[Path, int]) -> None:
         return
     table = delta_files(directory)
     for file, sequence in sorted(sequences.items()):
-        if sequence <= table.sequence and file.relative_to(directory).as_posix() not in table.paths:
+        if sequence <= table.sequence and file.relative_to(directory).as_posix() not in table.files:
             raise ExportError(
-                f"is not, or not with all rows, in the Delta table any more: {_CHANGED}; {ELSEWHERE}", file
+                f"is not, or not with all rows, in the Delta table any more: {CHANGED}; {ELSEWHERE}", file
             )
 
 
@@ -157,6 +156,6 @@ def _require_in_iceberg(root: Path, rows: list[tuple[int, int]]) -> None:
         changes = f" after {', '.join(sorted(table.changes))}" if table.changes else ""
         raise ExportError(
             f"expected {sum(published)} rows in {len(published)} files in the Iceberg table, found {actual}{changes}: "
-            f"{_CHANGED}; {ELSEWHERE}",
+            f"{CHANGED}; {ELSEWHERE}",
             root / Table.MESSAGES,
         )

@@ -89,6 +89,11 @@ class RemoteTarget:
         except FileNotFoundError:
             return None
 
+    def open(self, path: str) -> IO[bytes]:
+        """See `Target`."""
+        opened: IO[bytes] = answer(self.url, lambda: self._fs.open(self._path(path), "rb"))
+        return opened
+
     def move(self, source: str, to: str) -> None:
         """See `Target`."""
 

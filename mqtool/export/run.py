@@ -1,19 +1,22 @@
 """One run of an export between recovery and commit."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from mqtool.errors import ExportError, StoreLockedError, WorkerError
 from mqtool.export import commit as protocol
+from mqtool.export import tables
 from mqtool.export.commit import Manifest
 from mqtool.export.job import ExportRequest, ExportResult, Runner
-from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
+from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions, rewrite
+from mqtool.export.partitioning import directory
 from mqtool.export.plan import StorePlan, partitions
 from mqtool.export.read import check_tolerated
 from mqtool.export.resume import plan_since
-from mqtool.export.rewind import ExportHistory
+from mqtool.export.rewind import ExportHistory, before
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.state import Mark, State, mark_at, require_new_log
@@ -44,7 +47,9 @@ class ExportRun:
         self._staging = protocol.new_staging(self._sequence)
         self._results: list[TaskResult] = []
         self._history = ExportHistory(target)
-        self._removed: list[str] = []
+        self._removed: list[FileEntry] = []
+        self._kept: list[tuple[FileEntry, int]] = []
+        """Files that are removed, although their rows before a physical offset stay."""
 
     def run(self, stores: list[Store], runner: Runner, on_progress: OnProgress) -> ExportResult:
         """Plans, runs and commits; closes the stores once planning is complete."""
@@ -52,6 +57,8 @@ class ExportRun:
         tasks = self._tasks(plans)
         total = sum(task.partition.size for task in tasks)
         reached = all(p.end <= self._reached(p.source.broker) for p in plans)
+        if self._removed:
+            tables.require_removable(self._request.table, self._target)
         is_done = not tasks and not damage and not self._removed and reached
         if is_done and self._last is not None and self._request.state is not None:  # a commit is continued with a state
             protocol.save_state(self._request.state, self._before)
@@ -65,15 +72,18 @@ class ExportRun:
         try:
             runner.run(tasks, done)
             files = self._files(damage)
+            kept = self._rewritten()
         except BaseException:
             self._target.remove(self._staging)
             raise
         state = State(self._before.export_id, self._sequence, self._request.shape(), marks)
         totals = self._totals(files, damage)
         incremental = self._request.state is not None
-        manifest = Manifest(state, incremental, _covered(plans), files, totals, self._removed)
+        removed = [entry.path for entry in self._removed]
+        manifest = Manifest(state, incremental, _covered(plans), [*files, *kept], totals, removed)
+        update_table = partial(tables.publish, self._request.table, self._target)
         try:
-            protocol.commit(self._target, manifest, self._last, self._request.state)
+            protocol.commit(self._target, manifest, self._last, self._request.state, update_table)
         except (StoreLockedError, WorkerError):
             self._target.remove(self._staging)
             raise
@@ -110,9 +120,10 @@ class ExportRun:
         except ExportError:
             if not self._request.rewind:
                 raise
-        mark, entries = self._history.matching_mark(store, source.broker)
-        self._removed.extend(entry.path for entry in entries)
-        return plan_since(store, source, selection, mark, target=target), mark
+        rewind = self._history.rewind(store, source.broker)
+        self._removed.extend(rewind.removed)
+        self._kept.extend((entry, store.commit_log.min_offset) for entry in rewind.kept)
+        return plan_since(store, source, selection, rewind.mark, target=target), rewind.mark
 
     def _tasks(self, plans: list[StorePlan]) -> list[Task]:
         request = self._request
@@ -134,6 +145,17 @@ class ExportRun:
         if self._sequence == 1:
             files.extend(self._empty_tables({entry.table for entry in files}))
         return files
+
+    def _rewritten(self) -> list[FileEntry]:
+        """Returns copies of files that are removed, with the rows that stay."""
+        copies: list[FileEntry] = []
+        for number, (entry, end) in enumerate(self._kept):
+            name = f"part-{self._sequence:08d}-kept-{number:04d}.parquet"
+            path = "/".join(part for part in (entry.table, directory(entry.partition), name) if part)
+            staged = f"{self._staging}/{path}"
+            rows, size = rewrite(self._target, entry.path, staged, before(entry, end), self._request.write.level)
+            copies.append(FileEntry(entry.table, path, staged, rows, size, entry.partition, entry.broker, entry.path))
+        return copies
 
     def _empty_tables(self, present: set[str]) -> list[FileEntry]:
         """Writes a file without rows for each table without rows, so that readers find its columns."""

@@ -152,3 +152,7 @@ class Table(enum.StrEnum):
     MESSAGES = "messages"
     DAMAGE = "damage"
     REJECTED_VALUES = "rejected_values"
+
+
+PLACES = {Table.MESSAGES: "physical_offset", Table.REJECTED_VALUES: "physical_offset", Table.DAMAGE: "start"}
+"""By table, the column with the physical offset of a row."""

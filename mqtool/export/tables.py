@@ -5,29 +5,34 @@ between the two, the next one catches up. Needs `deltalake` or `pyiceberg`, both
 """
 
 import json
+import posixpath
 import re
 import time
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqtool.choices import TableFormat
-from mqtool.errors import UnavailableError, UsageError
-from mqtool.export.commit import MessageCommit, message_commits
-from mqtool.export.delta_log import APPLICATION, LOG, NEVER, delta_files
+from mqtool.errors import ExportError, UnavailableError, UsageError
+from mqtool.export.commit import Manifest, MessageCommit, message_commits
+from mqtool.export.delta_log import APPLICATION, CHANGED, ELSEWHERE, LOG, NEVER, DeltaFile, delta_files
 from mqtool.export.iceberg_log import CATALOGUE, CATALOGUE_FILE, METADATA, NAME, NAMESPACE, SEQUENCE, IcebergTable
-from mqtool.export.parquet import SORTED, FileEntry
+from mqtool.export.parquet import SORTED, FileEntry, WriteOptions, rewrite
 from mqtool.export.partitioning import stored_value
-from mqtool.export.schema import Table
+from mqtool.export.schema import PLACES, Table
 from mqtool.export.target import LocalTarget, Target
 from mqtool.store.real_path import real_path
 
 ICEBERG_NAME = (NAMESPACE, NAME)
 
+_PLACE = PLACES[Table.MESSAGES]
 _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
 
 
@@ -59,8 +64,8 @@ def existing(target: Target) -> TableFormat | None:
     return TableFormat.ICEBERG if is_iceberg else None
 
 
-def publish(kind: TableFormat, target: Target) -> bool:
-    """Brings the table up to the last commit of the export; safe to repeat.
+def publish(kind: TableFormat | None, target: Target) -> bool:
+    """Brings the table, if there is one, up to the last commit of the export; safe to repeat.
 
     Returns:
         Whether any commit was missing.
@@ -69,17 +74,72 @@ def publish(kind: TableFormat, target: Target) -> bool:
         UsageError: which commits an Iceberg table has is unknown, it belongs to another export, or its catalogue cannot
             be used.
     """
-    table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
+    if kind is None:
+        return False
+    table, commits = _table(kind, target), message_commits(target)
     done = table.sequence()
     missing = [
         commit
-        for commit in message_commits(target)
+        for commit in commits
         if commit.manifest.state.sequence > done and (commit.files or (commit.removed and done > NEVER))
     ]
+    published = _paths(commit for commit in commits if commit.manifest.state.sequence <= done)
     for commit in missing:
-        table.apply(commit)
+        present = table.files() if commit.removed and done > NEVER else {}
+        undone = [entry.path for entry in commit.removed if entry.path in present]
+        files = [file for file in commit.files if file.copy_of not in published or file.copy_of in present]
+        for number, path in enumerate(sorted(present.keys() - _paths(commits))):
+            to = f"{posixpath.dirname(path)}/part-{commit.manifest.state.sequence:08d}-merged-{number:04d}.parquet"
+            copy = _without_undone(target, path, to, commit.manifest)
+            if copy is not None:
+                undone.append(path)
+                files.append(copy)
+        table.apply(commit.manifest, files, {path: present[path] for path in undone})
     table.close()
     return bool(missing)
+
+
+def _paths(commits: Iterable[MessageCommit]) -> set[str]:
+    return {entry.path for commit in commits for entry in commit.manifest.files}
+
+
+def _without_undone(target: Target, path: str, to: str, manifest: Manifest) -> FileEntry | None:
+    """Copies a file in which another program has merged files of the export, without the rows that a commit undoes.
+
+    Returns:
+        The copy; None if the file has no such rows.
+    """
+    starts = {broker: int(part["start"]) for broker, part in manifest.stores.items()}
+
+    def keep(rows: Any) -> Any:
+        undone = [pc.and_(pc.equal(rows["broker"], b), pc.greater_equal(rows[_PLACE], at)) for b, at in starts.items()]
+        return pc.invert(pc.fill_null(reduce(pc.or_, undone), False))  # rows of others may have nulls
+
+    with target.open(path) as source, pq.ParquetFile(source) as file:
+        if pc.all(keep(file.read(["broker", _PLACE]))).as_py():
+            return None
+    rows, size = rewrite(target, path, to, keep, WriteOptions().level, in_order=False)
+    return FileEntry(Table.MESSAGES, to, "", rows, size, {}, copy_of=path)
+
+
+def require_removable(kind: TableFormat | None, target: Target) -> None:
+    """Checks that rows can be removed from the table, if there is one, before the export removes their files.
+
+    Raises:
+        ExportError: another program forbids this, has deleted single rows, or has merged files without the columns
+            that are needed.
+        UsageError: see `publish`.
+    """
+    if kind is None:
+        return
+    table = _table(kind, target)
+    others = (table.files() if table.sequence() > NEVER else {}).keys() - _paths(message_commits(target))
+    table.close()
+    for path in sorted(others):
+        with target.open(path) as source:
+            names = pq.read_schema(source).names
+        if not {"broker", _PLACE} <= set(names):
+            raise ExportError(f"has no column broker, or no {_PLACE}: {CHANGED}; {ELSEWHERE}", path)
 
 
 def configured_table(root: Path) -> IcebergTable | None:
@@ -104,6 +164,10 @@ def configured_table(root: Path) -> IcebergTable | None:
         table.close()
 
 
+def _table(kind: TableFormat, target: Target) -> "_Delta | _Iceberg":
+    return _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
+
+
 class _Delta:
     def __init__(self, target: Target) -> None:
         self._root = real_path(Path(target.url)) / Table.MESSAGES
@@ -117,53 +181,70 @@ class _Delta:
         version = None if table is None else table.transaction_version(APPLICATION)
         return NEVER if version is None else int(version)
 
-    def apply(self, commit: MessageCommit) -> None:
-        """Adds the files of a commit, and removes those that it undoes, in one version of the table."""
+    def files(self) -> dict[str, DeltaFile]:
+        """Returns the files of the table, by their paths in the export.
+
+        Raises:
+            ExportError: rows cannot be removed from the table.
+        """
+        if self._open().metadata().configuration.get("delta.appendOnly") == "true":
+            raise ExportError("the table's property delta.appendOnly forbids to remove rows; change it", self._root)
+        table = delta_files(self._root)
+        if table.partial:
+            raise _rows_deleted(self._root / min(table.partial))
+        return {f"{Table.MESSAGES}/{path}": file for path, file in table.files.items()}
+
+    def apply(self, manifest: Manifest, files: list[FileEntry], undone: Mapping[str, DeltaFile]) -> None:
+        """Adds files, and removes others, in one version of the table.
+
+        Args:
+            manifest: of the commit.
+            files: to add; a copy of a file of the table has its partition.
+            undone: files to remove, by path.
+        """
         deltalake, transaction = import_module("deltalake"), import_module("deltalake.transaction")
-        by = _partition_columns(commit)
+        by = _partition_columns(manifest)
         table = self._open()
-        if commit.files:
-            schema = deltalake.Schema.from_arrow(_with_partitions(self._root, commit.files, by))
+        if files:
+            schema = deltalake.Schema.from_arrow(_with_partitions(self._root, files, by))
             table = table or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
             known = {field.name for field in table.schema().fields}
             if added := [field for field in schema.fields if field.name not in known]:
                 table.alter.add_columns(added)
-        present, now = delta_files(self._root).paths, int(time.time() * 1000)
+        now = int(time.time() * 1000)
         actions = [
-            transaction.RemoveAction(_name(entry), True, now, entry.size, entry.partition)
-            for entry in commit.removed
-            if _name(entry) in present
+            transaction.RemoveAction(_name(path), True, now, file.size, file.partition) for path, file in undone.items()
         ]
-        actions += [
-            transaction.AddAction(_name(entry), entry.size, entry.partition, 0, True, self._statistics(entry))
-            for entry in commit.files
-            if entry.rows
-        ]
+        for entry in files:
+            partition = undone[entry.copy_of].partition if entry.copy_of in undone else entry.partition
+            if entry.rows:
+                statistics = self._statistics(entry.path, entry.rows, partition)
+                actions.append(transaction.AddAction(_name(entry.path), entry.size, partition, 0, True, statistics))
         properties = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction(APPLICATION, commit.manifest.state.sequence)]
+            app_transactions=[deltalake.Transaction(APPLICATION, manifest.state.sequence)]
         )
         table.create_write_transaction(
             actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=properties
         )
 
-    def _statistics(self, entry: FileEntry) -> str:
+    def _statistics(self, path: str, rows: int, partition: Mapping[str, str | None]) -> str:
         """Returns the statistics of a file in the form of PROTOCOL.md, so that readers can skip it.
 
         Columns inside of others have none, and neither have those that are partition columns of the table.
         """
-        footer = pq.read_metadata(self._root.parent / entry.path)
+        footer = pq.read_metadata(self._root.parent / path)
         bounds: dict[str, tuple[Any, Any]] = {}
         nulls: dict[str, int] = {}
         for at in range(footer.num_columns):
             name = footer.schema.column(at).path
             parts = [footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups)]
-            if "." in name or name in entry.partition or any(part is None for part in parts):
+            if "." in name or name in partition or any(part is None for part in parts):
                 continue
             nulls[name] = sum(part.null_count for part in parts)
             valued = [part for part in parts if part.num_values]
             if valued and all(part.has_min_max and not isinstance(part.min, bool | bytes) for part in valued):
                 bounds[name] = min(part.min for part in valued), max(part.max for part in valued)
-        statistics = {"numRecords": entry.rows, "nullCount": nulls}
+        statistics = {"numRecords": rows, "nullCount": nulls}
         for kind, side in (("minValues", 0), ("maxValues", 1)):
             statistics[kind] = {name: _json_value(values[side]) for name, values in bounds.items()}
         return json.dumps(statistics)
@@ -207,46 +288,57 @@ class _Iceberg:
         if table is None:
             return None
         location, expected = table.location(), self._root / Table.MESSAGES
-        if real_path(Path(re.sub("^file:/+", "/", location))) != expected:
+        if real_path(_path(location)) != expected:
             raise UsageError(
                 f"{self._root}: the Iceberg table {'.'.join(ICEBERG_NAME)} of the catalogue has the files of another "
                 f"directory, {location}; use a catalogue of its own for each export, and leave an export where it is"
             )
         return IcebergTable.of(json.loads(table.metadata.model_dump_json()))
 
-    def apply(self, commit: MessageCommit) -> None:
-        """Adds the files of a commit, and deletes those that it undoes, in one change of the table."""
-        snapshots = import_module("pyiceberg.table")
-        self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])
-        location, sequence = _url(self._root / Table.MESSAGES), {SEQUENCE: str(commit.manifest.state.sequence)}
-        files = [entry for entry in commit.files if entry.rows]
-        if commit.files:
-            schema = _with_partitions(self._root / Table.MESSAGES, commit.files, _partition_columns(commit))
-            plain = _with_partitions(self._root / Table.MESSAGES, commit.files, [])
-            table = self._catalog.create_table_if_not_exists(ICEBERG_NAME, schema=schema, location=location)
-        else:
-            table = self._catalog.load_table(ICEBERG_NAME)
-        removed = {_url(self._root / entry.path) for entry in commit.removed}
-        undone = [task.file for task in table.scan().plan_files() if task.file.file_path in removed] if removed else []
-        with table.transaction() as transaction:
-            if commit.files:
-                with transaction.update_schema() as update:
-                    update.union_by_name(plain)
-                self._arrange(transaction, schema.names, _partition_columns(commit))
-            transaction.set_properties(sequence)  # snapshots expire
-            if files or undone:
-                name = snapshots.TableProperties.DEFAULT_NAME_MAPPING
-                if transaction.table_metadata.name_mapping() is None:  # the files do not have Iceberg's field ids
-                    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-                    transaction.set_properties({name: mapping})
-                change = transaction.update_snapshot(snapshot_properties=sequence)
-                with change.overwrite() if undone else change.fast_append() as snapshot:
-                    for data_file in undone:
-                        snapshot.delete_data_file(data_file)
-                    for entry in files:
-                        snapshot.append_data_file(self._data_file(transaction.table_metadata, entry))
+    def files(self) -> dict[str, Any]:
+        """Returns the data files of the table, by their paths in the export.
 
-    def _arrange(self, transaction: Any, columns: list[str], partition_by: list[str]) -> None:
+        Raises:
+            ExportError: another program has deleted single rows.
+        """
+        tasks = list(self._catalog.load_table(ICEBERG_NAME).scan().plan_files())
+        if partial := [task.file.file_path for task in tasks if task.delete_files]:
+            raise _rows_deleted(_path(min(partial)))
+        paths = (posixpath.relpath(_path(task.file.file_path), self._root) for task in tasks)
+        return {path: task.file for path, task in zip(paths, tasks, strict=True)}
+
+    def apply(self, manifest: Manifest, files: list[FileEntry], undone: Mapping[str, Any]) -> None:
+        """Adds files, and deletes others, in one change of the table; see `_Delta.apply`."""
+        properties = import_module("pyiceberg.table").TableProperties
+        by, root = _partition_columns(manifest), self._root / Table.MESSAGES
+        if self._catalog.table_exists(ICEBERG_NAME):
+            table = self._catalog.load_table(ICEBERG_NAME)
+        else:
+            self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])
+            schema = _with_partitions(root, files, by)
+            table = self._catalog.create_table(ICEBERG_NAME, schema=schema, location=_url(root))
+        filled = [entry for entry in files if entry.rows]
+        sequence = {SEQUENCE: str(manifest.state.sequence)}
+        with table.transaction() as transaction:
+            if files:
+                with transaction.update_schema() as update:
+                    update.union_by_name(_with_partitions(root, files, [] if table.metadata.snapshots else by))
+                self._arrange(transaction, by)
+            transaction.set_properties(sequence)  # snapshots expire
+            if not filled and not undone:
+                return
+            if transaction.table_metadata.name_mapping() is None:  # the files do not have Iceberg's field ids
+                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                transaction.set_properties({properties.DEFAULT_NAME_MAPPING: mapping})
+            change = transaction.update_snapshot(snapshot_properties=sequence)
+            with change.overwrite() if undone else change.fast_append() as snapshot:
+                for data_file in undone.values():
+                    snapshot.delete_data_file(data_file)
+                for entry in filled:
+                    copied = undone.get(entry.copy_of)
+                    snapshot.append_data_file(self._data_file(transaction.table_metadata, entry, copied))
+
+    def _arrange(self, transaction: Any, partition_by: list[str]) -> None:
         """Declares partitions and order of the rows of a table without a snapshot; tables keep what they have."""
         metadata = transaction.table_metadata
         if metadata.snapshots or metadata.spec().fields or metadata.sort_order().fields:
@@ -255,14 +347,17 @@ class _Iceberg:
             with transaction.update_spec() as spec:
                 for name in partition_by:
                     spec.add_identity(name)
-        if set(SORTED) <= set(columns):
+        if set(SORTED) <= set(metadata.schema().column_names):
             transforms, sorting = import_module("pyiceberg.transforms"), import_module("pyiceberg.table.sorting")
             with transaction.update_sort_order() as order:
                 for name in SORTED:
                     order.asc(name, transforms.IdentityTransform(), sorting.NullOrder.NULLS_LAST)
 
-    def _data_file(self, metadata: Any, entry: FileEntry) -> Any:
-        """Returns a file as Iceberg describes it; partition values come from the export, not from columns."""
+    def _data_file(self, metadata: Any, entry: FileEntry, copied: Any) -> Any:
+        """Returns a file as Iceberg describes it.
+
+        Partition values come from the export, or from the file of the table of which it is a copy, not from columns.
+        """
         manifests, arrow = import_module("pyiceberg.manifest"), import_module("pyiceberg.io.pyarrow")
         schema, spec = metadata.schema(), metadata.spec()
         statistics = arrow.data_file_statistics_from_parquet_metadata(
@@ -271,14 +366,15 @@ class _Iceberg:
             parquet_column_mapping=arrow.parquet_path_to_id_mapping(schema),
         )
         values = [stored_value(field.name, entry.partition.get(field.name)) for field in spec.fields]
+        record = import_module("pyiceberg.typedef").Record(*values)
         return manifests.DataFile.from_args(
             content=manifests.DataFileContent.DATA,
             file_path=_url(self._root / entry.path),
             file_format=manifests.FileFormat.PARQUET,
-            partition=import_module("pyiceberg.typedef").Record(*values),
+            partition=record if copied is None else copied.partition,
             file_size_in_bytes=entry.size,
-            sort_order_id=metadata.default_sort_order_id,
-            spec_id=spec.spec_id,
+            sort_order_id=metadata.default_sort_order_id if copied is None else copied.sort_order_id,
+            spec_id=spec.spec_id if copied is None else copied.spec_id,
             equality_ids=None,
             key_metadata=None,
             **statistics.to_serialized_dict(),
@@ -323,8 +419,8 @@ def _configured() -> Any:
     return import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
 
 
-def _partition_columns(commit: MessageCommit) -> list[str]:
-    return list(commit.manifest.state.shape["partition-by"])
+def _partition_columns(manifest: Manifest) -> list[str]:
+    return list(manifest.state.shape["partition-by"])
 
 
 def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:
@@ -336,14 +432,23 @@ def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[st
     return schema
 
 
-def _name(entry: FileEntry) -> str:
-    """Returns the path of a file in the table."""
-    return entry.path.removeprefix(f"{Table.MESSAGES}/")
+def _name(path: str) -> str:
+    """Returns the path of a file in the table, from that in the export."""
+    return path.removeprefix(f"{Table.MESSAGES}/")
 
 
 def _json_value(value: Any) -> Any:
     """Returns a minimum or maximum as Delta writes it: times in milliseconds, which is what the files have."""
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
+
+
+def _rows_deleted(file: Path) -> ExportError:
+    return ExportError(f"single rows of this file are deleted in the table: {CHANGED}; {ELSEWHERE}", file)
+
+
+def _path(url: str) -> Path:
+    """Returns the path in a URL of a file, in any of the forms that engines write."""
+    return Path(re.sub("^file:/+", "/", url))
 
 
 def _url(path: Path) -> str:

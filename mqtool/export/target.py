@@ -32,6 +32,9 @@ class Target(Protocol):
     def read(self, path: str) -> bytes | None:
         """Returns a small file's bytes; None if it does not exist."""
 
+    def open(self, path: str) -> IO[bytes]:
+        """Opens a file for reading."""
+
     def move(self, source: str, to: str) -> None:
         """Moves a file; does nothing if it was moved before.
 
@@ -109,6 +112,10 @@ class LocalTarget:
             return (self._root / path).read_bytes()
         except FileNotFoundError:
             return None
+
+    def open(self, path: str) -> IO[bytes]:
+        """See `Target`."""
+        return (self._root / path).open("rb")
 
     def move(self, source: str, to: str) -> None:
         """See `Target`."""

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from mqtool.errors import UsageError
+from mqtool.errors import ExportError, UsageError
 from mqtool.export import tables
 from mqtool.export.parquet import WriteOptions
+from mqtool.export.published import message_files
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS
 from mqtool.export.tables import TableFormat
@@ -97,8 +98,98 @@ def test_an_export_that_stands_for_itself_is_made_up_for_too(tmp_path, kind):
     assert read(kind, target) == EXPECTED
 
 
+def changes(kind: TableFormat, target: Path) -> int:
+    """How many commits the table has."""
+    if kind is TableFormat.DELTA:
+        return len(list((target / "messages/_delta_log").glob("*.json")))
+    return len(list((target / "messages/metadata").glob("*.metadata.json")))
+
+
+def merge(kind: TableFormat, target: Path) -> None:
+    """Merges the files of a table, as OPTIMIZE and rewrite_data_files do."""
+    if kind is TableFormat.DELTA:
+        merged = pytest.importorskip("deltalake").DeltaTable(str(target / "messages")).optimize.compact()
+        assert merged["numFilesRemoved"] > 1
+        return
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    with closing(sql.SqlCatalog("mqtool", uri=f"sqlite:///{target}/iceberg.db")) as catalog:
+        table = catalog.load_table("rocketmq.messages")
+        table.overwrite(table.scan().to_arrow())
+
+
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_a_rewind_does_not_take_files_from_a_table(tmp_path, kind):
+@pytest.mark.parametrize("partition_by", [(), ("topic", "date")], ids=["flat", "directories"])
+def test_a_table_of_a_log_that_was_cut_back_is_rewound_in_one_commit(tmp_path, kind, partition_by):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "write": WriteOptions(partition_by)}
+    for records in (40, 90):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, table=kind, **wanted)
+    lake.grow(NAME, store, ENDS[59])
+    with pytest.raises(ExportError, match="the log went backwards"):
+        lake.run_export(f"b={store}", target, table=kind, **wanted)
+    with pytest.raises(UsageError, match=f"{kind} table refers to files that this run removes; add --table-format"):
+        lake.run_export(f"b={store}", target, rewind=True, **wanted)
+    before = changes(kind, target)
+    assert read(kind, target) == EXPECTED[:90]
+    assert lake.run_export(f"b={store}", target, rewind=True, table=kind, **wanted).committed
+    assert read(kind, target) == EXPECTED[:60]
+    assert changes(kind, target) == before + 1
+    assert len(message_files(target)) == len(lake.files(target)) > 1
+    lake.grow(NAME, store, ENDS[-1])
+    lake.run_export(f"b={store}", target, table=kind, **wanted)
+    assert read(kind, target) == EXPECTED
+    assert len(message_files(target)) == len(lake.files(target))
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+@pytest.mark.parametrize("partition_by", [(), ("topic", "date")], ids=["flat", "directories"])
+@pytest.mark.parametrize("is_merged", [False, True], ids=["as exported", "merged"])
+def test_rows_of_segments_that_retention_deleted_stay_when_a_table_is_rewound(tmp_path, kind, partition_by, is_merged):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "write": WriteOptions(partition_by), "table": kind}
+    for records in (2, 3, 90):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, **wanted)
+    if is_merged:
+        merge(kind, target)
+    assert read(kind, target) == EXPECTED[:90]
+    lake.grow(NAME, store, ENDS[69])
+    min((store / "commitlog").iterdir()).unlink()
+    result = lake.run_export(f"b={store}", target, rewind=True, **wanted)
+    assert read(kind, target) == EXPECTED[:70]
+    first = min(int(segment.name) for segment in (store / "commitlog").iterdir())
+    again = [row for row in EXPECTED[:70] if row["physical_offset"] >= first]
+    assert result.manifest.totals["rows"]["messages"] == len(again) < 67
+    lake.grow(NAME, store, ENDS[99])
+    min((store / "commitlog").iterdir()).unlink()
+    lake.run_export(f"b={store}", target, **wanted)
+    assert read(kind, target) == EXPECTED[:100]
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_merged_files_lose_only_the_rows_of_the_store_that_was_cut_back(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, other, target = copy_store(NAME, tmp_path), copy_store("orders-5.5.0", tmp_path / "c"), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": kind}
+    others = lake.expected_rows("orders-5.5.0", every_class=True, broker="c")
+    for records in (40, 90):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export([f"b={store}", f"c={other}"], target, **wanted)
+    merge(kind, target)
+    if kind is TableFormat.DELTA:
+        table = pytest.importorskip("deltalake").DeltaTable(str(target / "messages"))
+        assert table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    lake.grow(NAME, store, ENDS[59])
+    lake.run_export([f"b={store}", f"c={other}"], target, rewind=True, **wanted)
+    assert read(kind, target) == EXPECTED[:60] + others
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_rewind_that_ends_around_the_commit_of_the_table_is_completed(tmp_path, kind, step, monkeypatch):
     pytest.importorskip(tables._LIBRARIES[kind])
     store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
     wanted = {"read": ALL, "state": str(tmp_path / "state")}
@@ -106,9 +197,56 @@ def test_a_rewind_does_not_take_files_from_a_table(tmp_path, kind):
         lake.grow(NAME, store, ENDS[records - 1])
         lake.run_export(f"b={store}", target, table=kind, **wanted)
     lake.grow(NAME, store, ENDS[59])
-    with pytest.raises(UsageError, match="a Delta or Iceberg table refers to these files and cannot be rewound"):
+    known = tables.publish
+
+    def dies(*arguments: Any) -> bool:
+        if step == "after":
+            known(*arguments)
+        if len(list((target / "_mqtool").glob("commit-*"))) == 3:
+            raise KeyboardInterrupt
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            lake.run_export(f"b={store}", target, rewind=True, table=kind, **wanted)
+    assert read(kind, target) == EXPECTED[: 90 if step == "before" else 60]
+    with pytest.raises(UsageError, match="add --table-format"):
+        lake.run_export(f"b={store}", target, **wanted)
+    lake.run_export(f"b={store}", target, table=kind, **wanted)
+    assert read(kind, target) == EXPECTED[:60]
+    assert len(message_files(target)) == len(lake.files(target)) == 2
+
+
+def test_files_that_another_program_deleted_are_named(tmp_path):
+    delta = pytest.importorskip("deltalake")
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": TableFormat.DELTA}
+    for records in (2, 60):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, **wanted)
+    merge(TableFormat.DELTA, target)
+    table = delta.DeltaTable(str(target / "messages"))
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    lake.grow(NAME, store, ENDS[49])
+    min((store / "commitlog").iterdir()).unlink()
+    with pytest.raises(ExportError, match=r"part-0.*parquet: is missing, although the export published it"):
         lake.run_export(f"b={store}", target, rewind=True, **wanted)
-    assert read(kind, target) == EXPECTED[:90]
+    assert read(TableFormat.DELTA, target) == EXPECTED[:60]
+
+
+def test_a_table_that_forbids_removals_is_refused_before_anything_changes(tmp_path):
+    delta = pytest.importorskip("deltalake")
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": TableFormat.DELTA}
+    lake.run_export(f"b={store}", target, **wanted)
+    table = delta.DeltaTable(str(target / "messages"))
+    table.alter.set_table_properties({"delta.appendOnly": "true"})
+    lake.grow(NAME, store, ENDS[59])
+    with pytest.raises(ExportError, match=r"delta\.appendOnly forbids to remove rows"):
+        lake.run_export(f"b={store}", target, rewind=True, **wanted)
+    assert read(TableFormat.DELTA, target) == EXPECTED
+    assert not list((target / "_mqtool").glob("staging-*"))
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))

@@ -418,14 +418,47 @@ def test_a_rewind_without_new_rows_that_died_after_its_commit_is_completed(growi
     assert growing.rows() == EXPECTED[:30]
 
 
-def test_what_could_not_be_exported_again_is_not_taken_back(growing):
-    growing.grow(60)
-    growing.export()
+def test_rows_of_a_segment_that_retention_deleted_stay_when_the_log_is_rewound(growing):
+    wanted = {"write": WriteOptions(("topic", "date")), "rewind": True}
+    for records in (60, 90):
+        growing.grow(records)
+        growing.export(**wanted)
     growing.grow(50)
     min((growing.store / "commitlog").iterdir()).unlink()
-    with pytest.raises(ExportError, match="could not be exported again"):
-        growing.export(rewind=True)
-    assert growing.rows() == EXPECTED[:60]
+    assert growing.export(**wanted)
+    assert growing.rows() == EXPECTED[:50]
+    assert all(lake.is_sorted(path) for path in lake.files(growing.target))
+    for records in (100, 95):
+        growing.grow(records)
+        for segment in sorted((growing.store / "commitlog").iterdir())[:2]:
+            segment.unlink()
+        assert growing.export(**wanted)
+        assert growing.rows() == EXPECTED[:records]
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (ALL, "its first exported record is not in the log"),
+        (ReadRequest(every_class=True, columns=("topic", "body")), "the export has no column physical_offset"),
+        (ReadRequest(every_class=True, columns=("physical_offset",)), "its first exported record is not in the log"),
+    ],
+    ids=["another log", "no offsets", "nothing to compare"],
+)
+def test_what_could_not_be_exported_again_is_not_taken_back(growing, read, reason):
+    growing.grow(60)
+    growing.export(read=read)
+    before = lake.rows(growing.target)
+    growing.grow(50)
+    min((growing.store / "commitlog").iterdir()).unlink()
+    first = min(int(segment.name) for segment in (growing.store / "commitlog").iterdir())
+    row = next(row for row in EXPECTED if row["physical_offset"] >= first)
+    with (growing.store / "commitlog" / f"{first:020}").open("r+b") as file:
+        file.seek(row["physical_offset"] - first + 56)
+        file.write(bytes(8))  # another store timestamp
+    with pytest.raises(ExportError, match=f"begins at {first} now: {reason}, so whether it is the log that was expor"):
+        growing.export(read=read, rewind=True)
+    assert lake.rows(growing.target) == before
 
 
 def test_of_several_stores_only_the_one_that_was_cut_is_rewound(growing, tmp_path):
