@@ -210,9 +210,17 @@ def publish(target: Target, manifest: Manifest, update_table: Callable[[], objec
         manifest: of the commit.
         update_table: brings a Delta or Iceberg table, if there is one, up to the commit; it refers to the files that
             are removed until then.
+
+    Raises:
+        ExportError: a file of the commit is lost.
     """
     for entry in manifest.files:
-        target.move(entry.staged, entry.path)
+        if not target.move(entry.staged, entry.path):
+            raise ExportError(
+                f"{entry.path}: the last commit contains this file, but it is neither staged nor published, so its "
+                "rows are lost; export into a new directory, with a new state",
+                target.url,
+            )
     update_table()
     for path in manifest.removed:
         target.remove(path)

@@ -12,7 +12,6 @@ from inspect import signature
 from typing import IO, Any
 
 from mqtool.errors import ExportError, StoreError
-from mqtool.export.target import lost
 from mqtool.store.remote import answer, file_system
 
 
@@ -94,7 +93,7 @@ class RemoteTarget:
         opened: IO[bytes] = answer(self.url, lambda: self._fs.open(self._path(path), "rb"))
         return opened
 
-    def move(self, source: str, to: str) -> None:
+    def move(self, source: str, to: str) -> bool:
         """See `Target`."""
 
         def moved() -> bool:
@@ -105,9 +104,10 @@ class RemoteTarget:
             self._fs.rm_file(self._path(source))
             return True
 
-        with suppress(FileNotFoundError):  # another run moved it in the meantime
-            if not answer(self.url, moved):
-                raise lost(self.url, to)
+        try:
+            return answer(self.url, moved)
+        except FileNotFoundError:  # another run moved it in the meantime
+            return True
 
     def sizes(self, path: str) -> dict[str, int]:
         """See `Target`."""

@@ -7,11 +7,11 @@ changes of several files atomic.
 import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from mqtool.errors import ExportError, StoreLockedError, UsageError
+from mqtool.errors import StoreLockedError, UsageError
 from mqtool.jobs.atomic import NewFile, replace_file, sync_directory
 
 
@@ -35,12 +35,8 @@ class Target(Protocol):
     def open(self, path: str) -> IO[bytes]:
         """Opens a file for reading."""
 
-    def move(self, source: str, to: str) -> None:
-        """Moves a file; does nothing if it was moved before.
-
-        Raises:
-            ExportError: it is in neither place.
-        """
+    def move(self, source: str, to: str) -> bool:
+        """Moves a file, unless it was moved before; returns whether it is in its new place."""
 
     def sizes(self, path: str) -> dict[str, int]:
         """Returns the bytes of each file below a directory, by path; none if it does not exist."""
@@ -66,15 +62,6 @@ def target_of(url: str) -> Target:
 
         return RemoteTarget(url)
     return LocalTarget(url.removeprefix("file://"))
-
-
-def lost(url: str, path: str) -> ExportError:
-    """Returns the error for a file of a commit that cannot be published."""
-    return ExportError(
-        f"{path}: a commit contains this file, but it is neither staged nor published, so its rows are lost; export "
-        "into a new directory, with a new state",
-        url,
-    )
 
 
 class LocalTarget:
@@ -117,16 +104,14 @@ class LocalTarget:
         """See `Target`."""
         return (self._root / path).open("rb")
 
-    def move(self, source: str, to: str) -> None:
+    def move(self, source: str, to: str) -> bool:
         """See `Target`."""
         where = self._root / to
         where.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with suppress(FileNotFoundError):
             (self._root / source).rename(where)
-        except FileNotFoundError:
-            if not where.exists():
-                raise lost(self.url, to) from None
         sync_directory(where.parent)
+        return where.exists()
 
     def sizes(self, path: str) -> dict[str, int]:
         """See `Target`."""

@@ -75,5 +75,5 @@ def test_an_executor_that_does_not_see_the_store_calls_nothing_damaged(spark, tm
         return tasks
 
     monkeypatch.setattr(module, "tasks_of", then_hide)
-    with pytest.raises(MqtoolError, match=r"is not on the executor .*; driver and executors must reach the store"):
+    with pytest.raises(MqtoolError, match=r"is not on the executor .*; driver and executors must reach stores"):
         on_spark(spark, store)

@@ -16,6 +16,7 @@ import pytest
 
 from mqtool.choices import TableFormat
 from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError, WorkerError
+from mqtool.export import commit as protocol
 from mqtool.export import task, workers
 from mqtool.export.bodies import as_json
 from mqtool.export.bound import log_end
@@ -282,17 +283,27 @@ def test_files_that_do_not_arrive_in_the_target_are_an_error_and_advance_nothing
 
 
 @pytest.mark.parametrize("kind", ["local", "remote"])
-def test_a_file_of_a_commit_that_is_in_neither_place_is_an_error(kind, tmp_path):
+def test_a_file_that_is_in_neither_place_is_not_moved(kind, tmp_path):
     pytest.importorskip("fsspec")
     target = target_of(str(tmp_path) if kind == "local" else f"memory://{tmp_path}")
     target.replace("staged/a", b"1")
-    target.move("staged/a", "a")
-    target.move("staged/a", "a")
+    assert target.move("staged/a", "a")
+    assert target.move("staged/a", "a")
     assert (target.read("a"), target.sizes("staged"), target.sizes("nowhere")) == (b"1", {}, {})
-    with pytest.raises(ExportError, match="b: a commit contains this file, but it is neither staged nor published"):
-        target.move("staged/b", "b")
+    assert not target.move("staged/b", "b")
     target.replace("staged/b/c", b"22")
     assert target.sizes("staged") == {"staged/b/c": 2}
+
+
+def test_a_file_of_a_commit_that_disappears_before_it_is_published_is_an_error(builder, tmp_path, monkeypatch):
+    path = builder.write(tmp_path / "store")
+    request = ExportRequest(tuple(resolve([str(path)])), str(tmp_path / "lake"), state=str(tmp_path / "state"))
+    monkeypatch.setattr(protocol, "publish", lambda *_: None)  # as if it had been killed
+    export(request, LocalRunner(1))
+    monkeypatch.undo()
+    next((tmp_path / "lake").glob("_mqtool/staging-*/*/messages/*.parquet")).unlink()
+    with pytest.raises(ExportError, match=r"messages/part-.*: the last commit contains this file, but it is neither"):
+        export(request, LocalRunner(1))
 
 
 def test_tasks_of_an_export_with_relative_paths_have_absolute_ones(builder, tmp_path, monkeypatch):
