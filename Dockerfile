@@ -6,13 +6,13 @@ ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 ARG EXTRAS=serve,tls
 WORKDIR /src
-COPY pyproject.toml README.md CHANGELOG.md SECURITY.md LICENSE ./
+COPY pyproject.toml setup.py MANIFEST.in README.md CHANGELOG.md SECURITY.md LICENSE ./
 COPY docs ./docs
 COPY mqtool ./mqtool
-COPY deploy/wheel_kernels.py ./deploy/
 # Headers, static libraries, tests and Arrow Flight take a third of the space and are not used.
-RUN python3 -m venv /opt/mqtool \
- && HATCH_BUILD_HOOK_ENABLE_CUSTOM=true /opt/mqtool/bin/pip install --no-cache-dir --disable-pip-version-check ".[${EXTRAS}]" \
+RUN apt-get update -qq && apt-get install -qq --yes --no-install-recommends gcc libc6-dev \
+ && python3 -m venv /opt/mqtool \
+ && /opt/mqtool/bin/pip install --no-cache-dir --disable-pip-version-check ".[${EXTRAS}]" \
  && /opt/mqtool/bin/pip uninstall --yes pip \
  && find /opt/mqtool -depth -type d '(' -path '*/pyarrow/include' -o -path '*/site-packages/*/tests' ')' -exec rm -r '{}' + \
  && find /opt/mqtool '(' -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -path '*/pyarrow/*flight*' ')' -delete

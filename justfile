@@ -47,6 +47,14 @@ site:
 fixtures:
     {{python}} -m tests.support.manifest
 
+# Compile the extension modules in place, after a change of their sources
+native:
+    {{python}} setup.py build_ext --inplace
+
+# Run parsers and stores under the address and undefined-behaviour sanitizers
+sanitize:
+    deploy/sanitize
+
 # Build a wheel in dist/
 build:
     {{python}} -m pip wheel --no-deps --wheel-dir dist .

@@ -26,7 +26,7 @@ from mqtool.duckdb import Session
 from mqtool.export.plain import ExportRequest, export
 from mqtool.export.sources import resolve
 from mqtool.export.workers import LocalRunner
-from mqtool.records.crc import crc32
+from mqtool.records.crc import body_crc
 from mqtool.scan.messages import scan
 from mqtool.store import open_store
 from tests.support.big_store import add_empty_segments, write_big_store
@@ -115,7 +115,7 @@ def three_columns(store: Path, lake: Path, rounds: int) -> None:
             with segment.open("rb", buffering=0) as file:
                 while file.readinto(buffer):
                     if any(buffer[:4]):
-                        crc32(buffer)
+                        body_crc(buffer)
 
     assert by_duckdb() == by_parquet()
     ways = {

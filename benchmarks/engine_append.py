@@ -1,13 +1,13 @@
 """Append to a fresh store until every queue holds its units; the messages and the JSON lines are StoreBench.java's.
 
     python benchmarks/engine_append.py DIR [size=1024] [messages=500000] [threads=1] [batch=1] [pool=0] [index=true] [warm=2.0]
-                                         [sync=] [reserve=BYTES] [kernels=auto|on|off] [built=within|before]
+                                         [sync=] [reserve=BYTES] [built=within|before]
                                          [column=4096]
 
 `rate` is until the last put returned, `dispatched_rate` until queues and index hold everything. The clock covers
 building each message's properties and the put. With `batch=many` messages go through `put_many` in columns of `column`;
-with `built=before` these are there before the clock starts, as they are where they come from a table. `kernels=on` loads
-compiled loops before anything else, for dispatch of single puts too, `off` never.
+with `built=before` these are there before the clock starts, as they are where they come from a table. MQTOOL_NATIVE=0 in
+the environment measures the rules in Python.
 """
 
 import json
@@ -20,10 +20,10 @@ from pathlib import Path
 
 from engine_messages import Shape, arguments, fail_unless, options_from
 
-from mqtool import kernels
 from mqtool.engine import MessageStore, StoreOptions, open_store
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
+from mqtool.native import native
 
 COLUMN = 1024
 SETTINGS = (
@@ -36,7 +36,6 @@ SETTINGS = (
     "warm",
     "sync",
     "reserve",
-    "kernels",
     "built",
     "column",
 )
@@ -121,8 +120,6 @@ def main(directory: Path, given: dict[str, str]) -> None:
     batch, pool, index = given.get("batch", "1"), int(given.get("pool", "0")), given.get("index", "true") == "true"
     count -= count % (COLUMN * threads)
     column = int(given.get("column", "4096"))
-    if given.get("kernels") == "on":
-        kernels.start()  # for the dispatch of single puts, too
     shape = Shape(size)
     with open_store(directory, StoreOptions(pool_buffers=pool, index=index, **options_from(given))) as store:
         warm, deadline = 0, time.monotonic() + float(given.get("warm", "2.0"))
@@ -152,7 +149,7 @@ def main(directory: Path, given: dict[str, str]) -> None:
                 "pool": pool,
                 "index": index,
                 "column": column,
-                "kernels": kernels.kernels() is not None,
+                "native": native() is not None,
                 "built_before": built is not None,
                 "seconds": round(inside or stored, 4),
                 "rate": round(count / (inside or stored)),

@@ -85,8 +85,6 @@ def options_from(given: Mapping[str, str]) -> dict[str, Any]:
         found["flush_mode"] = FlushMode.SYNC_FLUSH
     if "reserve" in given:
         found["reserve_bytes"] = int(given["reserve"])
-    if given.get("kernels") == "off":
-        found["compiled_loops"] = False
     return found
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-LIBRARIES = ("numpy", "numba", "pyarrow", "isal", "orjson")
+LIBRARIES = ("numpy", "pyarrow", "orjson")
 
 
 def machine() -> Iterator[str]:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from mqtool import kernels
-from mqtool.kernels import choice
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
+from tests.support.native import IS_COMPILED, form
 from tests.support.rocketmq import RocketMQ, Unavailable, release
 from tests.support.tiers import FAST_FOLDERS, NIGHT, TIERS, belongs
 from tests.support.watch import Watch
@@ -98,40 +97,13 @@ def nothing_outside() -> Iterator[None]:
     assert _WATCH.strange == []
 
 
-@pytest.fixture(autouse=True, scope="module")
-def kernels_out_of_use_at_first() -> None:
-    """Takes kernels that fixtures of earlier modules have loaded, such as a server in this process, out of use."""
-    choice._loaded.clear()
-    choice._missing.clear()
-
-
-@pytest.fixture(autouse=True)
-def kernels_as_before() -> Iterator[None]:
-    """Takes kernels that a test has loaded, by opening a store or reading a large log, out of use after it."""
-    before = list(choice._loaded), list(choice._missing)
-    yield
-    choice._loaded[:], choice._missing[:] = before
-
-
-@contextlib.contextmanager
-def kernels_out_of_use() -> Iterator[None]:
-    """Keeps a walk of a large log from using kernels, and those that one uses already out of use."""
-    before = list(choice._loaded), list(choice._missing)
-    choice._loaded[:], choice._missing[:] = [], [True]
-    yield
-    choice._loaded[:], choice._missing[:] = before
-
-
-@pytest.fixture(scope="module", params=["arrays", "kernels"])
+@pytest.fixture(scope="module", params=["python", "compiled"])
 def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Once by array arithmetic, and once by the kernels that stand in for it."""
-    if request.param == "arrays":
-        with kernels_out_of_use():
-            yield
-        return
-    if kernels.load() is None:
-        pytest.skip("needs numba")
-    with kernels.use(kernels.LARGE):
+    """Once by the rules in Python, and once by their compiled form."""
+    is_compiled = request.param == "compiled"
+    if is_compiled and not IS_COMPILED:
+        pytest.skip("needs the extension modules")
+    with form(compiled=is_compiled):
         yield
 
 

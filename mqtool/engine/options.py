@@ -86,8 +86,6 @@ class StoreOptions(Struct, frozen=True):
         max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
         memory_ratio: percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
         max_filter_bytes: maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize).
-        compiled_loops: whether compiled loops are used where they are compiled. Where they are not yet, they are
-            compiled after 512 MiB put as columns, which takes half a minute.
         max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
         store_host: store host of records whose caller gives none.
         rules: other keys that decide what recovery does; None for the defaults of the release.
@@ -138,7 +136,6 @@ class StoreOptions(Struct, frozen=True):
     max_get_count_on_disk: int = 8
     memory_ratio: int = 40
     max_filter_bytes: int = 16_000
-    compiled_loops: bool = True
     max_query: int = DEFAULT_MAX_QUERY
     store_host: Host = DEFAULT_HOST
     rules: RecoveryRules | None = None

@@ -3,8 +3,8 @@
 One process may write to a store; the lock file ensures it. Within that process any thread may call any method, and
 the append lock serialises puts. Docs page: docs/engine.md.
 
-`put` is the engine's hottest function. A plain message is appended by `kernels.puts`, if it is in use; all others by
-`write.single`.
+`put` is the engine's hottest function. A plain message is appended by `native.engine`, if it was compiled; all others
+by `write.single`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
@@ -14,28 +14,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from mqtool import kernels
 from mqtool.engine.clock import Clock, SystemClock
-from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.components import Components, assemble, flush_all, named_errors, shut_down
 from mqtool.engine.disk.files import Files
 from mqtool.engine.flags import RunningFlag
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
-from mqtool.engine.statuses import GetResult, PutResult, PutStatus, QueryResult
+from mqtool.engine.statuses import AppendStatus, GetResult, PutResult, PutStatus, QueryResult
 from mqtool.engine.write import batch, columns, single
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns, PutManyResult
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.compiled_puts import Append, builtins
 from mqtool.engine.write.hooks import Hook, OutgoingMessage
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
+from mqtool.native import native
 from mqtool.store.by_time import Boundary
 from mqtool.store.filters import MessageFilter
 from mqtool.store.get_message import LONGEST_PULL
+
+Append = Callable[..., PutResult | None]
+"""Returns None, changing nothing, if `single.append` or `batch.append_batch` must be called instead."""
 
 if TYPE_CHECKING:
     from mqtool.engine.dispatch.dispatcher import BitMapOf
@@ -68,19 +69,13 @@ class MessageStore:
         self._append_batch: Append = _not_compiled
         self._sync = options.sync
         self._async_commit: AsyncCommit | None = None
-        self._loops = CompiledLoops(enabled=options.compiled_loops)
-        self._use_compiled()
-
-    def _use_compiled(self) -> None:
-        """Uses the compiled forms of plain puts, gets and queries if there are any."""
-        self._components.reader.use_compiled()
-        self._components.searcher.use_compiled()
-        compiled, options = kernels.kernels(), self.options
+        compiled = native()
         if compiled is None or options.append_record_crc or options.positional_writes or self._hooks:
             return
-        functions = builtins(self._log, self._flags, self._components.clock, compiled)
-        if functions is not None:
-            self._append, self._append_batch = functions
+        clock = None if isinstance(components.clock, SystemClock) else components.clock.now
+        stored = PutResult, PutStatus.PUT_OK, AppendStatus.PUT_OK
+        appender = compiled.engine.Appender(self._log, self._flags, clock, *stored, BatchMessage, single.NOT_PLAIN)
+        self._append, self._append_batch = appender.put, appender.put_batch
 
     @property
     def _open(self) -> Components:
@@ -305,9 +300,7 @@ class MessageStore:
         def put(message: OutgoingMessage) -> PutResult:
             return self.put(*message, wait=False)
 
-        result = columns.append_columns(self._log, messages, put, None if self._hooks else kernels.kernels())
-        if result.end >= 0 and self._loops.count(result.end - int(result.physical_offsets[0])):
-            self._use_compiled()
+        result = columns.append_columns(self._log, messages, put, None if self._hooks else native())
         if result.end >= 0 and self._components.options.sync:
             status = self._components.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)
@@ -571,7 +564,6 @@ class MessageStore:
         components.reader.change_limits(options)
         with components.log.lock:
             components.log.change_limits(options)
-        self._use_compiled()  # the compiled appends have the limits in them
 
     def change_retention(self, policy: RetentionPolicy) -> None:
         """Applies another policy from the next run of retention on."""

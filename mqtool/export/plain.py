@@ -9,7 +9,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqtool import kernels
 from mqtool.errors import UsageError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
@@ -64,7 +63,6 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         saved = None if request.state is None else protocol.load_state(request.state)
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
-        opened.enter_context(kernels.use(sum(log_bytes(store) for store in stores)))
         result = ExportRun(request, target, state, last).run(stores, runner, on_progress)
         return replace(result, finished_earlier=finished and not result.committed, completed=completed)
 

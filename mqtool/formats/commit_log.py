@@ -320,7 +320,7 @@ def build_record(record: Record) -> bytes:
 
 
 def join_record(shape: int, head: Iterable[Any], body: bytes, topic: bytes, properties: bytes) -> bytes:
-    """Returns the bytes of a record. Records are put together only here and in `kernels.record_bytes`.
+    """Returns the bytes of a record. Records are put together only here and in `native.engine`.
 
     Args:
         shape: `host_shape` of its system flag.

@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.jobs.atomic import writing
 from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
+from mqtool.native import native
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import Surveyor
@@ -105,7 +105,7 @@ def rebuild(
         earlier = state.load(store.commit_log, resume=options.resume)
     while True:
         try:
-            with OutputFiles(out) as output, kernels.use(store.commit_log.bytes_in_use):
+            with OutputFiles(out) as output:
                 sink = Sink(output, settings, scope, store.commit_log.bytes_in_use, bit_maps)
                 if earlier is not None:
                     sink.resume(earlier)
@@ -258,8 +258,8 @@ def _batches(
     store: Store, settings: RebuildSettings, scope: RebuildScope, jobs: int, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
     batches = _walked(store, settings, scope, surveyor)
-    if jobs > 1 and kernels.kernels() is not None:
-        yield from ahead(batches, _AHEAD)  # a thread: compiled loops and the system's calls leave the other one alone
+    if jobs > 1 and native() is not None:
+        yield from ahead(batches, _AHEAD)  # a thread: compiled passes and the system's calls leave the other one alone
         return
     if jobs > 1:
         parts = list(parts_of(store.commit_log, scope, cut=True))

@@ -7,6 +7,8 @@ DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue, ConsumeQueue.multiDisp
 (4.9.7, 5.5.0). Docs page: docs/rebuild.md.
 """
 
+from typing import Any
+
 import numpy as np
 
 from mqtool.errors import FormatError
@@ -14,9 +16,8 @@ from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
 from mqtool.formats.delay_levels import due
 from mqtool.formats.topics import SCHEDULE_TOPIC
-from mqtool.kernels import Kernels, kernels
+from mqtool.native import native
 from mqtool.records import multi_dispatch
-from mqtool.records.compiled_trailers import TrailerArrays, TrailerPositions, read_trailers
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.topics import TopicTable
@@ -46,8 +47,8 @@ class Dispatcher:
             keys: whether to compute index keys; if False there are none.
         """
         window = _Window(frames, self)
-        compiled = kernels()
-        rest = None if compiled is None or not len(frames) else window.add_compiled(compiled, keys=keys)
+        compiled = native()
+        rest = None if compiled is None or not len(frames) else window.add_compiled(compiled.logs, keys=keys)
         for trailers in trailers_of(frames if rest is None else frames.select(rest)):
             if rest is not None:
                 trailers.rows = rest[trailers.rows]
@@ -91,18 +92,23 @@ class _Window:
         self._find_lmq(trailers)
         self._find_batches(trailers, topic)
 
-    def add_compiled(self, compiled: Kernels, *, keys: bool) -> np.ndarray:
-        """Computes topics, tags codes and keys by a kernel; returns the records that the kernel leaves out."""
-        frames, dispatcher = self.frames, self.dispatcher
-        place = TrailerPositions(
-            frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length
-        )
-        key_rows, hashes = np.empty(place.max_keys, np.int64), np.empty(place.max_keys, np.uint32)
-        arrays = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
-        options = (dispatcher.schedule, keys, self.rules.index_tags)
-        count, others = read_trailers(compiled, dispatcher.topics, frames.data, place, options, arrays)
-        self._keys.append((key_rows[:count], hashes[:count]))
-        return others
+    def add_compiled(self, logs: Any, *, keys: bool) -> np.ndarray:
+        """Computes topics, tags codes and keys by `native.logs`; returns the records that it leaves out."""
+        frames, table = self.frames, self.dispatcher.topics
+        starts, lengths = frames.topic_start, frames.topic_length
+        positions = (starts, lengths, frames.properties_start, frames.properties_length)
+        room = int(frames.properties_length.sum()) + 2 * len(frames) if keys else 0
+        key_rows, hashes = np.empty(room, np.int64), np.empty(room, np.uint32)
+        others = np.empty(len(frames), np.int64)
+        arrays = (self.topic, self.tags_code, key_rows, hashes, others)
+        options = (table.slots, self.dispatcher.schedule, keys, self.rules.index_tags)
+        done = logs.dispatch(frames.data, *positions, *options, 0, 0, 0, *arrays)
+        while (row := done[0]) < len(frames):  # its topic is new
+            table.learn(frames.data[starts[row] : starts[row] + lengths[row]].tobytes())
+            done = logs.dispatch(frames.data, *positions, *options, *done, *arrays)
+        _, key_count, other_count = done
+        self._keys.append((key_rows[:key_count], hashes[:key_count]))
+        return others[:other_count]
 
     def _add_keys(self, trailers: Trailers, topic: np.ndarray, name: str) -> None:
         starts, lengths = trailers.property_slices.value_of(name)

@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from mqtool.kernels import tables
-from mqtool.records.frames import Frames
+from mqtool.records.frames import INTS, LONGS, Frames
 
-ROWS = tables.INTS + tables.LONGS
+ROWS = INTS + LONGS
 """Fields that are known."""
 
 
 class FieldFrames(Frames):
-    """Valid records with right CRCs, as `kernels.field_records` reads them; it takes no other records.
+    """Valid records with right CRCs, as `native.logs.field_records` reads them; it takes no other records.
 
     Only `column` of a field in `ROWS`, `coded_topics`, `positions` and `sizes` have a meaning. The arrays are not used
     again by who made them.
@@ -19,7 +18,7 @@ class FieldFrames(Frames):
     def __init__(
         self, base: int, positions: np.ndarray, columns: dict[str, np.ndarray], topics: tuple[np.ndarray, list[str]]
     ) -> None:
-        """Takes the results of the kernel.
+        """Takes the results of the pass.
 
         Args:
             base: physical offset of the file's first byte.

@@ -1,14 +1,14 @@
-"""The compiled pass over a segment for whoever needs only fixed fields and topics; see `kernels.field_records`."""
+"""The compiled pass over a segment for whoever needs only fixed fields and topics; see `native.logs.field_records`."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from mqtool import kernels
 from mqtool.formats.commit_log import LAST_MILLIS
-from mqtool.kernels import Kernels, tables
+from mqtool.native import native
 from mqtool.records.field_frames import ROWS, FieldFrames
+from mqtool.records.frames import INTS, LONGS
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.topics import TopicTable
 from mqtool.records.walk import Skim, Skimmed
@@ -34,19 +34,14 @@ class LogFile(Protocol):
         """Returns a position after which there are only zeros."""
 
 
-def field_pass(
-    log_bytes: int, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]
-) -> Skim | None:
-    """Returns a pass over one segment; None where compiled loops are not in use, or the log is too small for them.
+def field_pass(base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> Skim | None:
+    """Returns a pass over one segment; None where its compiled form is not in use.
 
     Args:
-        log_bytes: size of the log.
         base, end, file, count: as for `FieldPass`.
     """
-    if log_bytes > kernels.LARGE:
-        kernels.start(0)  # not compiled for that
-    compiled = kernels.kernels()
-    return None if compiled is None else FieldPass(compiled, base, end, file, count).skim
+    compiled = native()
+    return None if compiled is None else FieldPass(compiled.logs, base, end, file, count).skim
 
 
 class FieldPass:
@@ -54,7 +49,7 @@ class FieldPass:
 
     def __init__(
         self,
-        compiled: Kernels,
+        logs: Any,
         base: int,
         end: int,
         file: Callable[[], LogFile],
@@ -63,16 +58,16 @@ class FieldPass:
         """Reads nothing yet.
 
         Args:
-            compiled: the kernels.
+            logs: the extension module.
             base: physical offset of the segment's first byte.
             end: position after which no record may end.
             file: returns the segment, open.
             count: takes the number of bytes that were read.
         """
-        self._pass = compiled.field_records
+        self._pass = logs.field_records
         self._base, self._end = base, end
         self._file, self._count = file, count
-        self._window = page_aligned(_WINDOW + tables.SPARE)
+        self._window = page_aligned(_WINDOW)
         self._held = np.zeros(2, np.int64)
         self._topics = TopicTable()
         self._step = _FIRST_STEP
@@ -85,15 +80,19 @@ class FieldPass:
             return Skimmed(position, 0)
         rows = self._step // _USUAL
         positions, codes = np.empty(rows, np.int64), np.empty(rows, np.int32)
-        ints, longs = np.empty((len(tables.INTS), rows), np.int32), np.empty((len(tables.LONGS), rows), np.int64)
+        ints, longs = np.empty((len(INTS), rows), np.int32), np.empty((len(LONGS), rows), np.int64)
         stop, at, taken = position + self._step, position, 0
         self._step = min(2 * self._step, _STEP)
         while len(self._topics.names) < _MAX_TOPICS:
             taken, at, bytes_read, topic_at, topic_length = self._pass(
-                (descriptor, self._base, at, end, stop),
+                descriptor,
+                self._base,
+                at,
+                end,
+                stop,
                 self._window,
                 self._held,
-                self._topics.slots.columns(),
+                self._topics.slots,
                 LAST_MILLIS,
                 taken,
                 positions,
@@ -104,7 +103,7 @@ class FieldPass:
             self._count(bytes_read)
             if topic_at < 0:
                 break
-            self._topics.slots.learn(self._window[topic_at : topic_at + topic_length].tobytes())
+            self._topics.learn(self._window[topic_at : topic_at + topic_length].tobytes())
         if not taken:
             return Skimmed(at, 0)
         columns = dict(zip(ROWS, (*ints[:, :taken], *longs[:, :taken]), strict=True))

@@ -1,9 +1,7 @@
 """Frame scan: finds the records in a range of CommitLog bytes by magic code and total_size only.
 
-The rule for one record is `formats.commit_log.frame_size`; this module follows it from record to record. For large
-logs `kernels.frame_scan` does the same compiled, together with the proof of each record (`frames.frames_at`). The
-passes that ask everything about ordinary records at once, `kernels.plain_records` and `field_records`, follow them
-by `kernels.heads`.
+The rule for one record is `formats.commit_log.frame_size`; this module follows it from record to record. Its
+compiled form is in `native.logs`, together with the proof of each record (`frames.frames_at`).
 """
 
 import enum

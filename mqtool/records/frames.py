@@ -9,17 +9,24 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import codec, commit_log, java, properties
-from mqtool.kernels import kernels, tables
+from mqtool.native import native
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
 from mqtool.records.number_sets import within
+
+INTS = ("total_size", "magic_code", "body_crc", "queue_id", "sys_flag")
+"""Rows of the table of int32 that `native.logs.scan` fills: fields of a record."""
+LONGS = ("queue_offset", "physical_offset", "born_timestamp", "store_timestamp")
+"""First rows of its table of int64: fields of a record."""
+PLACES = ("body_start", "body_length", "topic_start", "topic_length", "properties_start", "properties_length")
+"""The following rows, as properties of `Frames`."""
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
 _ABOVE_PORT = np.uint64(0xFFFF << 32)
 """In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
 _MAX_TOPICS = 4096
-"""Topics in one set of frames that are told apart by compiled loops; a power of two."""
+"""Topics in one set of frames that are told apart by their bytes."""
 _CRC32_NAME = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
 _COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
 
@@ -61,12 +68,12 @@ class Frames:
         """Takes what is known of the frames, which are all valid; the rest is read when it is asked for.
 
         Args:
-            columns: fields and positions by name: any of `tables.INTS`, `LONGS` and `PLACES`.
+            columns: fields and positions by name: any of `INTS`, `LONGS` and `PLACES`.
             crcs: `computed_crc`, if known.
             has_plain_ports: that property, if known.
         """
-        self._columns.update((name, column) for name, column in columns.items() if name not in tables.PLACES)
-        known: dict[str, object] = {name: column for name, column in columns.items() if name in tables.PLACES}
+        self._columns.update((name, column) for name, column in columns.items() if name not in PLACES)
+        known: dict[str, object] = {name: column for name, column in columns.items() if name in PLACES}
         known |= {"valid": np.ones(len(self), bool), "computed_crc": crcs, "has_plain_ports": has_plain_ports}
         self.__dict__.update((name, value) for name, value in known.items() if value is not None)
 
@@ -171,11 +178,10 @@ class Frames:
     @cached_property
     def coded_topics(self) -> tuple[np.ndarray, list[str]]:
         """The topic of each frame as a number (int32), and the topics by number. Only meaningful where `valid`."""
-        compiled, count = kernels(), len(self)
+        compiled, count = native(), len(self)
         if compiled is not None:
             codes, firsts = np.empty(count, np.int32), np.empty(_MAX_TOPICS, np.int64)
-            table = np.full(2 * _MAX_TOPICS, -1, np.int32)
-            known = compiled.group(self.data, self.topic_start, self.topic_length, table, firsts, codes)
+            known = compiled.logs.group(self.data, self.topic_start, self.topic_length, firsts, codes)
             if known >= 0:
                 starts, lengths = self.topic_start[firsts[:known]], self.topic_length[firsts[:known]]
                 return codes, [self._text(at, length) for at, length in zip(starts, lengths, strict=True)]
@@ -288,21 +294,21 @@ def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False
         with_crc: the caller will ask for the CRCs of all bodies; they are then computed in the same pass if that is
             faster.
     """
-    compiled = kernels()
+    compiled = native()
     if compiled is None:
         chain = scan_frames(view, start)
         return chain, Frames(view, base, chain.positions, chain.sizes)
     room = room_for(view, start)
     positions, crcs = np.empty(room, np.int64), np.empty(room if with_crc else 0, np.int32)
-    ints = np.empty((len(tables.INTS), room), np.int32)
-    longs = np.empty((len(tables.LONGS + tables.PLACES), room), np.int64)
+    ints = np.empty((len(INTS), room), np.int32)
+    longs = np.empty((len(LONGS + PLACES), room), np.int64)
     data = np.frombuffer(view, np.uint8)
-    count, is_valid, has_plain_ports = compiled.scan(data, start, base, with_crc, positions, ints, longs, crcs)
+    count, is_valid, has_plain_ports = compiled.logs.scan(data, start, base, with_crc, positions, ints, longs, crcs)
     chain = scan_of_positions(view, start, positions[:count])
     frames = Frames(view, base, chain.positions, chain.sizes)
     if is_valid:
-        columns = dict(zip(tables.INTS, ints[:, :count], strict=True))
-        columns.update(zip(tables.LONGS + tables.PLACES, longs[:, :count], strict=True))
+        columns = dict(zip(INTS, ints[:, :count], strict=True))
+        columns.update(zip(LONGS + PLACES, longs[:, :count], strict=True))
         frames.fill(columns, crcs[:count] if with_crc else None, has_plain_ports=has_plain_ports)
     return chain, frames
 

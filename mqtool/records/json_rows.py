@@ -6,7 +6,6 @@ repeated names, invalid UTF-8) are encoded one by one. `row_of` defines a row; t
 
 import base64
 import binascii
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 
 from mqtool.formats import properties
 from mqtool.formats.java import decode_utf8
-from mqtool.kernels import Kernels, json_texts, kernels, use
+from mqtool.native import native
 from mqtool.records.arrow import binary_view, data_of, offsets_of
 from mqtool.records.columns import BY_NAME, Rows
 from mqtool.records.frames import Frames
@@ -73,14 +72,9 @@ def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:
     return base64.b64encode(body).decode("ascii"), "base64"
 
 
-def compiled_for(size: int) -> AbstractContextManager[None]:
-    """Returns a context that uses compiled loops if they pay off for this many bytes of log; see `kernels.use`."""
-    return use(size)
-
-
 def is_compiled(body_mode: str) -> bool:
     """Whether a compiled loop builds the lines. It runs without the interpreter's lock."""
-    return kernels() is not None and body_mode in _COMPILED_MODES
+    return native() is not None and body_mode in _COMPILED_MODES
 
 
 def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) -> memoryview:
@@ -93,22 +87,19 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
     """
     if not len(frames):
         return memoryview(b"")
-    compiled = kernels()
+    compiled = native()
     if compiled is not None and is_compiled(body_mode):
-        return _compiled_lines(compiled, frames, body_mode, raw=raw)
+        return _compiled_lines(compiled.lines, frames, body_mode, raw=raw)
     return _lines_of_columns(frames, body_mode, raw=raw)
 
 
-def _compiled_lines(compiled: Kernels, frames: Frames, body_mode: str, *, raw: bool) -> memoryview:
+def _compiled_lines(lines_of: Any, frames: Frames, body_mode: str, *, raw: bool) -> memoryview:
     """Builds lines by a compiled loop, and the lines that it leaves out from columns."""
     sizes = frames.sizes
-    room = int(sizes.sum()) * 2 + len(sizes) * json_texts.FIXED + int(sizes.max()) * json_texts.ESCAPED
+    room = lines_of.room_for(int(sizes.sum()), int(sizes.max()), len(sizes))
     target, ends = np.empty(room, np.uint8), np.empty(len(frames), np.int64)
-    known = np.empty(2 * json_texts.MAX_NAMES, np.int64)
-    texts = np.frombuffer(json_texts.TEXTS, np.uint8)
     positions = np.ascontiguousarray(frames.positions, np.int64)
-    used = compiled.json_lines(frames.data, positions, body_mode == "text", raw, texts, known, target, ends)
-    lines = target[:used].data
+    lines = target[: lines_of.json_lines(frames.data, positions, body_mode == "text", raw, target, ends)].data
     left_out = np.flatnonzero(np.diff(ends, prepend=0) == 0)
     if not len(left_out):
         return lines

@@ -1,13 +1,17 @@
 """Topic names of many records as numbers. There are few distinct topics, so each is decoded once."""
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from mqtool.formats import index_file, java
-from mqtool.kernels.topic_hash import FOLD, MIX, topic_hash
+from mqtool.native import native
 from mqtool.records.trailers import Trailers
 from mqtool.records.words import WordTable, name_mask, words_of
+
+_MIX, _FOLD = np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
+"""A step multiplies by an odd number, and combines the lower half of the product with the upper one by XOR."""
 
 
 class TopicTable:
@@ -57,9 +61,17 @@ class TopicTable:
             self._tag_hashes = np.append(self._tag_hashes, np.array(tags, np.uint32))
 
     @cached_property
-    def slots(self) -> "TopicSlots":
-        """The topics by their bytes, for the kernels."""
-        return TopicSlots(self)
+    def slots(self) -> Any:
+        """The topics by their bytes as `native.logs` takes them; `learn` adds one."""
+        compiled = native()
+        assert compiled is not None, "only the compiled form asks for it"
+        return compiled.logs.TopicSlots()
+
+    def learn(self, raw: bytes) -> None:
+        """Adds a new topic to `slots`, by its bytes."""
+        name = java.decode_utf8(raw)
+        number = self.number_of(name)
+        self.slots.learn(raw, number, int(self.key_hashes[number]), int(self.tag_hashes[number]))
 
     def numbers_of(self, trailers: Trailers) -> np.ndarray:
         """Returns the number of each row's topic, int32."""
@@ -71,8 +83,8 @@ class TopicTable:
             which = np.flatnonzero(size > done) if done else np.arange(len(size))
             word = words[trailers.topic_start[which] + done] & name_mask(size[which] - done)
             columns.append((which, word))
-            mixed = (mix[which] ^ word) * MIX
-            mix[which] = mixed ^ (mixed >> FOLD)
+            mixed = (mix[which] ^ word) * _MIX
+            mix[which] = mixed ^ (mixed >> _FOLD)
         entries = self._mixes.numbers_of(mix)
         if len(self._mixes.values) > len(self._topic_of_mix):
             self._learn(trailers, entries)
@@ -112,52 +124,3 @@ class TopicTable:
 def _name(trailers: Trailers, row: int) -> str:
     start = int(trailers.topic_start[row])
     return java.decode_utf8(trailers.data[start : start + int(trailers.topic_length[row])].tobytes())
-
-
-class TopicSlots:
-    """Topics by their bytes, in an open-addressing hash table for the kernels; several names may mean one topic.
-
-    Attributes:
-        names: uint8, the bytes of all entries.
-        starts, lengths: int64 per entry, position of its bytes.
-        numbers: int32 per entry, the topic's number in its table.
-        slots: int32, entry or -1; their number is a power of two, and at most half are in use.
-    """
-
-    def __init__(self, table: TopicTable) -> None:
-        self._table = table
-        self._raw: list[bytes] = []
-        self.names = np.zeros(1 << 10, np.uint8)
-        self.starts = np.zeros(0, np.int64)
-        self.lengths = np.zeros(0, np.int64)
-        self.numbers = np.zeros(0, np.int32)
-        self.slots = np.full(64, -1, np.int32)
-
-    def learn(self, raw: bytes) -> None:
-        """Adds a new topic by its bytes."""
-        entry, start = len(self._raw), int(self.lengths.sum())
-        if start + len(raw) > len(self.names):
-            self.names = np.concatenate([self.names, np.zeros(len(self.names) + len(raw), np.uint8)])
-        self.names[start : start + len(raw)] = np.frombuffer(raw, np.uint8)
-        self._raw.append(raw)
-        self.starts = np.append(self.starts, start)
-        self.lengths = np.append(self.lengths, len(raw))
-        self.numbers = np.append(self.numbers, np.int32(self._table.number_of(java.decode_utf8(raw))))
-        if len(self._raw) * 2 <= len(self.slots):
-            self._place(entry)
-            return
-        self.slots = np.full(2 * len(self.slots), -1, np.int32)
-        for each in range(len(self._raw)):
-            self._place(each)
-
-    def columns(self) -> tuple[np.ndarray, ...]:
-        """Returns the table as kernels take it: names, starts, lengths, slots, numbers, and hashes of the topics."""
-        table = self._table
-        return self.names, self.starts, self.lengths, self.slots, self.numbers, table.key_hashes, table.tag_hashes
-
-    def _place(self, entry: int) -> None:
-        mask = len(self.slots) - 1
-        slot = topic_hash(self._raw[entry]) & mask
-        while self.slots[slot] >= 0:
-            slot = (slot + 1) & mask
-        self.slots[slot] = entry

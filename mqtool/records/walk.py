@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from mqtool import kernels
 from mqtool.formats import commit_log
 from mqtool.records import segment_bytes
 from mqtool.records.damage import Damage, DamageKind, Tail
@@ -117,7 +116,6 @@ class SegmentWalk:
         self._newest = span.newest
         self._view = memoryview(b"")
         self._view_at = 0
-        self._bytes_read = 0
         self._reread_at = -1
         self._data_end = 0
         self.end = self.last_record_end = span.base + span.start
@@ -190,9 +188,6 @@ class SegmentWalk:
         if len(view) < count:  # the file has been cut since it was opened
             self._segment.size = at + len(view)
         self._view, self._view_at = view, at
-        self._bytes_read += len(view)
-        if self._bytes_read > kernels.LARGE:
-            kernels.start(0)  # not compiled for that: whoever reads a whole log has `use` around it
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields the content of one chain of frames in the view; returns where to continue, None at the end."""

@@ -117,12 +117,14 @@ class WordTable:
 
     @property
     def columns(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """The table as kernels take it: values and numbers by slot, and the shift that makes a slot of a value."""
+        """The table as `native.logs` takes it: values and numbers by slot, and the shift that makes a slot."""
         return self._keys, self._at, int(self._shift)
 
     def _place(self, value: int, number: int) -> None:
         slot, mask = int(self._slots(np.array([value], _U64))[0]), len(self._at) - 1
-        while self._at[slot] >= 0:  # array operations look at the first place alone; kernels go on from there
+        while (
+            self._at[slot] >= 0
+        ):  # array operations look at the first place alone; the compiled pass goes on from there
             slot = (slot + 1) & mask
         self._keys[slot], self._at[slot] = value, number
 

@@ -294,7 +294,7 @@ class CommitLog:
             self.bytes_read += bytes_read
 
         last = segment.size if end is None else min(segment.size, end - segment.base)
-        return field_pass(self.bytes_in_use, segment.base, last, lambda: self._file(index), count)
+        return field_pass(segment.base, last, lambda: self._file(index), count)
 
     def walk_segment(
         self, index: int, *, start: int = 0, crc: bool = True, refills: bool = False, skim: Skim | None = None

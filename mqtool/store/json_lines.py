@@ -6,7 +6,7 @@ import numpy as np
 
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.records.json_rows import compiled_for, is_compiled
+from mqtool.records.json_rows import is_compiled
 from mqtool.store.line_workers import in_processes, in_threads
 from mqtool.store.lines import LineMaker, Lines
 from mqtool.store.message import messages_of
@@ -31,23 +31,13 @@ def json_lines(
         conditions: as for `Store.messages`.
     """
     make, selection = LineMaker(body_mode, raw), Selection.of(**conditions)
-    with compiled_for(_bytes_of(store, selection)):
-        items = _items(store, selection)
-        if jobs > 1 and is_compiled(body_mode):
-            yield from in_threads(items, make, jobs - 1)
-        elif jobs > 1:
-            yield from in_processes(store.commit_log, items, make, jobs - 1)
-        else:
-            yield from (item if isinstance(item, Damage) else make(item) for item in items)
-
-
-def _bytes_of(store: Store, selection: Selection) -> int:
-    """Returns how many bytes of the log will be read; 0 if a limit is likely to stop that early."""
-    log = store.commit_log
-    if selection.limit is not None:
-        return 0
-    end = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
-    return max(0, end - max(selection.start or 0, log.min_offset))
+    items = _items(store, selection)
+    if jobs > 1 and is_compiled(body_mode):
+        yield from in_threads(items, make, jobs - 1)
+    elif jobs > 1:
+        yield from in_processes(store.commit_log, items, make, jobs - 1)
+    else:
+        yield from (item if isinstance(item, Damage) else make(item) for item in items)
 
 
 def _items(store: Store, selection: Selection) -> Iterator[Frames | Damage]:

@@ -11,15 +11,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mqtool.kernels import kernels, mixing
+from mqtool.native import native
 from mqtool.records.number_sets import run_starts
 from mqtool.store.files import MappedFile
 
 BUCKET_BITS = 20
 """A bucket is 1 MiB of a segment."""
 
-_OFFSET, _PLACE, _SIZE, _TAGS, _TIME = mixing.OFFSET, mixing.PLACE, mixing.SIZE, mixing.TAGS, mixing.TIME
-_BATCH, _FINAL, _FOLD = mixing.BATCH, mixing.FINAL, mixing.FOLD
+_OFFSET, _PLACE, _SIZE, _TAGS, _TIME, _BATCH, _FINAL = map(
+    np.uint64,
+    (
+        0x9E3779B97F4A7C15,
+        0xC2B2AE3D27D4EB4F,
+        0xFF51AFD7ED558CCD,
+        0xD6E8FEB86659FD93,
+        0xE7037ED1A0B428DB,
+        0x8EBC6AF09C88C6E3,
+        0x94D049BB133111EB,
+    ),
+)
+"""Odd numbers, by which fields are multiplied where a unit or an entry becomes one number; as in `native.logs`."""
+_FOLD = np.uint64(32)
 
 
 class Buckets:
@@ -53,7 +65,7 @@ class Buckets:
     def add_plain_units(
         self, sums: "Sums", units: np.ndarray, start: int, key: np.uint64, end: int
     ) -> tuple[int, int, int] | None:
-        """Adds the units of a ConsumeQueue to their buckets, if kernels are in use and all refer to records of the log.
+        """Adds the units of a ConsumeQueue to their buckets by `native.logs`, if all refer to records of the log.
 
         Args:
             sums: are updated.
@@ -65,29 +77,19 @@ class Buckets:
         Returns:
             Minimum and maximum physical offset, and the largest end of a record; None if nothing was added.
         """
-        compiled = kernels()
-        seen = np.empty(3, np.int64)
-        if compiled is None or not compiled.plain_units(
-            units.view(np.uint8),
-            start,
-            key,
-            end,
-            self._bases,
-            self._ends,
-            self.first,
-            BUCKET_BITS,
-            sums.total,
-            sums.count,
-            seen,
-        ):
+        compiled = native()
+        if compiled is None:
             return None
-        lowest, highest, last_end = seen.tolist()
-        return lowest, highest, last_end
+        places = (self._bases, self._ends, self.first, BUCKET_BITS)
+        seen: tuple[int, int, int] | None = compiled.logs.plain_units(
+            units.view(np.uint8), start, key, end, *places, sums.total, sums.count
+        )
+        return seen
 
     def add_plain_entries(
         self, sums: "Sums", entries: np.ndarray, first: int, heads: np.ndarray, end: int
     ) -> tuple[int, int, int]:
-        """Adds index entries to their buckets, and makes them the heads of their slots, as far as kernels support them.
+        """Adds index entries to their buckets, and makes them the heads of their slots, as far as `native.logs` does.
 
         Args:
             sums: are updated.
@@ -97,17 +99,17 @@ class Buckets:
             end: end of the log, physical offset.
 
         Returns:
-            How many were added: all before the first that contradicts its file or refers to no record of the log;
-                and their
-            minimum and maximum physical offset.
+            How many were added: all before the first that contradicts its file or refers to no record of the log; and
+            their minimum and maximum physical offset.
         """
-        compiled = kernels()
+        compiled = native()
         if compiled is None:
             return 0, 0, 0
-        seen = np.empty(2, np.int64)
         places = (self._bases, self._ends, self.first, BUCKET_BITS)
-        taken = compiled.plain_entries(entries.view(np.uint8), first, heads, end, *places, sums.total, sums.count, seen)
-        return int(taken), int(seen[0]), int(seen[1])
+        taken: tuple[int, int, int] = compiled.logs.plain_entries(
+            entries.view(np.uint8), first, heads, end, *places, sums.total, sums.count
+        )
+        return taken
 
     def segment_of(self, bucket: int) -> int:
         """Returns the number of the segment that contains a bucket."""

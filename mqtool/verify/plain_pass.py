@@ -1,11 +1,12 @@
 """The compiled pass over the plain records of one segment; all other records are checked by array operations."""
 
+from enum import IntEnum
+from typing import Any
+
 import numpy as np
 from msgspec import Struct
 
 from mqtool.jobs.throttle import Throttle
-from mqtool.kernels import Kernels, tables
-from mqtool.kernels.plain_state import BATCH, COUNTED, State
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.walk import Skimmed
@@ -22,13 +23,36 @@ _STEP, _LONG_STEP = 4 << 20, 32 << 20
 _MAX_KEYS = 1 << 15
 """Index keys of one record: a word of KEYS and the space after it take two bytes of at most 32,767."""
 
+COUNTED, BATCH = 1, 2
+"""Bits of what is known of a queue: its units are summed; it holds batches."""
+
+
+class State(IntEnum):
+    """Places in the array of int64 that a pass updates.
+
+    Attributes:
+        RECORDS: number of records read by the last call.
+        NEWEST: latest store timestamp of all calls.
+        KNOWN: of how many records `LAST` has times, at most 2.
+        FIRST: store timestamp and physical offset of the first two records of the last call.
+        LAST: the same of the last two of all calls, the later one last.
+        SIZE: of the array.
+    """
+
+    RECORDS = 0
+    NEWEST = 1
+    KNOWN = 2
+    FIRST = 3
+    LAST = 7
+    SIZE = 11
+
 
 class KnownQueues:
     """Properties of the queues seen so far, by the number that `Continuity` assigns to them.
 
     Attributes:
         keys: uint64, `checksums.queue_key`.
-        flags: uint8, bits of `kernels.plain_state`.
+        flags: uint8, `COUNTED` and `BATCH`.
     """
 
     def __init__(self) -> None:
@@ -74,7 +98,7 @@ class PlainPass:
 
     def __init__(
         self,
-        compiled: Kernels,
+        logs: Any,
         survey: Survey,
         file: tuple[int, MappedFile, int],
         shared: Shared,
@@ -83,21 +107,21 @@ class PlainPass:
         """Prepares the pass; reads nothing yet.
 
         Args:
-            compiled: the kernels.
+            logs: `native.logs`.
             survey: the store.
             file: descriptor of the open file, the segment, and the position after which no record may end.
             shared: is updated.
             throttle: receives the number of bytes read.
         """
-        self._pass = compiled.plain_records
+        self._pass = logs.plain_records
         self._survey = survey
         self._descriptor, segment, self._end = file
         self._base = segment.base
         self._shared = shared
         self._throttle = throttle
         self._step = _STEP if survey.throttle else _LONG_STEP
-        self._window = page_aligned(WINDOW + tables.SPARE)
-        self._scratch = (np.empty(_MAX_KEYS, np.int64), np.empty(_MAX_KEYS, np.uint32))
+        self._window = page_aligned(WINDOW)
+        self._scratch = np.empty(_MAX_KEYS, np.uint32)
         self._index = tuple(np.ascontiguousarray(column) for column in (survey.index.starts, survey.index.begins))
         self.records = self.newest = 0
 
@@ -111,13 +135,20 @@ class PlainPass:
             state[State.NEWEST], state[State.KNOWN] = self.newest, rules.last.shape[1]
             state[State.LAST + 2 * (2 - rules.last.shape[1]) : State.SIZE] = rules.last.T.reshape(-1)
             end, may_go_on = self._pass(
-                (self._descriptor, self._base, at, self._end, at + self._step),
+                self._descriptor,
+                self._base,
+                at,
+                self._end,
+                at + self._step,
                 self._window,
-                dispatcher.topics.slots.columns(),
-                (dispatcher.schedule, self._survey.with_index, dispatcher.rules.index_tags),
-                self._columns(),
-                self._index,
-                (*sums, shared.first_record),
+                dispatcher.topics.slots,
+                dispatcher.schedule,
+                self._survey.with_index,
+                dispatcher.rules.index_tags,
+                *self._columns(),
+                *self._index,
+                *sums,
+                shared.first_record,
                 self._scratch,
                 state,
             )

@@ -13,13 +13,12 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.java import decode_utf8
-from mqtool.kernels.plain_state import MAX_STEP_BACK
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile
 from mqtool.verify.finding_collector import FindingCollector
 
-SPIKE_MS = MAX_STEP_BACK
+SPIKE_MS = 1000
 """A record whose time differs by more than this from both neighbours, in opposite directions, is an outlier."""
 
 _POWERS = 10 ** np.arange(10, dtype=np.int64)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mqtool import kernels
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.verify.classifier import Classifier
@@ -28,7 +27,7 @@ class Options(Struct, frozen=True):
     Attributes:
         topics: globs; None for all. Restricts queues, lost messages and consumer offsets, and skips files that do not
             belong to a topic: index, timer and controller files. Damage of the log is reported for all topics.
-        jobs: number of processes, or of threads if compiled loops do the work.
+        jobs: number of processes, or of threads if compiled passes do the work.
         throttle: bytes per second, None for no limit.
         state: file that stores finished tasks, None for none.
         max_seconds: time after which no new task is started.
@@ -95,7 +94,7 @@ def _read(
         if state is not None and result.is_complete:
             state.add(task.key, encode(result))
 
-    with state or nullcontext(), kernels.use(store_survey.end - store_survey.min_offset):
+    with state or nullcontext():
         done = state.done if state else {}
         past = sum(task.bytes for task in tasks if task.key in done)
         results = run_all(store_survey, tasks, options.jobs, done, finished, deadline, tick)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mqtool.jobs.pool import as_completed, thread_pool, worker_pool
 from mqtool.jobs.throttle import Throttle
-from mqtool.kernels import kernels
+from mqtool.native import native
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts, check_queue
 from mqtool.verify.index_file import IndexFacts, check_index_file
@@ -211,8 +211,8 @@ def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None
 
 @contextmanager
 def _workers(survey: Survey, count: int) -> "Iterator[tuple[Executor, Callable[[Task], Result]]]":
-    """Yields threads if compiled loops do the work, since those run in parallel in one process; otherwise processes."""
-    if kernels() is None:
+    """Yields threads if compiled passes do the work, which run in parallel in one process; otherwise processes."""
+    if native() is None:
         with worker_pool(count) as processes:
             yield processes, partial(run_task, survey)
     else:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,7 @@ def _exists(parts: list[str]) -> bool:
         path = PACKAGE.joinpath(*parts[:count])
         if path.is_dir() and count == len(parts):
             return True
-        if path.with_suffix(".py").is_file():
-            text = path.with_suffix(".py").read_text("utf-8")
+        for source in filter(Path.is_file, (path.with_suffix(".py"), path.with_suffix(".pyx"))):
+            text = source.read_text("utf-8")
             return all(re.search(rf"\b{name}\b", text) for name in parts[count:])
     return False

@@ -8,7 +8,7 @@ from mqtool.cli.commands import COMMANDS
 from tests.house.modules import modules
 
 BASE = {"errors", "words", "commands", "choices", "values"}
-READING = BASE | {"jobs", "formats", "kernels", "records", "store"}
+READING = BASE | {"jobs", "formats", "native", "records", "store"}
 ALLOWED = {
     "errors": set(),
     "words": set(),
@@ -19,8 +19,8 @@ ALLOWED = {
     "jobs": BASE,
     "formats": BASE,
     "protocol": BASE | {"formats"},
-    "kernels": BASE | {"formats"},
-    "records": BASE | {"formats", "kernels"},
+    "native": BASE | {"formats"},
+    "records": BASE | {"formats", "native"},
     "store": BASE | {"jobs", "formats", "records"},
     "recovery": READING,
     "verify": READING | {"recovery"},
@@ -49,12 +49,7 @@ ALLOWED["cli"] = set(ALLOWED) - {"__main__"}
 ONLY_IN = {
     "asyncio": {"engine", "server"},
     "construct": {"formats"},
-    "numba": {"kernels"},  # compiles; a compiled kernel runs without
-    "llvmlite": {"kernels"},
-    "mmap": {
-        "engine",
-        "kernels",
-    },  # reading may meet a file that shrinks, which would end the process; code is not changed
+    "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
     "pyarrow": {
         "jobs",
         "records",

@@ -12,7 +12,6 @@ GENERATED = "mqtool.protocol.rocketmq_v2"
 STARTED_FROM_OUTSIDE = {
     "mqtool.__main__",  # python -m mqtool
     "mqtool.server.pytest_plugin",  # pyproject.toml
-    "mqtool.kernels.build",  # the wheel's build
     "mqtool.polars",  # docs/library.md
 }
 """Modules that no other one imports."""
@@ -135,7 +134,7 @@ def test_every_name_at_the_top_of_a_module_is_used():
 def test_every_module_is_imported():
     names = package_names()
     imported = {source for module in names.imported.values() for source, _ in module.values()}
-    loaded = re.compile(r"mqtool\.(cli\.commands\.\w+|kernels\.\w+|siblings\.\w+\.kind)")
+    loaded = re.compile(r"mqtool\.(cli\.commands\.\w+|siblings\.\w+\.kind)")
     by_name = {name for name in names.modules if loaded.fullmatch(name)}
     packages = {name.rpartition(".")[0] for name in names.modules}
     unused = names.modules.keys() - imported - by_name - packages

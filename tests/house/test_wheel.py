@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
+import sysconfig
 import tomllib
 import venv
 import zipfile
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mqtool
-from mqtool.kernels import choice
+from mqtool import native
 from tests.house.modules import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("wheel")]
@@ -45,10 +45,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def wheel(tmp_path_factory) -> Path:
     """`python -m build`: the sdist, and the wheel that is made of it and nothing else."""
     target = tmp_path_factory.mktemp("dist")
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setenv("HATCH_BUILD_HOOK_ENABLE_CUSTOM", "true")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT, cwd=target)
-    monkeypatch.undo()
     [found] = target.glob("*.whl")
     assert {path.name for path in target.iterdir()} == {found.name, f"rocketmq_mqtool-{mqtool.__version__}.tar.gz"}
     return found
@@ -77,7 +74,8 @@ def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(wheel):
     files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     package = {name for name in files if name.startswith("mqtool/") and (ROOT / name).exists()}
     pages = {f"mqtool/{name}" for name in files if name.endswith(".md") and (ROOT / name).exists()}
-    compiled = {f"mqtool/kernels/compiled/{choice.file_name(cpu)}" for cpu in ("x86-64", "x86-64-v3")}
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    compiled = {f"mqtool/native/{name}{suffix}" for name in native.Modules._fields}
     assert {name for name in names if name.startswith("mqtool/")} == package | pages | compiled
 
 
@@ -100,11 +98,29 @@ def test_the_installed_program_works_away_from_the_tree(installed, tmp_path):
     assert Path(where.strip()).is_relative_to(installed.parent)
 
 
-@pytest.mark.skipif(choice.load() is None, reason="there is no machine code for this processor")
-def test_the_installed_program_has_its_loops_compiled_without_numba(installed, tmp_path):
-    asked = """
-        import importlib.util
-        from mqtool import kernels
-        print(kernels.load(may_compile=False) is not None, importlib.util.find_spec("numba"))
-    """
-    assert run(installed / "python", "-c", textwrap.dedent(asked), cwd=tmp_path) == "True None\n"
+def test_the_installed_program_uses_the_compiled_rules(installed, tmp_path):
+    assert "native compiled" in run(installed / "mqtool", "--version", cwd=tmp_path).splitlines()
+
+
+def test_without_a_compiler_it_installs_and_gives_the_same_answers(installed, tmp_path):
+    venv.create(tmp_path / "env", with_pip=True, system_site_packages=False)
+    programs = tmp_path / "env" / "bin"
+    copy = tmp_path / "tree"
+    files = (
+        subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    )
+    for name in files:
+        if name.startswith(("mqtool/", "docs/")) or name in {
+            "pyproject.toml",
+            "setup.py",
+            "MANIFEST.in",
+            "README.md",
+            "LICENSE",
+        }:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes((ROOT / name).read_bytes())
+    command = ["install", "--disable-pip-version-check", "--quiet", copy]
+    run("env", "CC=false", programs / "python", "-m", "pip", *command, cwd=tmp_path)
+    assert "native not compiled" in run(programs / "mqtool", "--version", cwd=tmp_path).splitlines()
+    answer = run(installed / "mqtool", "verify", STORE, "--format", "json", cwd=tmp_path)
+    assert run(programs / "mqtool", "verify", STORE, "--format", "json", cwd=tmp_path) == answer

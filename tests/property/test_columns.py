@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mqtool import kernels
 from mqtool.formats import commit_log
 from mqtool.records import columns
 from mqtool.records.arrow import binary_view
@@ -19,6 +18,7 @@ from mqtool.records.frames import Frames
 from mqtool.records.json_rows import json_lines, row_of
 from mqtool.store.message import from_record
 from tests.property.records import log_of, records
+from tests.support.native import form, needs_native
 
 USUAL = {"properties": b"KEYS\1k1 k2\2UNIQ_KEY\1" + b"7F" * 16 + b"\2TAGS\1a\2"}
 
@@ -94,7 +94,7 @@ def test_every_line_of_json_is_the_row_of_its_message(made, mode, raw):
     assert all(line.endswith(b"\n") for line in lines)
 
 
-@pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+@needs_native
 @given(made=records, mode=st.sampled_from(["none", "text"]), raw=st.booleans())
 @example(
     made=[{**USUAL, "body": bytes(range(256))}, {**USUAL, "body": bytes(range(128))}, USUAL], mode="text", raw=False
@@ -106,7 +106,7 @@ def test_a_compiled_loop_writes_the_lines_of_columns(made, mode, raw):
     data, _ = log_of(made)
     frames = frames_of(data, before=b"before", behind=b"behind")
     lines = json_lines(frames, mode, raw=raw).tobytes()
-    with kernels.use(kernels.LARGE):
+    with form(compiled=True):
         assert json_lines(frames, mode, raw=raw).tobytes() == lines
 
 
@@ -123,7 +123,7 @@ INVALID = (
 VALID = ("\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff")
 
 
-@pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+@needs_native
 @pytest.mark.parametrize("where", ["body", "properties", "name"])
 def test_a_compiled_loop_tells_what_is_utf8(where):
     for piece in (*INVALID, *(text.encode() for text in VALID)):
@@ -132,7 +132,7 @@ def test_a_compiled_loop_tells_what_is_utf8(where):
             data, _ = log_of([{"properties": text + b"\1v\2"} if where == "name" else one, USUAL])
             frames = frames_of(data)
             lines = json_lines(frames).tobytes()
-            with kernels.use(kernels.LARGE):
+            with form(compiled=True):
                 assert json_lines(frames).tobytes() == lines
 
 

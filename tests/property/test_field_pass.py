@@ -5,19 +5,18 @@ import random
 import pytest
 
 import mqtool
-from mqtool import kernels
 from mqtool.formats.commit_log import LAST_MILLIS
 from mqtool.records import field_pass
 from mqtool.records.damage import Damage
 from mqtool.records.field_frames import ROWS, FieldFrames
-from tests.conftest import kernels_out_of_use
 from tests.property.records import CONFIG, change_bytes, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
+from tests.support.native import form, needs_native
 from tests.support.stores import STORES, copy_store
 from tests.support.tiers import NIGHT, one_in
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 REAL = [store for store in STORES if not store.name.startswith(("equeue", "tfchunk"))]
 DAMAGED = [case for case in CASES.values() if case.kind != "store-empty"][:: 1 if NIGHT else 10]
@@ -44,13 +43,13 @@ def found_by(log, start, end, *, fields):
 
 def check_same(root, config, *, chance=None):
     """Compares the walks over a log, and over a part of it; returns how many records came without their bytes."""
-    with mqtool.open(root, config) as opened, kernels_out_of_use():
+    with mqtool.open(root, config) as opened, form(compiled=False):
         log = opened.commit_log
         parts = [(None, None)]
         if chance is not None:
             parts.append(tuple(sorted(chance.randrange(log.min_offset, log.max_offset + 1) for _ in range(2))))
         expected = [found_by(log, *part, fields=False)[0] for part in parts]
-    with mqtool.open(root, config) as opened, kernels.use(kernels.LARGE):
+    with mqtool.open(root, config) as opened, form(compiled=True):
         found = [found_by(opened.commit_log, *part, fields=True) for part in parts]
     assert [items for items, _ in found] == expected
     return sum(without for _, without in found)

@@ -5,20 +5,19 @@ import random
 import pytest
 
 import mqtool
-from mqtool import kernels
 from mqtool.verify import plain_pass
 from mqtool.verify.finding_collector import in_order
 from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from mqtool.verify.tasks import run_task, tasks_of
-from tests.conftest import kernels_out_of_use
 from tests.property.records import CONFIG, ENTRIES, SLOTS, change_bytes, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
+from tests.support.native import form, needs_native
 from tests.support.stores import STORES, copy_store
 from tests.support.tiers import NIGHT, one_in
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 REAL = [store for store in STORES if not store.name.startswith(("equeue", "tfchunk"))]
 DAMAGED = [case for case in CASES.values() if case.kind != "store-empty"][:: 1 if NIGHT else 15]
@@ -37,9 +36,9 @@ def facts_of(root, config, topics=None):
 
 
 def check_same(root, config, topics=None):
-    with kernels_out_of_use():
+    with form(compiled=False):
         expected = facts_of(root, config, topics)
-    with kernels.use(kernels.LARGE):
+    with form(compiled=True):
         found = facts_of(root, config, topics)
     assert found == expected
 

@@ -5,26 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqtool import kernels
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import ENTRY
 from mqtool.records.index_build import chain
 from mqtool.store.files import MappedFile
 from mqtool.verify.checksums import BUCKET_BITS, Buckets, Sums, mix_entries, mix_units
+from tests.support.native import needs_native
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 MIB = 1 << BUCKET_BITS
 # the second one begins after a gap, the last one ends inside a bucket
 SEGMENTS = [MappedFile(Path(f"{base:020d}"), base, size) for base, size in ((0, 3 * MIB), (5 * MIB, 2 * MIB + 700))]
 END = SEGMENTS[-1].base + 2 * MIB + 300
 SLOTS = 13
-
-
-@pytest.fixture(autouse=True)
-def _with_kernels():
-    with kernels.use(kernels.LARGE):
-        yield
 
 
 @pytest.fixture(params=range(12))

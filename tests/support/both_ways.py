@@ -1,20 +1,20 @@
-"""verify by array arithmetic and by kernels: the same verdict, finding by finding."""
+"""verify by the rules in Python and by their compiled form: the same verdict, finding by finding."""
 
 from pathlib import Path
 
 from msgspec.structs import replace
 
 import mqtool
-from mqtool import kernels
 from mqtool.store import Store
 from mqtool.verify import Verification, verify
+from tests.support.native import IS_COMPILED, form
 
 
 def verify_both_ways(store: Store) -> Verification:
-    """Checks a store; where there are kernels, once more with them, and asserts that they find the same."""
+    """Checks a store; where rules are compiled, once more without them, and asserts that they find the same."""
     found = verify(store)
-    if kernels.load() is not None:
-        with kernels.use(kernels.LARGE):
+    if IS_COMPILED:
+        with form(compiled=False):
             assert _timeless(verify(store)) == _timeless(found)
     return found
 

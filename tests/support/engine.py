@@ -43,7 +43,7 @@ class HeldClock:
 
 def small_options(**more: Any) -> StoreOptions:
     """Options of a small store; compiled loops are used only where a test does."""
-    return StoreOptions(**{**SMALL, "compiled_loops": False, **more})
+    return StoreOptions(**{**SMALL, **more})
 
 
 def open_small(path: Path, clock: HeldClock | None = None, **more: Any) -> MessageStore:
@@ -54,7 +54,7 @@ def open_small(path: Path, clock: HeldClock | None = None, **more: Any) -> Messa
 def options_of(config: Path, version: str, **more: Any) -> StoreOptions:
     """Options for a store that a broker of this version wrote with this configuration."""
     compat = Compat.V4_9 if version.startswith("4.9") else Compat.V5_5
-    base = StoreOptions(compat=compat, zone=UTC, compiled_loops=False, **more)
+    base = StoreOptions(compat=compat, zone=UTC, **more)
     found = options_from_config(broker_config.load(config), base)
     return StoreOptions(
         **{

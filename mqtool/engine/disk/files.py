@@ -6,7 +6,6 @@ directory; nothing else is guaranteed.
 """
 
 import contextlib
-import ctypes
 import errno
 import mmap
 import os
@@ -66,7 +65,7 @@ class File:
         self._closed = False
         self._descriptor: _Descriptor | None = None
         self._mapping: mmap.mmap | None = None
-        self._pin: tuple[memoryview, int] | None = None
+        self.pinned: memoryview | None = None
         self._guard = threading.Lock()  # taken to open, map and close; not to use what is open
 
     def _open(self) -> int:
@@ -94,12 +93,10 @@ class File:
             mapping = self._mapping = mmap.mmap(self._make_descriptor().number, self.size)
         return mapping
 
-    def _make_pin(self) -> tuple[memoryview, int]:
-        pin = self._pin
-        if pin is None:
-            view = memoryview(self._make_mapping())
-            pin = self._pin = view, ctypes.addressof(ctypes.c_char.from_buffer(view))
-        return pin
+    def _make_pin(self) -> memoryview:
+        if self.pinned is None:
+            self.pinned = memoryview(self._make_mapping())
+        return self.pinned
 
     @property
     def mapping(self) -> mmap.mmap:
@@ -111,9 +108,10 @@ class File:
         return self._made(self._make_mapping) if mapping is None else mapping
 
     @property
-    def pin(self) -> tuple[memoryview, int]:
-        """A view of the mapping, and the address of its first byte, which is valid as long as the view is kept."""
-        return self._pin or self._made(self._make_pin)
+    def pin(self) -> memoryview:
+        """A view of the mapping, which stays valid when the file is closed."""
+        pinned = self.pinned
+        return self._made(self._make_pin) if pinned is None else pinned
 
     def read(self, position: int, count: int) -> bytes:
         """Returns the bytes at a position, fewer where the file ends."""
@@ -126,7 +124,7 @@ class File:
         If the process already has too many mappings, the bytes are read by a system call.
         """
         try:
-            view = self.pin[0]
+            view = self.pin
         except OSError:
             return self.read(position, count)
         return view[position : position + count].tobytes()
@@ -205,7 +203,7 @@ class File:
 
     def _release(self) -> None:
         """Lets go of what is open. The mapping is not closed: another thread may be about to make a view of it."""
-        self._descriptor = self._mapping = self._pin = None
+        self._descriptor = self._mapping = self.pinned = None
 
 
 class Files:

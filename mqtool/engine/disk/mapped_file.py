@@ -162,7 +162,7 @@ class MappedFile:
     def view(self) -> memoryview | None:
         """Returns the bytes of the file; None once it is deleted. The view stays valid even then."""
         try:
-            return self.file.pin[0]
+            return self.file.pin
         except ClosedFileError:
             return None
 

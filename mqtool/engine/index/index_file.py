@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from mqtool.engine.disk.files import File
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
-from mqtool.kernels import kernels
 from mqtool.records import index_lookup
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.index_build import append
@@ -46,7 +45,7 @@ class IndexWriter:
         self._entries_at = index_file.entry_position(0, slots)
         file.reserve(0, min(file.size, self._entries_at + _STEP))
         self._reserved = min(file.size, self._entries_at + _STEP)
-        self._map, _ = file.mapping, file.pin  # compiled queries need the pin
+        self._map, _ = file.mapping, file.pin  # compiled queries read files that are pinned
         self._populated = 0
 
     @property
@@ -88,8 +87,7 @@ class IndexWriter:
         if not count:
             return
         self._reserve(first + count)
-        if kernels() is not None and self._populated < self._reserved:
-            # compiled loops are in use only after large writes, so all of the reserved part will be accessed
+        if self._populated < self._reserved:  # where entries come in numbers, all of that part will be written
             self.file.populate(self._populated, self._reserved)
             self._populated = self._reserved
         heads = np.frombuffer(self._map, index_file.SLOT_TYPE, self.slots, index_file.HEADER_SIZE)

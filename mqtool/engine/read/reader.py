@@ -10,15 +10,24 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queue.queues import Queues
-from mqtool.engine.read.fast_paths import FastGet, fast_get_of, no_fast_get
+from mqtool.engine.read.record_views import RecordViews
 from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.native import native
 from mqtool.store.filters import MessageFilter
-from mqtool.store.get_message import LONGEST_PULL, GetLimits, get_message, next_file
+from mqtool.store.get_message import (
+    LONGEST_PULL,
+    SHORTEST_PULL,
+    Found,
+    GetLimits,
+    GetStatus,
+    get_message,
+    next_file,
+)
 
 
 def physical_memory() -> int:
@@ -38,12 +47,13 @@ class Reader:
     def __init__(self, options: StoreOptions, log: CommitLog, queues: Queues) -> None:
         self.log = log
         self._queues = queues
-        self._fast_get: FastGet = no_fast_get
         self.change_limits(options)
-
-    def use_compiled(self) -> None:
-        """Uses the compiled form of plain gets if there is one."""
-        self._fast_get = fast_get_of(self._queues, self.log, self)
+        compiled = native()
+        self._getter = None
+        if compiled is not None:
+            limits = SHORTEST_PULL, LONGEST_PULL
+            results = GetStatus.FOUND, Found, RecordViews
+            self._getter = compiled.engine.Getter(queues.by_key, ConsumeQueue, self, log.queue, *results, *limits)
 
     def change_limits(self, options: StoreOptions) -> None:
         """Applies the limits of other options from now on."""
@@ -67,8 +77,8 @@ class Reader:
         max_bytes: int = LONGEST_PULL,
     ) -> GetResult:
         """Returns messages of a queue; arguments and result as for `MessageStore.get_message`."""
-        if message_filter is None:
-            result = self._fast_get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
+        if message_filter is None and self._getter is not None:
+            result: GetResult | None = self._getter.get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
             if result is not None:
                 return result
         queue = self._queues.get(topic, queue_id)

@@ -7,7 +7,7 @@ from operator import add, sub
 from typing import overload
 
 from mqtool.engine.queue.consume_queue import UNIT
-from mqtool.kernels import kernels
+from mqtool.native import native
 
 
 @cache
@@ -21,7 +21,7 @@ class RecordViews(Sequence[memoryview]):
 
     __slots__ = ("_base", "_count", "_made", "_pin", "_size", "_units")
 
-    def __init__(self, pin: tuple[memoryview, int], base: int, units: bytes, count: int, size: int) -> None:
+    def __init__(self, pin: memoryview, base: int, units: bytes, count: int, size: int) -> None:
         """Creates no view yet.
 
         Args:
@@ -41,7 +41,7 @@ class RecordViews(Sequence[memoryview]):
     def _views(self) -> list[memoryview]:
         if self._made is None:
             numbers = _units_struct(self._count).unpack(self._units)
-            view = self._pin[0]
+            view = self._pin
             starts = list(map(sub, numbers[0::3], [self._base] * self._count))
             self._made = [view[at:end] for at, end in zip(starts, map(add, starts, numbers[1::3]), strict=True)]
         return self._made
@@ -69,18 +69,17 @@ class RecordViews(Sequence[memoryview]):
 
     def joined(self) -> bytes:
         """Returns a copy of the records, concatenated."""
-        compiled = kernels()
-        if compiled is None or compiled.join_records is None:
+        compiled = native()
+        if compiled is None:
             return b"".join(self._views())
-        joined: bytes = compiled.join_records(self._units, self._count, self._pin[1] - self._base, self._size)
+        joined: bytes = compiled.engine.join_records(self._units, self._count, self._pin, self._base, self._size)
         return joined
 
     def copy_to(self, target: bytearray, at: int) -> int:
         """Copies the records into a bytearray with room for them; returns the position after them."""
-        end = at + self._size
-        compiled = kernels()
-        if compiled is None or compiled.copy_records is None or type(target) is not bytearray or end > len(target):
+        end, compiled = at + self._size, native()
+        if compiled is None or type(target) is not bytearray or end > len(target):
             target[at:end] = self.joined()
-            return end
-        done: int = compiled.copy_records(self._units, self._count, self._pin[1] - self._base, self._size, target, at)
-        return done
+        else:
+            compiled.engine.copy_records(self._units, self._count, self._pin, self._base, self._size, target, at)
+        return end

@@ -9,7 +9,6 @@ import numpy as np
 from mqtool.engine.index.index_files import Index
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.queues import AnyQueue, Queues
-from mqtool.engine.read.fast_paths import FastQuery, fast_query_of, no_fast_query
 from mqtool.engine.read.reader import Reader
 from mqtool.engine.statuses import QueryResult
 from mqtool.engine.write.commit_log import CommitLog
@@ -17,6 +16,7 @@ from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.native import native
 from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
@@ -32,20 +32,20 @@ class Searcher:
         self._log: CommitLog = reader.log
         self._queues = queues
         self._index = index
-        self._fast_query: FastQuery = no_fast_query
-
-    def use_compiled(self) -> None:
-        """Uses the compiled form of queries by key if there is one."""
-        self._fast_query = fast_query_of(self._index, self._log)
+        compiled = native()
+        self._finder = None
+        if compiled is not None and index is not None:
+            self._finder = compiled.engine.Finder(index, reader.log.queue, QueryResult)
 
     # -- by key --------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
         """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
         index, limit = self._index, min(max_num, self._reader.options.max_query)
-        result = None if tag else self._fast_query(topic, key, limit, begin, end)
-        if result is not None:
-            return result
+        if self._finder is not None and not tag:
+            result: QueryResult | None = self._finder.query(topic, key, limit, begin, end)
+            if result is not None:
+                return result
         if index is None or not index.files:
             return QueryResult([], [], 0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)

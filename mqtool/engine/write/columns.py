@@ -1,7 +1,7 @@
-"""Bulk append: what `put` does message by message, done for columns of messages at once by a compiled loop.
+"""Bulk append: what `put` does message by message, done for columns of messages at once by an extension module.
 
 The records are byte-identical to those of as many puts within one millisecond; a property test compares them. Columns
-with a message that needs the slow path go through `put`, as do all of them without compiled loops. Source of the rules:
+with a message that needs the slow path go through `put`, as do all of them without it. Source of the rules:
 see `record` and `batch`.
 """
 
@@ -19,7 +19,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.engine.write.written_records import WrittenColumns
 from mqtool.formats import codec, commit_log
-from mqtool.kernels import Kernels
+from mqtool.native import Modules
 
 _BETWEEN = b"\2"
 """Separates the properties of messages, so that no property name spans two messages."""
@@ -30,7 +30,7 @@ PIECE = 2 << 20
 """Bytes of records that are written together; a longer record is written alone."""
 
 _COLUMNS = 6
-"""Columns that `kernels.records.encode` fills."""
+"""Columns that `native.engine.encode` fills."""
 
 
 class ArrowBytes(Protocol):
@@ -137,7 +137,7 @@ def _parts(values: ArrowBytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class BytesColumn(NamedTuple):
-    """A column of values of bytes, for kernels.
+    """A column of values of bytes, for `native.engine`.
 
     Attributes:
         items: bytes objects, or an Arrow array; they keep the bytes where they are.
@@ -150,14 +150,14 @@ class BytesColumn(NamedTuple):
     addresses: np.ndarray
 
 
-def bytes_column(items: Sequence[bytes] | ArrowBytes, compiled: Kernels) -> BytesColumn | None:
+def bytes_column(items: Sequence[bytes] | ArrowBytes, compiled: Modules) -> BytesColumn | None:
     """Returns values with their sizes and addresses; None unless they are an Arrow array or exact `bytes`."""
     if _is_arrow(items):
         offsets, data = _parts(items)
         return BytesColumn(items, np.diff(offsets), (offsets[:-1] + data.ctypes.data).astype(np.uint64))
     kept = tuple(cast("Sequence[bytes]", items))  # a copy of the references keeps the objects alive
     addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
-    return BytesColumn(kept, sizes, addresses) if compiled.find_bytes(id(kept), id(bytes), addresses, sizes) else None
+    return BytesColumn(kept, sizes, addresses) if compiled.engine.find_bytes(kept, addresses, sizes) else None
 
 
 def _check(columns: MessageColumns) -> None:
@@ -210,18 +210,18 @@ class PlainMessages(NamedTuple):
 
 
 class CompiledRecords:
-    """Builds records with kernels.
+    """Builds records with `native.engine`.
 
     The records are laid out in one buffer and written by one system call, which costs less than page faults on a
     mapping. Their positions are passed on to dispatch (`written_records`).
     """
 
-    def __init__(self, plain: PlainMessages, compiled: Kernels) -> None:
+    def __init__(self, plain: PlainMessages, compiled: Modules) -> None:
         """Computes everything that does not depend on the records' positions.
 
         Args:
             plain: the messages, with their addresses.
-            compiled: the kernels.
+            compiled: the extension modules.
         """
         self._plain = plain
         self._compiled = compiled
@@ -277,19 +277,10 @@ class CompiledRecords:
         target, at = _target(log, file, total)
         next_offsets = np.array([state.next_offset for state in plain.states], np.int64)
         base = file.file_from_offset + file.wrote - at
-        columns = tuple(np.empty((_COLUMNS, count), np.int64))
+        columns = np.empty((_COLUMNS, count), np.int64)
         place = (at, base, now, plain.columns.born_timestamp is None)
-        self._compiled.encode(
-            target,
-            place,
-            (first, count),
-            self._bodies,
-            self._properties,
-            self._heads,
-            self._queues,
-            next_offsets,
-            columns,
-        )
+        rows = (first, count, *self._bodies, *self._properties, *self._heads, *self._queues)
+        self._compiled.engine.encode(target, *place, *rows, next_offsets, columns)
         if file.pool_buffer is None:
             log.write_through(file, target.data[:total])
         if log.written is not None:
@@ -300,7 +291,7 @@ class CompiledRecords:
             state.next_offset = offset
         return columns[1], columns[2]
 
-    def _written(self, rows: slice, base: int, now: int, columns: tuple[np.ndarray, ...]) -> WrittenColumns:
+    def _written(self, rows: slice, base: int, now: int, columns: np.ndarray) -> WrittenColumns:
         plain = self._plain
         positions, _, queue_offset, topic_start, topic_length, properties_start = columns
         return WrittenColumns(
@@ -331,7 +322,7 @@ def _length_size(magic_code: int) -> int:
 
 
 def append_columns(
-    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult], compiled: Kernels | None
+    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult], compiled: Modules | None
 ) -> PutManyResult:
     """Appends columns of messages.
 
@@ -340,8 +331,8 @@ def append_columns(
     Args:
         log: to append to.
         columns: the messages.
-        put: stores one message; it stores all of them if one is not plain, or without kernels.
-        compiled: the kernels; None to use none.
+        put: stores one message; it stores all of them if one is not plain, or without extension modules.
+        compiled: the extension modules; None to use none.
 
     Raises:
         TypeError: bodies or properties are an Arrow array of another type, or with nulls.
@@ -390,7 +381,7 @@ def _append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage],
     return PutManyResult(status, np.array(physical, np.int64), np.array(offsets, np.int64), end)
 
 
-def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels) -> PlainMessages | None:
+def _plain(log: CommitLog, columns: MessageColumns, compiled: Modules) -> PlainMessages | None:
     """Checks the messages; None if they are not all plain."""
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
     properties = columns.properties if columns.properties is not None else [b""] * len(columns)

@@ -1,10 +1,9 @@
 """CommitLog: the log of all topics, as its writer sees it: allocating room for the next record, writing, reading.
 
-`single`, `batch` and `columns` append to it; `kernels.puts` writes into it. Docs page: docs/engine.md.
+`single`, `batch`, `columns` and, for plain messages, `native.engine.Appender` append to it. Docs page: docs/engine.md.
 Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 
-import ctypes
 import logging
 import threading
 from collections.abc import Callable
@@ -40,8 +39,6 @@ class CommitLog:
         file: the segment that is appended to; None until the first append.
         buffer: the segment's bytes, indexed by position; None with `positional_writes`.
         limit: position up to which records may be written into `buffer` without `make_room`.
-        window: the same as numbers, for compiled loops: address of the segment, its physical offset, the limit (-1: no
-            room), `id` of the segment.
         pool: the transient store pool, if there is one.
         longest_body, longest: maximum bytes of a body, and of a record or of all records of a batch.
         written: records appended as columns, for dispatch; None if it does not use them.
@@ -71,8 +68,6 @@ class CommitLog:
         self.file: MappedFile | None = None
         self.buffer: Any = None
         self.limit = -1
-        self.window = (ctypes.c_int64 * 4)(0, 0, -1, 0)
-        self._anchor: tuple[MappedFile, ctypes.c_char] | None = None
         self.written: WrittenRecords | None = None
         self._stage = bytearray()
         self.change_limits(options)
@@ -152,19 +147,9 @@ class CommitLog:
             try:
                 self.limit = min(self.limit, self.allocator.reserve(file, file.wrote + total, mapped=mapped))
             except OSError as error:
-                self.limit = self.window[2] = -1
+                self.limit = -1
                 raise self._failed(file, error) from error
-        if self.buffer is not None:
-            self._open_window(file)
         return file
-
-    def _open_window(self, file: MappedFile) -> None:
-        window = self.window
-        if self._anchor is None or self._anchor[0] is not file:
-            # As long as the anchor is kept the bytes stay mapped, even when the segment is deleted or the store closed.
-            self._anchor = file, ctypes.c_char.from_buffer(self.buffer)
-            window[0], window[1], window[3] = ctypes.addressof(self._anchor[1]), file.file_from_offset, id(file)
-        window[2] = self.limit
 
     def _usable_last(self) -> MappedFile | None:
         last = self.queue.last

@@ -4,8 +4,6 @@ Kept in memory only; rebuilt from the ConsumeQueues when a store opens. Changed 
 Source: QueueOffsetOperator, CommitLog.topicQueueTable (4.9.7, 5.5.0).
 """
 
-import struct
-
 from mqtool.formats import commit_log, java
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
 from mqtool.formats.file_names import is_directory_name
@@ -14,8 +12,6 @@ from mqtool.formats.topics import is_lmq
 
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
 """127: the maximum of a topic length stored in one signed byte."""
-
-_LEAD = struct.Struct("=3q")
 
 
 class QueueState:
@@ -28,8 +24,6 @@ class QueueState:
         topic_field: topic length and topic, as records contain them.
         fixed_size: bytes of a record with IPv4 hosts, without body and properties.
         is_plain: its messages can be plain (`single`).
-        lead: for compiled loops: magic code, queue id and length of `topic_field` as int64, then `topic_field`; empty
-            if none of its messages is plain.
         refused: why no record of this topic can be written, "" if one can.
         is_batch: its topic's queues are BatchCQ.
     """
@@ -38,7 +32,6 @@ class QueueState:
         "fixed_size",
         "is_batch",
         "is_plain",
-        "lead",
         "magic_code",
         "next_offset",
         "queue_id",
@@ -59,9 +52,6 @@ class QueueState:
         length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         self.topic_field = b"" if self.refused else length.pack(len(data)) + data
         self.is_plain = not (self.refused or is_batch)
-        self.lead = b""
-        if self.is_plain:
-            self.lead = _LEAD.pack(self.magic_code, queue_id, len(self.topic_field)) + self.topic_field
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
 
 

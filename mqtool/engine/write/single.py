@@ -1,4 +1,4 @@
-"""The append of a single message, of any kind. `kernels.puts` does the same for plain messages, if it is in use.
+"""The append of a single message, of any kind. `native.engine` does the same for plain messages.
 
 A message is plain if its bytes depend on nothing but its arguments and its position. In an inner batch or with LMQ,
 the properties depend on the queue offset; transactions decide whether there is one. Source: CommitLog.asyncPutMessage,

@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
-from mqtool import kernels
 from mqtool.engine import FlushMode, PutStatus
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import message_batch
 from tests.support.engine import HeldClock, open_small, tree
+from tests.support.native import form, needs_native
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 BODY, PROPERTIES, HOST = b"x" * 40, b"KEYS\1k\2", b"\x7f\0\0\1\0\0\x27\x0f"
 INT_MAX = (1 << 31) - 1
@@ -98,8 +98,8 @@ def answers(root, calls, method, compiled):
     """The answers or errors of some calls of a store, each after an ordinary one, and its files."""
     found = []
     sizes = {"commit_log_file_size": 1 << 21}
-    with kernels.use(kernels.LARGE if compiled else 0), open_small(root, HeldClock(), **sizes) as store:
-        assert (type(store._append).__name__ == "builtin_function_or_method") == compiled
+    with form(compiled=compiled), open_small(root, HeldClock(), **sizes) as store:
+        assert (store._append("T", 0, b"", b"", 0, 0, None, None, None, 0, 0) is None) or compiled
         for _ in range(2):
             store.put("T", 0, b"first of its queue", PROPERTIES)
             store.put("T", 1, b"first of its queue", PROPERTIES)
@@ -126,7 +126,7 @@ def test_batches(in_memory, name):
 
 @pytest.fixture
 def compiled():
-    with kernels.use(kernels.LARGE):
+    with form(compiled=True):
         yield
 
 
@@ -144,7 +144,6 @@ def test_a_held_append_lock_is_waited_for(in_memory, compiled):
         store.put("T", 0, BODY, PROPERTIES)
         results = []
         with store._components.log.lock:
-            assert store._append("T", 0, BODY, PROPERTIES, 0, 0, None, None, None, 0, 0) is None
             waiting = threading.Thread(target=lambda: results.append(store.put("T", 0, BODY, PROPERTIES)))
             waiting.start()
             waiting.join(0.05)
@@ -194,17 +193,3 @@ def columns(queue, body):
     from mqtool.engine.write.columns import MessageColumns
 
     return MessageColumns(["T"], [0], queue, [body], [b""])
-
-
-def test_an_interpreter_that_cannot_call_the_compiled_appends_stores_the_same(in_memory, monkeypatch):
-    monkeypatch.setattr("mqtool.engine.store.builtins", lambda *_: None)
-    store = open_small(in_memory / "store", compiled_loops=True)
-    assert store.put("T", 0, BODY, PROPERTIES).ok
-    assert store.put_batch("T", 0, batch_of(ONE, TWO)).ok
-    store.close()
-    monkeypatch.undo()
-    other = open_small(in_memory / "other", compiled_loops=True)
-    assert other.put("T", 0, BODY, PROPERTIES).ok
-    assert other.put_batch("T", 0, batch_of(ONE, TWO)).ok
-    other.close()
-    assert tree(store.path / "commitlog") == tree(other.path / "commitlog")

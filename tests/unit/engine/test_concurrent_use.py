@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from mqtool import kernels
 from mqtool.engine import Compat, FlushMode, GetStatus, PutStatus, open_store
 from mqtool.engine.disk.files import ClosedFileError, File, Files
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
@@ -18,6 +17,7 @@ from mqtool.errors import StoreClosedError
 from mqtool.formats import commit_log, java
 from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
+from tests.support.native import IS_COMPILED, form
 
 SLOW = b"INNER_x\x01y\x02"
 """Properties that no compiled loop takes."""
@@ -64,9 +64,9 @@ PUTS = {
 
 @pytest.fixture
 def compiled():
-    if kernels.load() is None:
-        pytest.skip("needs numba")
-    with kernels.use(kernels.LARGE):
+    if not IS_COMPILED:
+        pytest.skip("needs the extension modules")
+    with form(compiled=True):
         yield
 
 

@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 
-from mqtool import kernels
 from mqtool.engine import FlushMode, GetStatus, PutStatus, open_store
 from mqtool.engine.flags import RunningFlag
 from mqtool.engine.index import index_file
@@ -14,6 +13,7 @@ from mqtool.errors import ReadOnlyStoreError, StoreError
 from mqtool.formats import index_file as layout
 from tests.support.engine import small_options, tree
 from tests.support.engine_faults import BAD_DISK, NO_SPACE, FailingFiles
+from tests.support.native import IS_COMPILED, form
 
 
 def bodies(store, topic="T"):
@@ -220,11 +220,11 @@ def test_a_disk_that_is_full_when_a_segment_ends_is_an_answer(opened):
 
 
 def test_columns_whose_write_fails_are_not_in_the_log(opened):
-    if kernels.load() is None:
-        pytest.skip("needs numba")
+    if not IS_COMPILED:
+        pytest.skip("needs the extension modules")
     files = FailingFiles("commitlog")
     columns = MessageColumns(["T"], np.zeros(3, int), 0, [b"a", b"b", b"c"])
-    with kernels.use(kernels.LARGE):
+    with form(compiled=True):
         store = opened(files=files)
         end = store.put_many(columns).end
         files.errors["write"] = BAD_DISK

@@ -1,18 +1,16 @@
 """The fast path of a get and the slow one give the same answer, whatever limit is met first."""
 
 import sys
-from functools import partial
 
 import pytest
 
-from mqtool import kernels
 from mqtool.engine import MessageStore
 from mqtool.engine.queue.consume_queue import UNIT
 from mqtool.engine.read import reader as read
-from mqtool.engine.read.fast_paths import no_fast_get
 from mqtool.store.get_message import get_message
+from tests.support.native import form, needs_native
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 SIZES = [10, 2000, 300, 30, 1000, 1, 500, 0, 900, 40] * 4
 LIMITS = {
@@ -22,12 +20,6 @@ LIMITS = {
     "count on disk": {"max_get_count_on_disk": 2, "memory_ratio": 0},
     "bytes on disk": {"max_get_bytes_on_disk": 900, "memory_ratio": 0},
 }
-
-
-@pytest.fixture
-def opened(opened):
-    """Opens small stores that use compiled loops."""
-    return partial(opened, compiled_loops=True)
 
 
 def filled(opened, **more) -> MessageStore:
@@ -55,14 +47,14 @@ def answers(store: MessageStore, most: int, most_bytes: int) -> list[tuple]:
 def test_both_paths_give_the_same_answer(opened, most, most_bytes, limits):
     store = filled(opened, **LIMITS[limits])
     fast = answers(store, most, most_bytes)
-    assert store._components.reader._fast_get is not no_fast_get
-    store._components.reader._fast_get = no_fast_get
+    assert store._components.reader._getter is not None
+    store._components.reader._getter = None
     assert fast == answers(store, most, most_bytes)
 
 
 def fast(store, most, offset=0, topic="T"):
     """The fast path alone, of one queue."""
-    return store._components.reader._fast_get(topic, 0, offset, most, 1 << 20)
+    return store._components.reader._getter.get(topic, 0, offset, most, 1 << 20)
 
 
 @pytest.mark.parametrize("most_on_disk", [3, 1000])
@@ -117,13 +109,13 @@ def test_records_are_a_list_made_when_it_is_asked_for(opened):
     assert repr(found.records) == repr(list(found.records))
 
 
-def test_records_are_joined_without_the_compiled_loops_too(opened, monkeypatch):
+def test_records_are_joined_in_python_too(opened):
     found = filled(opened).get_message("T", 0, 0, 5)
     joined = found.joined()
-    monkeypatch.setattr("mqtool.engine.read.record_views.kernels", lambda: None)
     target = bytearray()
-    assert found.copy_to(target) == found.size
-    assert found.joined() == target == joined
+    with form(compiled=False):
+        assert found.copy_to(target) == found.size
+        assert found.joined() == target == joined
 
 
 def test_records_stay_after_their_segment_is_closed(opened):

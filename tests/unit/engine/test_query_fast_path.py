@@ -3,7 +3,6 @@
 import itertools
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,26 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool import kernels
 from mqtool.engine import MessageStore, QueryResult, open_store
-from mqtool.engine.read.fast_paths import no_fast_query
 from mqtool.formats import java
 from mqtool.formats.properties import encode
 from tests.support.engine import small_options
+from tests.support.native import needs_native
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 SMALLEST = "T#1LG3HE3"
 """Its hash in Java is the smallest int, which has no absolute value."""
 
 KEYS = ["Aa", "BB", "k0", "k1", "тема", "", "\udc80", "many", "absent"]
 """The first two have one hash."""
-
-
-@pytest.fixture
-def opened(opened):
-    """Opens small stores that use compiled loops."""
-    return partial(opened, compiled_loops=True)
 
 
 @pytest.fixture
@@ -58,17 +50,17 @@ def query(store: MessageStore, *arguments) -> QueryResult:
 def both(store: MessageStore, *arguments) -> QueryResult:
     """The answer of both paths, which must be equal."""
     searcher = store._components.searcher
-    searcher._fast_query, fast = no_fast_query, searcher._fast_query
+    searcher._finder, finder = None, searcher._finder
     slow = query(store, *arguments)
-    searcher._fast_query = fast
-    assert fast is not no_fast_query
+    searcher._finder = finder
+    assert finder is not None
     assert query(store, *arguments) == slow
     return slow
 
 
 def fast(store: MessageStore, key="many", topic="T", most=32, begin=0, end=java.LONG_MAX) -> QueryResult | None:
     """The fast path alone."""
-    return store._components.searcher._fast_query(topic, key, most, begin, end)
+    return store._components.searcher._finder.query(topic, key, most, begin, end)
 
 
 def times(store: MessageStore) -> list[int]:
@@ -149,12 +141,12 @@ def test_records_of_deleted_segments_take_the_slow_path(store):
 
 def test_files_that_are_not_mapped_take_the_slow_path(store):
     file = store._components.searcher._index.files[-1].file
-    pin, file._pin = file._pin, None
+    pin, file.pinned = file.pinned, None
     assert fast(store) is None
-    file._pin = pin
+    file.pinned = pin
     both(store, "T", "many", 32)
     segment = store._components.log.queue.find(fast(store).physical_offsets[0])
-    segment.file._pin = None
+    segment.file.pinned = None
     assert fast(store) is None
     both(store, "T", "many", 32)
     assert fast(store) is not None
@@ -188,7 +180,7 @@ def test_a_key_without_an_absolute_hash(opened):
     st.lists(st.text(st.characters(codec="ascii", exclude_characters=" \0\1\2"), min_size=1, max_size=40), max_size=20)
 )
 def test_keys_are_hashed_as_they_were_indexed(keys):
-    with TemporaryDirectory() as directory, open_store(Path(directory), small_options(compiled_loops=True)) as store:
+    with TemporaryDirectory() as directory, open_store(Path(directory), small_options()) as store:
         offsets = [store.put("T", 0, b"x", encode([("KEYS", key)])).physical_offset for key in keys]
         store.dispatch()
         for key, offset in zip(keys, offsets, strict=True):

@@ -6,9 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from mqtool import kernels
 from mqtool.engine import FlushMode, GetStatus, PutStatus
-from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk import memory
 from mqtool.engine.disk.files import File, Files
@@ -19,6 +17,7 @@ from mqtool.errors import ConfigFileError
 from mqtool.formats import commit_log, config_files
 from mqtool.formats.release import V4_9, V5_5
 from tests.support.engine_faults import BAD_DISK, FailingFiles
+from tests.support.native import IS_COMPILED, form
 from tests.support.served import until
 
 
@@ -141,12 +140,12 @@ def test_pages_are_made_from_where_the_writer_is_when_its_requests_are_late(open
 
 
 def test_pages_for_columns_of_messages_are_made_ahead_in_the_page_cache(opened, monkeypatch):
-    if kernels.load() is None:
-        pytest.skip("needs numba")
+    if not IS_COMPILED:
+        pytest.skip("needs the extension modules")
     made = []
     monkeypatch.setattr(File, "read_ahead", lambda file, start, end: made.append((start, end)))
     columns = MessageColumns(["T"], np.zeros(10, int), 0, [b"x" * 2000] * 10)
-    with kernels.use(kernels.LARGE):
+    with form(compiled=True):
         store = opened(background=True, commit_log_file_size=1 << 20, reserve_bytes=1 << 16)
         first, second = store.put_many(columns).end, store.put_many(columns).end
     until(lambda: made)
@@ -373,19 +372,3 @@ def test_the_name_of_a_topic_that_cannot_be_a_directory_is_logged_once(opened, c
         "no queue for topic='../x': it cannot be the name of a directory"
     ]
     assert queues.unwritable == {"../x"}
-
-
-def test_loops_are_compiled_once_after_enough_columns(opened, monkeypatch):
-    asked = []
-    store = opened()
-    columns = MessageColumns(["T"], np.zeros(3, int), 0, [b"x" * 100] * 3)
-    size = store.put_many(columns).end
-    monkeypatch.setattr(kernels, "COMPILE", 2 * size)
-    monkeypatch.setattr(kernels, "start", asked.append)
-    store._loops = CompiledLoops(enabled=True)
-    used = []
-    monkeypatch.setattr(store, "_use_compiled", lambda: used.append(list(asked)))
-    for _ in range(5):
-        store.put_many(columns)
-    assert asked == [0, 2 * size]
-    assert used == [[0, 2 * size]]

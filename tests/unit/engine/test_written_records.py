@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from mqtool import kernels
 from mqtool.engine import FlushMode, MessageStore
 from mqtool.engine.dispatch import dispatcher
 from mqtool.engine.write import written_records
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.formats.commit_log import SysFlag
 from tests.support.engine import open_small, tree
+from tests.support.native import IS_COMPILED, form
 
 SIZES = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}
 
 
 @pytest.fixture(autouse=True)
 def in_use():
-    if kernels.load() is None:
-        pytest.skip("needs numba")
-    with kernels.use(kernels.LARGE):
+    if not IS_COMPILED:
+        pytest.skip("needs the extension modules")
+    with form(compiled=True):
         yield
 
 
@@ -117,17 +117,3 @@ def test_what_is_not_on_disk_is_not_taken_with_sync_flush(in_memory, monkeypatch
         assert store.dispatch() == 0
         monkeypatch.undo()
         assert store.dispatch() == 60
-
-
-@pytest.fixture
-def unused(monkeypatch):
-    """No compiled loops are loaded."""
-    monkeypatch.setattr(kernels.choice, "_loaded", [])
-    monkeypatch.setattr(kernels.choice, "_missing", [])
-
-
-def test_opening_loads_the_kernels(in_memory, unused):
-    with open_small(in_memory / "store", **SIZES):
-        assert kernels.kernels() is None
-    with open_small(in_memory / "store", **SIZES, compiled_loops=True):
-        assert kernels.kernels() is not None

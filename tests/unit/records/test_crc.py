@@ -1,16 +1,16 @@
 """CRCs of ranges of memory that is filled again and again."""
 
-import importlib.util
 import random
-import sys
 import zlib
 
 import numpy as np
 import pytest
 
 from mqtool.formats import commit_log
+from mqtool.native import native
 from mqtool.records import crc
 from mqtool.records.crc import crc32_of_ranges
+from tests.support.native import form, needs_native
 
 
 @pytest.mark.parametrize("offset", [0, 7])
@@ -36,15 +36,20 @@ def test_another_memory_with_the_same_ranges_has_its_own_crcs():
                 assert found.tolist() == [commit_log.body_crc(bytes(view[at : at + 990])) for at in starts.tolist()]
 
 
-def test_without_isal_the_crcs_are_the_same(monkeypatch):
-    """There is no wheel of it for every machine."""
-    monkeypatch.setitem(sys.modules, "isal", None)
-    spec = importlib.util.spec_from_file_location("crc_without_isal", crc.__file__)
-    plain = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plain)
-    assert plain.crc32 is zlib.crc32
-    data, starts = memoryview(random.Random(2).randbytes(50_000)), np.arange(0, 40_000, 700)
-    for size in (0, 100, 699, 9000):
-        found = plain.crc32_of_ranges(data, starts, starts + size)
-        assert found.tolist() == crc32_of_ranges(data, starts, starts + size).tolist()
-        assert found.tolist() == [commit_log.body_crc(bytes(data[at : at + size])) for at in starts.tolist()]
+@needs_native
+@pytest.mark.parametrize("size", [*range(140), 1000, 4096, 9001])
+def test_both_forms_compute_the_crc_of_zlib(size):
+    data = random.Random(size).randbytes(size + 16)
+    for start in (0, 1, 7):
+        body = memoryview(data)[start : start + size]
+        for compiled in (False, True):
+            with form(compiled=compiled):
+                assert crc.body_crc(body) == zlib.crc32(body) & 0x7FFFFFFF
+
+
+@needs_native
+def test_ranges_outside_the_memory_are_refused():
+    logs, crcs = native().logs, np.empty(1, np.int32)
+    for start, end in ((-1, 3), (0, 9)):
+        with pytest.raises(ValueError, match="not inside"):
+            logs.crcs_of(bytes(8), np.array([start]), np.array([end]), crcs)

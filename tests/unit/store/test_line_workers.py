@@ -7,9 +7,7 @@ import pytest
 from msgspec import structs
 
 import mqtool
-from mqtool import kernels
 from mqtool.jobs.pool import thread_pool
-from mqtool.kernels import choice
 from mqtool.records.damage import Damage
 from mqtool.store import json_lines as module
 from mqtool.store import line_workers
@@ -17,6 +15,7 @@ from mqtool.store.json_lines import json_lines
 from mqtool.store.line_workers import spread
 from mqtool.store.lines import LineMaker, Lines
 from tests.support.builder import StoreBuilder
+from tests.support.native import needs_native
 
 COUNT = 600
 
@@ -105,11 +104,10 @@ def test_another_process_gives_the_same(root):
         assert plain(json_lines(store, jobs=2)) == alone(root)
 
 
-@pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+@needs_native
 def test_threads_make_the_same_lines_where_a_loop_is_compiled(root, monkeypatch):
     expected, hexadecimal, counts = alone(root), alone(root, body_mode="hex"), []
     monkeypatch.setattr(line_workers, "thread_pool", lambda count: counts.append(count) or thread_pool(count))
-    monkeypatch.setattr(choice, "LARGE", 1)
     with mqtool.open(root) as store:
         assert plain(json_lines(store, jobs=3)) == expected
         assert counts == [2]

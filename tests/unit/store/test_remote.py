@@ -6,7 +6,6 @@ import sys
 import pytest
 
 import mqtool
-from mqtool import kernels
 from mqtool.duckdb import Session
 from mqtool.errors import NotAStoreError, StoreError, UsageError
 from mqtool.scan.dataset import dataset
@@ -59,8 +58,7 @@ def test_columns_that_are_fields_are_those_of_a_local_store(tmp_path):
     columns = ["topic", "queue_id", "queue_offset", "physical_offset"]
     expected = dataset(f"b={path}").to_table(columns=columns)
     assert expected.num_rows > 500
-    with kernels.use(kernels.LARGE):
-        assert dataset(f"b={uploaded(path)}").to_table(columns=columns).equals(expected)
+    assert dataset(f"b={uploaded(path)}").to_table(columns=columns).equals(expected)
 
 
 def test_damage_is_found(tmp_path):

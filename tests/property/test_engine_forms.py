@@ -1,19 +1,19 @@
-"""Stores that are written by kernels and by array arithmetic: the same answers, the same bytes."""
+"""Stores that are written by both forms of the rules: the same answers, the same bytes."""
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqtool import kernels
 from mqtool.engine import MessageStore
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.formats import message_batch, properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import fast_directory, remove
+from tests.support.native import form, needs_native
 
-pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+pytestmark = needs_native
 
 TOPICS = ["A", "Orders", "Bestellungen-ü", "%RETRY%" + "g" * 121, "SCHEDULE_TOPIC_XXXX", "x/y"]
 SIZES = {"commit_log_file_size": 1 << 15, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 300}
@@ -121,15 +121,14 @@ def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
         ]
     ),
 )
-def test_kernels_leave_the_bytes_of_array_arithmetic(steps, options):
+def test_both_forms_leave_the_same_bytes(steps, options):
     root = fast_directory()
     answers = []
-    for name, size in (("arrays", 0), ("kernels", kernels.LARGE)):
+    for name, size in (("arrays", 0), ("compiled", 1)):
         clock = HeldClock()
-        with kernels.use(size), open_small(root / name, clock, **SIZES, **options) as store:
-            assert (kernels.kernels() is not None) == (size > 0)
+        with form(compiled=size > 0), open_small(root / name, clock, **SIZES, **options) as store:
             answers.append(run(store, clock, steps))
     assert answers[0] == answers[1]
     for part in ("commitlog", "consumequeue", "consumequeue_ext", "index"):
-        assert tree(root / "arrays" / part) == tree(root / "kernels" / part), part
+        assert tree(root / "arrays" / part) == tree(root / "compiled" / part), part
     remove(root)

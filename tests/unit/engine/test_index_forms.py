@@ -1,4 +1,4 @@
-"""Entries chained by kernels, by array arithmetic and one by one, for columns that no orderly log makes."""
+"""Entries chained by array arithmetic and one by one, for columns that no orderly log makes."""
 
 import ctypes
 
@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool import kernels
 from mqtool.engine.disk.files import Files
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.formats import index_file
 from mqtool.formats.index_file import IndexHeader
+from mqtool.native import native
 from mqtool.records.dispatched import IndexKeys
 from tests.support.engine_faults import fast_directory, remove
+from tests.support.native import form, needs_native
 
-compiled = kernels.load()
-pytestmark = pytest.mark.skipif(compiled is None, reason="needs numba")
+pytestmark = needs_native
 
 SLOTS, ENTRIES = 7, 60
 SEEDS = st.integers(0, 1 << 30)
@@ -36,11 +36,11 @@ def test_entries_are_chained_the_same_over_slots_of_any_content(seed, begin, is_
         for n in (1, 20, 50)
     ]
     found = []
-    for name, size in (("one by one", 0), ("arrays", 0), ("kernels", kernels.LARGE)):
+    for name, size in (("one by one", 0), ("arrays", 0), ("compiled", 1)):
         file = Files().create(root / name, index_file.file_size(SLOTS, ENTRIES))
         file.write(index_file.HEADER_SIZE, slots)
         writer = IndexWriter(file, SLOTS, ENTRIES, header)
-        with kernels.use(size):
+        with form(compiled=size > 0):
             taken = [put_one_by_one(writer, *part) if name == "one by one" else put(writer, *part) for part in parts]
             asked = [
                 writer.lookup(int(key), *times, most)
@@ -68,7 +68,7 @@ def put_one_by_one(writer, *part):
 def test_bytes_are_found_where_they_are():
     items = (b"", b"a", b"\0" * 5000, b"z" * 17)
     addresses, sizes = np.empty(4, np.uint64), np.empty(4, np.int64)
-    assert compiled.find_bytes(id(items), id(bytes), addresses, sizes)
+    assert native().engine.find_bytes(items, addresses, sizes)
     found = [ctypes.string_at(address, size) for address, size in zip(addresses.tolist(), sizes.tolist(), strict=True)]
     assert found == list(items)
 
@@ -76,4 +76,4 @@ def test_bytes_are_found_where_they_are():
 @pytest.mark.parametrize("other", [bytearray(b"b"), memoryview(b"m"), "text", 7])
 def test_what_is_no_bytes_object_is_not_looked_into(other):
     items = (b"a", other)
-    assert not compiled.find_bytes(id(items), id(bytes), np.empty(2, np.uint64), np.empty(2, np.int64))
+    assert not native().engine.find_bytes(items, np.empty(2, np.uint64), np.empty(2, np.int64))

@@ -1,0 +1,53 @@
+"""Builds the extension modules of `mqtool.native`, and adds docs/ to the package for `mqtool help`."""
+
+import shutil
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+NATIVE = Path("mqtool", "native")
+
+
+class BuildWithDocs(build_py):
+    """Copies the pages of docs/ into the package; an editable installation reads them where they are."""
+
+    def run(self) -> None:
+        """Builds the package, then adds the pages."""
+        super().run()
+        if self.editable_mode:
+            return
+        for page in Path("docs").rglob("*.md"):
+            target = Path(self.build_lib, "mqtool", page)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(page, target)
+
+
+def extension(name: str, *further: str) -> Extension:
+    """Returns one extension module; without a compiler it is left out, and mqtool works in Python alone."""
+    return Extension(
+        f"mqtool.native.{name}",
+        [str(NATIVE / f"{name}.pyx"), *(str(NATIVE / source) for source in further)],
+        include_dirs=[str(NATIVE)],
+        depends=[str(NATIVE / "bytes.h"), str(NATIVE / "bytes.pxd")],
+        extra_compile_args=["-O3", "-g0"],
+        optional=True,
+    )
+
+
+setup(
+    cmdclass={"build_py": BuildWithDocs},
+    ext_modules=cythonize(
+        [extension("logs", "crc32.c"), extension("lines"), extension("engine", "crc32.c")],
+        build_dir="build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "initializedcheck": False,
+            "cdivision": True,
+            "embedsignature": True,
+        },
+    ),
+)
