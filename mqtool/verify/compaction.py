@@ -14,7 +14,7 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_
 from mqtool.formats.consume_queue import tags_code
 from mqtool.records.damage import Damage
 from mqtool.store import Store
-from mqtool.store.compacted_queue import last_queue_offset
+from mqtool.store.compacted_queue import last_queue_offset, valid_units
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
@@ -109,7 +109,7 @@ class CompactionCheck:
             self._collector.add("compaction-file", queue_path, evidence, queue=name)
         count, last = 0, -1
         for log in logs.files:
-            messages = list(self._messages(log, name))
+            messages = list(self._messages(log, _unit_starts(units.get(log.base)), name))
             count += len(messages)
             for message in messages:
                 if message.queue_offset <= last:
@@ -135,7 +135,8 @@ class CompactionCheck:
                 "compaction-leftover", path, "belongs to no queue", queue=name, severity=Severity.WARNING
             )
 
-    def _messages(self, log: MappedFile, name: tuple[str, int]) -> Iterator[Message]:
+    def _messages(self, log: MappedFile, starts: np.ndarray, name: tuple[str, int]) -> Iterator[Message]:
+        """Yields the messages of a log file; reports damage, with the number of units that point there."""
         with ReadFile(log.path) as file:
             walk = walk_file(file, log, is_last=True)
             for item in walk:
@@ -146,12 +147,16 @@ class CompactionCheck:
                         f"{item.kind}: {item.detail}",
                         position=item.start - log.base,
                         queue=name,
+                        lost_messages=int(((starts >= item.start) & (starts < item.end)).sum()),
                     )
                     continue
                 yield from messages_of(item)
             if walk.tail is not None and walk.tail.kind != "clean" and not self._survey.live:
                 at = walk.tail.end - log.base
-                self._collector.add("compaction-damage", log.path, walk.tail.detail, position=at, queue=name)
+                lost = int((starts >= walk.tail.end).sum())
+                self._collector.add(
+                    "compaction-damage", log.path, walk.tail.detail, position=at, queue=name, lost_messages=lost
+                )
 
     def _compare(self, messages: list[Message], file: MappedFile, name: tuple[str, int]) -> None:
         """Compares units with the records of the log file of the same name, one by one."""
@@ -169,6 +174,14 @@ class CompactionCheck:
                 evidence = f"unit {number}: expected {_words(expected_unit)}, found {_words(unit)}"
                 self._collector.add("compaction-unit", file.path, evidence, position=number * size, queue=name)
                 return  # those after it are shifted
+
+
+def _unit_starts(file: MappedFile | None) -> np.ndarray:
+    """Returns the physical offsets to which the units of a file point."""
+    if file is None:
+        return np.empty(0, np.int64)
+    with ReadFile(file.path) as opened:
+        return valid_units(opened.read(0, file.size))["physical_offset"].astype(np.int64)
 
 
 def _unit_of(message: Message) -> BatchConsumeQueueUnit:

@@ -69,7 +69,9 @@ def test_each_harm_is_named(harm, tmp_path):
         target.seek(position)
         target.write(data)
     with mqtool.open(root) as store:
-        assert code in {finding.code for finding in verify(store).findings}
+        found = {finding.code: finding for finding in verify(store).findings}
+    assert code in found
+    assert found[code].lost_messages == (code == "compaction-damage")
 
 
 def test_messages_after_the_end_of_a_compacted_log_are_not_served(tmp_path):

@@ -34,9 +34,10 @@ Copy every valid record of a damaged store to a new store, and report what is lo
 Records stay at their physical offsets, holes between them are filled so that a broker skips them, and messages keep
 their queue offsets; --compact closes the gaps instead and writes a map of old to new offsets. Records that the first
 store lost are taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are rebuilt,
-config/ is copied where it is readable. The new store appears only when it is complete. Exit code 1 if anything is known
-to be lost. --without-topic omits the messages of a topic, which frees their space. In EQueue and EventStore chunks,
-records between damaged ranges are found from either end; -o then names a new store, or a Parquet file of the records.
+config/ is copied where it is readable. The new store appears only when it is complete. Exit code 1 if anything is
+known to be lost, or if a broker would not start on the new store. --without-topic omits the messages of a topic,
+which frees their space. In EQueue and EventStore chunks, records between damaged ranges are found from either end; -o
+then names a new store, or a Parquet file of the records.
 
 impact: writes what -o names, next to it while it is incomplete, and the --map file; the old stores are only read
 """
