@@ -235,6 +235,8 @@ class Clients:
                     self._core.topic(topic)
             except StatusError as error:
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + error.message) from error
+            if settings.client_type not in d.ClientType.values():  # protobuf's words when the proxy copies the settings
+                raise GrpcError(GrpcStatus.INTERNAL, f"{prefix}Can't get the number of an unknown enum value.")
         else:
             message = "there is no publishing or subscription data in settings"
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, message)

@@ -449,13 +449,21 @@ def test_a_client_of_an_unknown_language_is_served(client, topic):
     assert code(client.telemetry(settings)) == "OK"
 
 
-@pytest.mark.parametrize(("kind", "name"), [(0, "CLIENT_TYPE_UNSPECIFIED"), (99, "UNRECOGNIZED")])
-def test_a_client_that_is_neither_producer_nor_consumer_has_no_heartbeat(client, topic, kind, name):
-    settings = d.Settings(client_type=kind, publishing=d.Publishing(topics=[named(topic)]))
+def test_a_client_that_is_neither_producer_nor_consumer_has_no_heartbeat(client, topic):
+    settings = d.Settings(client_type=d.CLIENT_TYPE_UNSPECIFIED, publishing=d.Publishing(topics=[named(topic)]))
     for rpc in ("Heartbeat", "NotifyClientTermination"):
         assert code(client.telemetry(settings)) == "OK"
         answer = client.call(rpc)
-        assert (code(answer), answer.status.message) == ("UNRECOGNIZED_CLIENT_TYPE", name)
+        assert (code(answer), answer.status.message) == ("UNRECOGNIZED_CLIENT_TYPE", "CLIENT_TYPE_UNSPECIFIED")
+
+
+def test_a_producer_of_a_type_that_the_protocol_lacks_ends_the_stream(client, topic):
+    """The proxy copies its settings, which protobuf refuses (GrpcClientSettingsManager.mergeProducerData, 5.5.0)."""
+    error = client.telemetry(d.Settings(client_type=99, publishing=d.Publishing(topics=[named(topic)])))
+    assert isinstance(error, grpc.RpcError)
+    message = "process client telemetryCommand failed. Can't get the number of an unknown enum value."
+    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, message)
+    assert code(client.call("Heartbeat")) == "UNRECOGNIZED_CLIENT_TYPE"
 
 
 @pytest.mark.parametrize(
