@@ -395,7 +395,7 @@ class MessageStore:
         return self._open.searcher.store_time_of(topic, queue_id, queue_offset)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Returns (min offset, max offset) of a queue; (0, 0) if it does not exist."""
+        """Returns (min offset, max offset) of a queue; (0, 0) if it does not exist, (-1, 0) in a topic of batches."""
         queue = self._open.queues.get(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 

@@ -54,8 +54,11 @@ class Queues:
         return queue
 
     def get(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """Returns a queue, None if there is none."""
-        return self.by_key.get((topic, queue_id))
+        """Returns a queue, None if there is none; for a topic of batches an empty one, as a broker creates it."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None and topic in self._batch_topics:
+            return self._make(topic, queue_id, is_batch=True)
+        return queue
 
     def find_or_create(self, topic: str, queue_id: int) -> AnyQueue | None:
         """Returns a queue; a new one has no file until its first unit. None if its topic cannot be a directory name."""

@@ -121,9 +121,11 @@ class ReadOnlyMessages:
         return record.store_timestamp if record is not None else -1
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Returns (min offset, max offset) of a queue; (0, 0) if the queue does not exist."""
+        """Returns (min offset, max offset) of a queue; as the engine for one that does not exist."""
         queue = self._store.queue(topic, queue_id)
-        return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        if queue is None:
+            return -1 if topic in self._store.dispatch_rules.batch_topics else 0, 0
+        return queue.min_offset, queue.max_offset
 
     def queues(self) -> list[tuple[str, int]]:
         """Returns (topic, queue id) of all queues."""

@@ -101,7 +101,7 @@ class PopProcessor:
         committed = offsets.get(*key)
         if committed is None:
             lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
-            committed = lowest
+            committed = max(0, lowest)
             if request.from_end and not key.topic.startswith(RETRY_PREFIX):
                 first = self._broker.messages.get_message(key.topic, key.queue_id, 0, 1)
                 committed = 0 if lowest == 0 and not first.suggest_slave else max(0, highest - 1)

@@ -15,6 +15,22 @@ def batch(count):
     return b"".join(message_batch.build(one) for one in made)
 
 
+def test_an_empty_queue_of_batches_begins_at_minus_one(tmp_path):
+    """BatchConsumeQueue.getMinOffsetInQueue (5.5.0) is -1 up to the first unit; ConsumeQueue's is 0."""
+    with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
+        client.create_topic("Inner", attributes="+queue.type=BatchCQ")
+        client.create_topic("Plain")
+        bounds = {
+            topic: [client.call(code, topic=topic, queueId=0).fields["offset"] for code in (31, 30)]
+            for topic in ("Inner", "Plain")
+        }
+        assert bounds == {"Inner": ["-1", "0"], "Plain": ["0", "0"]}
+        assert client.pull("Inner").fields["minOffset"] == "-1"
+        client.put("Inner", batch(2), code=320, m=True)
+        until(lambda: client.call(30, topic="Inner", queueId=0).fields["offset"] == "2")
+        assert client.call(31, topic="Inner", queueId=0).fields["offset"] == "0"
+
+
 def test_a_batch_is_one_record_of_several_offsets_and_survives_a_restart(tmp_path):
     store = tmp_path / "store"
     with MqServer(store) as server:
