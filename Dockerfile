@@ -1,4 +1,4 @@
-# All commands of mqtool that need no JVM, as a user without privileges.
+# mqtool with the extras serve and tls, as a user without privileges; EXTRAS adds others, such as sql, delta, iceberg, rocksdb.
 #   docker build -t mqtool .
 #   docker run --rm -v /data/rocketmq/store:/store:ro mqtool verify /store
 ARG BASE=python:3.13-slim
