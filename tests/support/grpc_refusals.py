@@ -76,13 +76,14 @@ def _sends() -> Iterator[tuple[str, list[d.Message]]]:
         "message_id": ("", " "),
     }.items():
         for text in texts:
-            yield f"{name} {text[:3]!r}", [message_of(TOPIC, b"b", **{name: text})]
+            field: dict[str, Any] = {name: text}
+            yield f"{name} {text[:3]!r}", [message_of(TOPIC, b"b", **field)]
     yield "a key of a blank", [message_of(TOPIC, b"b", keys=[" "])]
     yield "a key with a control character", [message_of(TOPIC, b"b", keys=["\x01"])]
     later = {"seconds": int(time.time()) + 90_000}
     yield "a late delivery", [message_of("RefusedDELAY", b"b", delivery_timestamp=later)]
     yield "no time", [message_of("RefusedDELAY", b"b", delivery_timestamp={"seconds": 1 << 40})]
-    marks = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 3601}}
+    marks: dict[str, Any] = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 3601}}
     yield "a late check", [message_of("RefusedTRANSACTION", b"b", **marks)]
     yield "a negative priority", [message_of(TOPIC, b"b", priority=-1)]
     for kind in KINDS:
@@ -162,15 +163,15 @@ def answers(endpoints: str, broker: str) -> Iterator[tuple[str, Row]]:
         yield "receive within 3 s", _call(client, "ReceiveMessage", **receive, seconds=3)
         wait = {"long_polling_timeout": {"seconds": 5}}
         yield "receive from an empty queue", _call(client, "ReceiveMessage", **receive, **wait)
-        for kind, text in ((d.SQL, "a ="), (d.SQL, ""), (d.TAG, "||")):
-            expression = {"filter_expression": d.FilterExpression(type=kind, expression=text)}
+        for filter_type, text in ((d.SQL, "a ="), (d.SQL, ""), (d.TAG, "||")):
+            expression = {"filter_expression": d.FilterExpression(type=filter_type, expression=text)}
             yield f"receive by {text!r}", _call(client, "ReceiveMessage", **receive, **wait, **expression)
         expired, good = _handles(client)
         for label, handles in _acks(expired, good):
             entries = [s.AckMessageEntry(message_id="m", receipt_handle=handle) for handle in handles]
             yield f"acknowledge {label}", _call(client, "AckMessage", **_pair(), entries=entries)
             if len(handles) == 1:
-                fields = {**_pair(), "receipt_handle": handles[0], "message_id": "m"}
+                fields: dict[str, Any] = {**_pair(), "receipt_handle": handles[0], "message_id": "m"}
                 minute = {"invisible_duration": {"seconds": 60}}
                 yield f"change {label}", _call(client, "ChangeInvisibleDuration", **fields, **minute)
                 if "expired" in label or "shape" in label or "no handle" in label:
@@ -183,8 +184,8 @@ def answers(endpoints: str, broker: str) -> Iterator[tuple[str, Row]]:
             wrong = {"invisible_duration": {"seconds": seconds, "nanos": nanos}}
             yield f"change to {seconds} s and {nanos} ns", _call(client, "ChangeInvisibleDuration", **fields | wrong)
         for group, topic in (("", TOPIC), (GROUP, ""), (GROUP, "Never"), ("GNever", TOPIC)):
-            where = f"{group!r}, {topic!r}"
-            yield f"acknowledge in {where}", _call(client, "AckMessage", **_pair(group, topic), entries=entry)
+            label = f"acknowledge in {group!r}, {topic!r}"
+            yield label, _call(client, "AckMessage", **_pair(group, topic), entries=entry)
         for identity in ("", "x"):
             for end in (d.COMMIT, d.TRANSACTION_RESOLUTION_UNSPECIFIED):
                 fields = {"topic": _named("RefusedTRANSACTION"), "message_id": "m", "transaction_id": identity}
