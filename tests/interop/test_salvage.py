@@ -9,7 +9,7 @@ from mqtool.recovery import predict
 from mqtool.repair.salvage import SalvageOptions, salvage
 from tests.golden.test_compaction import STARTS
 from tests.support.damage import base_config, base_messages, damage_case
-from tests.support.stores import copy_store, copy_tree, fixture, store_fixture
+from tests.support.stores import copy_store, copy_tree, fixture, shape_keys, store_fixture
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -160,7 +160,7 @@ def test_a_broker_serves_the_compacted_topic_of_the_new_store(damage, rocketmq, 
         unserved = rocketmq("5.5.0").answers(root, config, work=tmp_path / "unserved", gets=asked)["gets"]
         assert {row["status"] for row in unserved} == {"NO_MATCHED_LOGIC_QUEUE"}
         assert predict(root).lost == {"Compact/0": ((0, 102),)}
-    salvage(root, new)
+    salvage(root, new, SalvageOptions(config=shape_keys(config)) if damage == "missing" else None)
     real = rocketmq("5.5.0").answers(new, config, work=tmp_path / "after", gets=asked)["gets"]
     names = ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes")
     answered = [{name: row[name] for name in names} for row in real]

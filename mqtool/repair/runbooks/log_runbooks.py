@@ -46,6 +46,7 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
                 for group in result.groups
             ),
             f"verify: {result.verify}",
+            *result.notes,
         ]
         if result.has_unread_tables:
             facts.append("topics, groups and positions could not be read and are not in the new store")

@@ -43,6 +43,7 @@ from mqtool.store.file_sizes import TIMER_LOG
 from mqtool.store.files import is_regular, list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
+from mqtool.store.layout import queue_files
 from mqtool.store.log_file import LogFiles
 from mqtool.store.pending import pending_messages
 from mqtool.store.readable_parts import UnreadableParts
@@ -447,6 +448,13 @@ class _Salvage:
             queues = list(rebuild_compaction(self._stores, new, files, self._options.without_topics))
         self._result.notes += [note for queue in queues for note in queue.notes]
         self._result.has_unread_queues |= any(queue.notes for queue in queues)
+        has_files = any(queue_files(store.path / file_names.COMPACTION_LOG) for store in self._stores)
+        keys = ("compactionMappedFileSize", "compactionCqMappedFileSize")
+        if queues and not has_files and all(self._config.integer(key) is None for key in keys):
+            self._result.notes.append(
+                f"no file shows the size of compacted logs, and the broker's default is assumed: if its {keys[0]} or "
+                f"{keys[1]} differs, salvage again with --config; it serves no compacted log of another size"
+            )
         return queues
 
     def _copy_checkpoint(self) -> None:
