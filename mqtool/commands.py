@@ -1,7 +1,9 @@
 """Command lines that mqtool suggests to the user. All of them are built here, quoted for a POSIX shell."""
 
 import shlex
+import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 PLAN_FILE = "plan.json"
@@ -49,6 +51,35 @@ def fill(template: str, values: Mapping[str, object]) -> str:
         elif words[-1].startswith("-"):
             words.pop()
     return shlex.join(words)
+
+
+@cache
+def with_extra(extra: str) -> str:
+    """Returns how to add an extra to this installation: by a command that uses the same clone or wheel, or by a page.
+
+    The name of the distribution is never suggested: it is in no index, so whoever registers it there could run
+    programs on brokers.
+    """
+    import json  # noqa: PLC0415 - only who lacks an extra needs them
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.request import url2pathname  # noqa: PLC0415
+
+    page = f"see `mqtool help install`, extra {extra}"
+    try:
+        origin = json.loads(distribution("rocketmq-mqtool").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return page
+    url = urlsplit(origin.get("url", ""))
+    path = Path(url2pathname(url.path))
+    if url.scheme != "file" or not path.exists():
+        return page
+    editable = ["--editable"] if origin.get("dir_info", {}).get("editable") else []
+    installer = [sys.executable, "-m", "pip", "install"]
+    for tool, words in (("uv/tools", ["uv", "tool"]), ("pipx/venvs", ["pipx"])):
+        if f"/{tool}/" in f"{Path(sys.prefix).as_posix()}/":
+            installer = [*words, "install", "--force"]
+    return f"run `{shlex.join([*installer, *editable, f'{path}[{extra}]'])}`"
 
 
 def new_directory(root: Path) -> Path:

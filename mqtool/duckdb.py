@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from mqtool.choices import Trust
+from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError, UsageError
 from mqtool.export.sources import resolve
 from mqtool.scan.dataset import Stores
@@ -59,7 +60,7 @@ class Session:
         try:
             import duckdb  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise UnavailableError('SQL needs duckdb: pip install "rocketmq-mqtool[sql]"') from error
+            raise UnavailableError(f"SQL needs duckdb: {with_extra('sql')}") from error
         sources = resolve(stores, config)
         options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
         self._error: type[Exception] = duckdb.Error

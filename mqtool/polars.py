@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mqtool.choices import Trust
+from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError
 from mqtool.export.request import BATCH_ROWS
 from mqtool.export.sources import resolve
@@ -52,7 +53,7 @@ def scan_store(
         import polars as pl  # noqa: PLC0415 - an extra
         from polars.io.plugins import register_io_source  # noqa: PLC0415
     except ImportError as error:
-        raise UnavailableError('lazy frames need polars: pip install "rocketmq-mqtool[polars]"') from error
+        raise UnavailableError(f"lazy frames need polars: {with_extra('polars')}") from error
     sources = tuple(resolve(stores, config))
     full_schema = schema_of(keyed=keyed)
     schema = pl.DataFrame(pl.from_arrow(full_schema.empty_table())).schema

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqtool.choices import TableFormat
+from mqtool.commands import with_extra
 from mqtool.errors import ExportError, UnavailableError, UsageError
 from mqtool.export.commit import Manifest, MessageCommit, message_commits
 from mqtool.export.delta_log import APPLICATION, CHANGED, ELSEWHERE, LOG, NEVER, DeltaFile, delta_files
@@ -51,7 +52,7 @@ def require(kind: TableFormat, target: Target) -> None:
     try:
         import_module(library)
     except ImportError as error:
-        raise UnavailableError(f'{kind} tables need {library}: pip install "rocketmq-mqtool[{kind}]"') from error
+        raise UnavailableError(f"{kind} tables need {library}: {with_extra(kind.value)}") from error
     if kind is TableFormat.ICEBERG:
         configured_table(Path(target.url))
 

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from mqtool.choices import Compat, TlsMode
+from mqtool.commands import with_extra
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store, options_from_config
 from mqtool.engine.retention.rules import policy_from_config
 from mqtool.engine.start.detect import options_for, options_of_new_store
@@ -379,7 +380,7 @@ class Server:
                 from mqtool.server.grpc.endpoint import GrpcEndpoint  # noqa: PLC0415 - imported only if needed
             except ImportError as error:
                 raise ForeignProtocolError(
-                    f"a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it ({error})"
+                    f"a gRPC connection: to serve it, {with_extra('serve')} ({error})"
                 ) from error
             self._endpoint = GrpcEndpoint(self.service, self._handlers, self._guard)
         return self._endpoint.connection(peer, endpoint)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def require_spark() -> None:
     try:
         import pyspark  # noqa: F401, PLC0415
     except ImportError as error:
-        raise UnavailableError('Spark needs pyspark: pip install "rocketmq-mqtool[spark]" (and Java 17)') from error
+        raise UnavailableError(f"Spark needs pyspark and Java 17: {with_extra('spark')}") from error
     version = java_version()
     where = f"JAVA_HOME is {os.environ['JAVA_HOME']}" if os.environ.get("JAVA_HOME") else "JAVA_HOME is not set"
     if version is None:

@@ -2,7 +2,7 @@
 
 `RemotePath` has the part of `Path` that reading needs. It answers from one listing, made when the store is opened,
 so opening costs a few requests however many queues there are. No file is fetched completely: each read requests a
-range. Needs fsspec and a driver for the scheme, e.g. `pip install "rocketmq-mqtool[s3]"`.
+range. Needs fsspec and a driver for the scheme, as the extra `s3` has.
 """
 
 import posixpath
@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
+from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, StoreError, UsageError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -39,7 +40,7 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UsageError(f'{url}: needs fsspec; pip install "rocketmq-mqtool[s3]"') from error
+        raise UsageError(f"{url}: needs fsspec: {with_extra('s3')}") from error
     try:
         fs, path = url_to_fs(url)
     except (ImportError, ValueError) as error:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from mqtool.commands import with_extra
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import config_json, file_names
 from mqtool.store.files import ReadFile, is_regular, list_directory
@@ -254,7 +255,7 @@ def rocksdict() -> Any:
     try:
         import rocksdict as library  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise UnavailableError("RocksDB is read with rocksdict; install rocketmq-mqtool[rocksdb]") from error
+        raise UnavailableError(f"RocksDB is read with rocksdict: {with_extra('rocksdb')}") from error
     return library
 
 

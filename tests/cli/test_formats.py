@@ -45,7 +45,7 @@ def arguments(command, name, path, out):
 @pytest.mark.parametrize("name", list(SOURCES))
 def test_every_command_that_is_claimed_takes_a_real_store(mqtool, tmp_path, name):
     if name == "rocksdb-queues" and importlib.util.find_spec("rocksdict") is None:
-        pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]")
+        pytest.skip("rocksdict is not installed: the extra rocksdb has it")
     rows = {row["name"]: row for row in json.loads(mqtool("help", "formats", "--format", "json").stdout)["rows"]}
     path = copy_store(name + "-5.5.0", tmp_path) if name == "dledger" else fixture(SOURCES[name])
     known = ("info", "dump", "get", "find", "verify", "rebuild", "export", "convert", "salvage", "explain-start")

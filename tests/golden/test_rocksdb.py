@@ -44,7 +44,7 @@ from tests.support.stores import answers, copy_store, copy_tree, store_fixture, 
 from tests.support.unreadable import unreadable
 
 if importlib.util.find_spec("rocksdict") is None:
-    pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]", allow_module_level=True)
+    pytest.skip("rocksdict is not installed: the extra rocksdb has it", allow_module_level=True)
 
 import rocksdict
 
@@ -497,7 +497,7 @@ def test_without_the_library_the_queues_are_unknown_and_the_log_is_read(tmp_path
     with mqtool.open(ROOT) as store:
         found = verify(store)
         assert sum(1 for _ in store.messages()) == 47
-        assert "rocketmq-mqtool[rocksdb]" in store.rocksdb.problem
+        assert "rocksdict: " in store.rocksdb.problem
     assert [check.area.value for check in found.checks if check.state.value == "unknown"] == ["consumequeue", "config"]
 
 

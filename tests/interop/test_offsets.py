@@ -266,7 +266,7 @@ def stored_on(broker, queue, offset):
 def test_a_broker_with_rocksdb_takes_the_planned_positions_over(rocketmq, mqtool, tmp_path):
     """Also a whole group's deletion, and still after the next start."""
     if importlib.util.find_spec("rocksdict") is None:
-        pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]")
+        pytest.skip("rocksdict is not installed: the extra rocksdb has it")
     keys = KEYS | {"storeType": "defaultRocksDB"}
     broker = rocketmq("5.5.0").start_broker(tmp_path, **keys)
     fill(broker, {"moved": (4, 8), "deleted": (3, 3), "untouched": (9, 9)})

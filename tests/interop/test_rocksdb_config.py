@@ -13,7 +13,7 @@ from tests.support.remoting import Client
 from tests.support.stores import copy_store
 
 if importlib.util.find_spec("rocksdict") is None:
-    pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]", allow_module_level=True)
+    pytest.skip("rocksdict is not installed: the extra rocksdb has it", allow_module_level=True)
 
 pytestmark = pytest.mark.interop
 

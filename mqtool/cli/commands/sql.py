@@ -36,8 +36,8 @@ mqtool sql /data/store "SELECT topic, count(*) FROM messages GROUP BY topic"
 Query one or more stores in SQL. Tables: messages, message_keys, queue_units, index_entries, offsets, pending,
 findings, topics, segments, damage; `DESCRIBE messages` lists the columns of one. The column broker names the store.
 Without a statement, statements are read from stdin, each up to its semicolon; on a terminal this is a prompt. Reads
-only the columns and the parts of the log that the query needs. Needs duckdb: pip install "rocketmq-mqtool[sql]". Exit
-code 1 if the query read damaged data.
+only the columns and the parts of the log that the query needs. Needs duckdb, the extra sql: see `mqtool help install`.
+Exit code 1 if the query read damaged data.
 
 impact: read-only
 """

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from mqtool.commands import with_extra
 from mqtool.errors import ConfigFileError, StoreError, UnavailableError
 from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.store.files import read_file
@@ -74,7 +75,7 @@ def document_in(path: Path) -> Any:
     try:
         import yaml  # noqa: PLC0415 - needed only with accounts
     except ImportError as error:
-        raise UnavailableError("accounts need PyYAML: pip install 'rocketmq-mqtool[serve]'") from error
+        raise UnavailableError(f"accounts need PyYAML: {with_extra('serve')}") from error
     try:
         return yaml.safe_load(read_file(path).decode("utf-8"))
     except StoreError as error:

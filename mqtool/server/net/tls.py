@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from mqtool.commands import with_extra
 from mqtool.errors import RemoteProtocolError, UnavailableError, UsageError
 
 CLIENT_HELLO = 0x16
-NO_CERTIFICATE = (
-    "a TLS connection, and there is no certificate: give --tls-cert FILE, "
-    "or install 'rocketmq-mqtool[tls]' for a self-signed one"
-)
 _LEEWAY, _LIFETIME = timedelta(days=1), timedelta(days=3650)
 _READ_SIZE = 256 << 10
 
@@ -53,7 +50,11 @@ def self_signed_context() -> ssl.SSLContext:
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     except ImportError as error:
-        raise UnavailableError(NO_CERTIFICATE) from error
+        reason = (
+            "a TLS connection, and there is no certificate: give --tls-cert FILE, or "
+            f"{with_extra('tls')} for a self-signed one"
+        )
+        raise UnavailableError(reason) from error
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mqtool")])
     now = datetime.now(UTC)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from mqtool.choices import TableFormat
+from mqtool.commands import with_extra
 from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export import task, workers
@@ -198,7 +199,7 @@ def test_a_file_of_an_export_that_is_given_up_is_closed(is_full):
 def test_a_table_needs_its_library_and_a_directory(kind, tmp_path, monkeypatch):
     library = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}[kind]
     monkeypatch.setitem(sys.modules, library, None)
-    words = f'{kind} tables need {library}: pip install "rocketmq-mqtool[{kind}]"'
+    words = f"{kind} tables need {library}: {with_extra(kind.value)}"
     with pytest.raises(UnavailableError, match=re.escape(words)):
         require(kind, LocalTarget(str(tmp_path)))
     with pytest.raises(UsageError, match="memory://bucket/lake: tables are made in local directories"):

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 import mqtool.duckdb
+from mqtool.commands import with_extra
 from mqtool.duckdb import Session
 from mqtool.engine import StoreOptions
 from mqtool.engine import open_store as open_engine
@@ -168,8 +169,8 @@ def test_polars_gets_the_columns_rows_and_batches_that_it_asks_for(polars_source
 @pytest.mark.parametrize(
     ("ask", "module", "words"),
     [
-        (scan_store, "polars", 'lazy frames need polars: pip install "rocketmq-mqtool[polars]"'),
-        (Session, "duckdb", 'SQL needs duckdb: pip install "rocketmq-mqtool[sql]"'),
+        (scan_store, "polars", f"lazy frames need polars: {with_extra('polars')}"),
+        (Session, "duckdb", f"SQL needs duckdb: {with_extra('sql')}"),
     ],
 )
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(ask, module, words, tmp_path, monkeypatch):

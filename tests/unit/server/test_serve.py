@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from mqtool.commands import with_extra
 from mqtool.engine import FlushMode
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.protocol.codes import RequestCode
@@ -75,7 +76,7 @@ def test_a_grpc_client_of_a_server_without_its_packages_is_refused_with_advice(m
         with socket.create_connection((host, int(port)), timeout=60) as client:
             client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
             assert client.recv(100) == b""
-    assert "a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it" in caplog.text
+    assert f"a gRPC connection: to serve it, {with_extra('serve')}" in caplog.text
 
 
 async def code_at(address: str) -> int:

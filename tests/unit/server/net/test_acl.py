@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from mqtool.commands import with_extra
 from mqtool.errors import ConfigFileError, RemoteProtocolError, UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.protocol import RequestCode as R
@@ -246,7 +248,7 @@ def test_a_request_about_no_topic_or_group_needs_only_a_valid_signature(config):
 def test_accounts_without_the_package_for_yaml_are_refused_with_advice(tmp_path, monkeypatch):
     (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(UnavailableError, match=r"accounts need PyYAML: pip install 'rocketmq-mqtool\[serve\]'"):
+    with pytest.raises(UnavailableError, match=re.escape(f"accounts need PyYAML: {with_extra('serve')}")):
         load(tmp_path / "plain_acl.yml")
 
 
