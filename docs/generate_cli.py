@@ -28,7 +28,6 @@ from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 MEANINGS = {
     "--before": "Physical offset; complete segments before it are selected.",
     "--check": "Read back everything that a backup holds.",
-    "--dry-run": "Report what would happen; write nothing.",
     "--file": "A file of the store.",
     "--flush": "When stored messages are on disk.",
     "--follow": "Wait for new messages and continue.",
@@ -39,7 +38,6 @@ MEANINGS = {
     "--output": "What is written: a new file or directory, or one that an earlier run wrote.",
     "--release": "RocketMQ release that would start, or whose on-disk format is written.",
     "--state": "Checkpoint file for resuming.",
-    "--yes": "Confirm a change without being asked.",
 }
 """The meaning of options whose help says more about one command; all others have one help text in every command."""
 

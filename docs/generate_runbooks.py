@@ -19,7 +19,7 @@ def pages() -> dict[str, str]:
     head = (
         "# Runbooks\n\nKnown problems of a store, as code: `mqtool runbook list`, `mqtool runbook show ID`, "
         "`mqtool runbook run ID STORE`.\n"
-        "Nothing is changed without `--apply`, and every change can be undone.\n\n"
+        "Nothing is changed without consent (`--yes`, or the answer to a question), and every change can be undone.\n\n"
         "| | Trouble | First symptom |\n|---|---|---|\n"
     )
     return {"README.md": head + rows, **{f"{book.id}.md": page(book) for book in RUNBOOKS.values()}}

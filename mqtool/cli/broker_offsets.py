@@ -96,11 +96,11 @@ def _lints(moves: list[Move], groups: set[str], committed: dict[str, Any]) -> It
     yield from case_lints(named, {*groups, *committed})
 
 
-def apply_to_broker(data: bytes, path: Path, *, yes: bool, dry_run: bool) -> dict[str, Any]:
+def apply_to_broker(data: bytes, path: Path, *, dry_run: bool = False) -> dict[str, Any]:
     """Sets positions according to a plan; returns the result as a document.
 
     Raises:
-        RefusedError: the plan was edited; a precondition does not hold; `--yes` was not given.
+        RefusedError: the plan was edited; a precondition does not hold.
         ConnectionError, RemoteProtocolError: the broker does not answer, or refuses.
     """
     from mqtool.server.offsets import BrokerPlan, BrokerPositions, apply_moves, check_broker
@@ -108,8 +108,6 @@ def apply_to_broker(data: bytes, path: Path, *, yes: bool, dry_run: bool) -> dic
     plan = BrokerPlan.from_json(data, path)
     if plan is None:
         raise RefusedError("plan-unreadable", "expected a plan in JSON; write it with `mqtool plan`", path)
-    if not (yes or dry_run):
-        raise RefusedError("backup", "confirm that positions on the broker may change: --yes", path)
     undo = _undo_file(path)
     with BrokerPositions(plan.broker) as broker:
         if dry_run:

@@ -10,18 +10,12 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
-from mqtool.cli.options import option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, text
-from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair import Step, UndoResult
 
-DryRunOption = Annotated[bool, option("--dry-run", help="Check all preconditions without writing.")]
-BackedUpOption = Annotated[
-    bool, option("--yes", help="Confirm that there is a backup or snapshot of the store, or that none is needed.")
-]
 ChangedArgument = Annotated[
     Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
 ]
@@ -33,12 +27,6 @@ def refuse_half_changed(root: Path) -> None:
 
     if root.is_dir():
         check_finished(root)
-
-
-def refuse_both(*, yes: bool, dry_run: bool) -> None:
-    """Raises UsageError if both --yes and --dry-run are given."""
-    if yes and dry_run:
-        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
 
 
 STEPS = Column(
@@ -96,10 +84,11 @@ def print_undo(
     output_format: Format,
     result: UndoResult,
     next_step: str,
+    code: ExitCode = ExitCode.OK,
     *,
-    dry_run: bool,
+    dry_run: bool = False,
 ) -> ExitCode:
-    """Prints how a change ended; returns the exit code."""
+    """Prints how a change ended, or would end; returns the exit code."""
     document = {
         "store": str(result.store),
         "dry_run": dry_run,
@@ -107,4 +96,4 @@ def print_undo(
         "freed": result.bytes,
         "next_steps": [next_step],
     }
-    return Output(invocation, schema, output_format).document(document)
+    return Output(invocation, schema, output_format).document(document, code)

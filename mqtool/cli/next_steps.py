@@ -48,9 +48,9 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     with contextlib.suppress(RefusedError):
         match ending_command(store.path):
             case "undo":
-                return (command("undo", store.path),)
+                return (command("undo", store.path, "--yes"),)
             case "discard-undo":
-                return (command("discard-undo", store.path, "--dry-run"), command("undo", store.path))
+                return (command("discard-undo", store.path, "--dry-run"), command("undo", store.path, "--yes"))
     proposal = changes_of(store, verification.findings)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:

@@ -32,7 +32,7 @@ OTHERS = {
     "diff": lambda path, new: ["diff", ORDERS, path],
     "rebuild": lambda path, new: ["rebuild", "consumequeue", path, "--output", new],
     "plan": lambda path, new: ["plan", "rebuild", "consumequeue", path, "-o", new],
-    "undo": lambda path, new: ["undo", path],
+    "undo": lambda path, new: ["undo", path, "--yes"],
     "discard-undo": lambda path, new: ["discard-undo", path, "--yes"],
     "salvage": lambda path, new: ["salvage", path, "-o", new],
     "salvage --with": lambda path, new: ["salvage", ORDERS, "-o", new, "--with", path],

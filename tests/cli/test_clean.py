@@ -224,11 +224,13 @@ def test_an_answer_at_the_terminal_is_consent(mqtool, tmp_path, monkeypatch):
     aged(root, lambda count: [100] * count)
     asked = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("mqtool.cli.consent.sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question) or len(asked) > 1)
-    arguments = ("clean", root, "--now", "--allow-unread", "-f", "json")
-    assert mqtool(*arguments).document["removed"] == []
-    assert len(mqtool(*arguments).document["removed"]) > 1
+    before = len(list((root / "commitlog").iterdir()))
+    assert mqtool("clean", root, "--now", "--allow-unread").code == ExitCode.REFUSED
+    assert len(list((root / "commitlog").iterdir())) == before
+    assert mqtool("clean", root, "--now", "--allow-unread").code == ExitCode.OK
+    assert len(list((root / "commitlog").iterdir())) < before
     assert "54 unread, 22 waiting for delivery" in asked[0]
 
 
@@ -237,7 +239,7 @@ def test_clean_can_be_undone(mqtool, tmp_path):
     aged(root, lambda count: [100] * count)
     before = tree_digest(root)
     document = mqtool("clean", root, "--now", "--yes", "--allow-unread", "-f", "json").document
-    assert (document["undo"], document["next_step"]) == (f"mqtool undo {root}", f"mqtool verify {root}")
+    assert (document["undo"], document["next_step"]) == (f"mqtool undo {root} --yes", f"mqtool verify {root}")
     assert tree_digest(root) != before
     assert mqtool(*document["undo"].split()[1:]).code == ExitCode.OK
     assert tree_digest(root) == before

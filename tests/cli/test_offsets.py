@@ -149,7 +149,7 @@ def test_plan_apply_and_undo(mqtool, store, tmp_path):
     assert (done.code, done.document["files"], done.document["errors"]) == (0, 1, 0)
     known["pull-group"]["Orders"][0] = 0
     assert offsets_of(store) == known, "no other position has changed"
-    assert mqtool("undo", store).code == 0
+    assert mqtool("undo", store, "--yes").code == 0
     assert tree_digest(store) == before
 
 
@@ -380,7 +380,7 @@ def test_positions_in_light_queues_have_a_table_of_their_own(mqtool, store, tmp_
     assert mqtool("plan", "offsets", store, *words, *change, "-o", tmp_path / "plan.json").code == 0
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     assert json.loads(path.read_text()) == {"lmqOffsetTable": after, "offsetTable": {}}
-    assert mqtool("undo", store).code == 0
+    assert mqtool("undo", store, "--yes").code == 0
     assert path.read_bytes() == before
 
 
@@ -546,7 +546,7 @@ def test_positions_in_rocksdb_are_planned_as_a_file_that_the_next_start_takes_ov
     assert offsets_of(store) == {"g": {"Rocks": {0: 5, 1: 5}}}
     text = (store / "config" / "consumerOffset.json").read_text()
     assert '"counter":1,' in text
-    assert mqtool("undo", store).code == 0
+    assert mqtool("undo", store, "--yes").code == 0
     assert offsets_of(store) == {}
 
 

@@ -60,7 +60,7 @@ def test_the_whole_way_from_findings_to_a_clean_store_and_back(mqtool, store, tm
     assert tree_digest(store) == before
     done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json")
     assert (done.code, done.document["status"], done.document["errors"], done.document["files"]) == (0, "clean", 0, 1)
-    back = mqtool("undo", store, "--format", "json")
+    back = mqtool("undo", store, "--yes", "--format", "json")
     assert (back.code, back.document["files"]) == (0, 1)
     assert tree_digest(store) == before
 
@@ -149,12 +149,12 @@ def test_a_plan_that_leaves_an_error_or_changes_nothing_ends_with_1(mqtool, tmp_
     assert not (tmp_path / "none.json").exists()
 
 
-def test_finalize_needs_a_word_and_says_what_it_freed(mqtool, store, tmp_path):
+def test_the_end_of_an_undo_needs_a_word_and_says_what_it_freed(mqtool, store, tmp_path):
     plan = tmp_path / "plan.json"
     assert mqtool("plan", "redact", store, "--topic", "Orders", "--key", "k0", "-o", plan).code == 0
     assert mqtool("apply", plan, "--yes").code == 0
     refused = mqtool("discard-undo", store, "--format", "json")
-    assert (refused.code, refused.document["error"]["kind"]) == (4, "refused")
+    assert (refused.code, refused.document["dry_run"], (store / ".mqtool").exists()) == (4, True, True)
     dry = mqtool("discard-undo", store, "--dry-run", "--format", "json").document
     done = mqtool("discard-undo", store / ".mqtool" / "journal", "--yes", "--format", "json")
     assert (done.code, done.document["files"]) == (0, 1)
@@ -165,7 +165,7 @@ def test_finalize_needs_a_word_and_says_what_it_freed(mqtool, store, tmp_path):
 def test_apply_without_a_word_about_a_backup_is_refused(mqtool, store, planned):
     before = tree_digest(store)
     result = mqtool("apply", planned)
-    assert (result.code, "backup" in result.stderr, "--yes" in result.stderr) == (4, True, True)
+    assert (result.code, "add --yes" in result.stderr) == (4, True)
     assert tree_digest(store) == before
 
 
@@ -202,8 +202,8 @@ def test_the_outputs_have_the_documented_fields_and_no_others(mqtool, store, tmp
     check("apply", tmp_path / "plan.json", "--yes", "--no-verify")
     check("undo", store, "--dry-run")
     check("discard-undo", store, "--dry-run")
-    check("undo", store)
-    check("undo", store)
+    check("undo", store, "--yes")
+    check("undo", store, "--yes")
 
 
 def test_damage_makes_a_plan_incomplete_and_it_is_written_all_the_same(mqtool, tmp_path):
@@ -226,7 +226,7 @@ def test_a_place_in_a_queue_an_id_and_a_physical_offset_name_messages_to_redact(
     with library.open(store) as opened:
         first, second, third = opened.messages(topics=["Payments"], limit=3)
     addresses = (f"Payments/{first.queue_id}@{first.queue_offset}", second.offset_message_id, third.physical_offset)
-    options = [word for address in addresses for word in ("--at", address)]
+    options = [word for address in addresses for word in ("--message", address)]
     result = mqtool("plan", "redact", store, *options, "-o", tmp_path / "plan.json", "--format", "json")
     chosen = [message.physical_offset for message in (first, second, third)]
     assert result.document["changes"] == [{"verb": "redact", "physical_offsets": chosen}]
@@ -285,7 +285,7 @@ def test_a_verb_and_its_options_make_one_change_that_undo_undoes(verb, mqtool, t
     assert (planned.code, planned.document["changes"]) == (0, [change]), planned.stderr
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     assert tree_digest(root) != before
-    assert mqtool("undo", root).code == 0
+    assert mqtool("undo", root, "--yes").code == 0
     assert tree_digest(root) == before
 
 
@@ -345,7 +345,7 @@ def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
         ["truncate", "STORE", "--at", "262145"],
         ["truncate", "STORE", "--at", "5", "--at", "6"],
         ["rebuild", "index", "STORE", "--file", "a", "--file", "b"],
-        ["redact", "STORE", "--at", "Orders/0@999"],
+        ["redact", "STORE", "--message", "Orders/0@999"],
         ["rebuild", "consumequeue", "STORE", "--findings", "FINDINGS"],
         ["repair", "STORE", "--findings", "FINDINGS"],
     ],
@@ -396,7 +396,7 @@ def test_a_plan_is_written_to_a_new_file_outside_of_the_store(mqtool, store, tmp
 
 @pytest.mark.parametrize("command", ["undo", "discard-undo"])
 def test_a_store_without_a_change_ends_with_4(mqtool, command):
-    result = mqtool(command, fixture(f"{ORDERS}/store"), *(["--yes"] if command == "discard-undo" else []))
+    result = mqtool(command, fixture(f"{ORDERS}/store"), "--yes")
     assert (result.code, result.stderr.count("\n")) == (4, 1)
 
 
@@ -493,7 +493,7 @@ def test_what_to_type_next_opens_the_store_with_the_configuration_of_the_plan(mq
         return shlex.split(mqtool(*words, "--format", "json").document["next_steps"][0])
 
     assert next_step("apply", plan, "--yes") == ["mqtool", "explain-start", *opened]
-    assert next_step("undo", store) == ["mqtool", "verify", *opened]
+    assert next_step("undo", store, "--yes") == ["mqtool", "verify", *opened]
     assert next_step("apply", plan, "--yes") == ["mqtool", "explain-start", *opened]
     config.rename(tmp_path / "elsewhere.conf")
     assert next_step("discard-undo", store, "--yes") == ["mqtool", "explain-start", str(store)]

@@ -83,7 +83,7 @@ def test_a_delay_level_against_its_queue_and_the_plan_for_it(mqtool, store, tmp_
     assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
     assert findings(store) == []
     assert {level: offset for level, offset in delays(store).items() if level in right} == right
-    assert mqtool("undo", store).code == 0
+    assert mqtool("undo", store, "--yes").code == 0
     assert tree_digest(store) == before
     plan = mqtool("plan", "repair", store, "-o", tmp_path / "repair.json", "--format", "json")
     assert [step["path"] for step in plan.document["steps"]] == ["config/delayOffset.json"]

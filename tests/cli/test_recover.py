@@ -196,8 +196,8 @@ def test_a_recovery_can_be_undone(mqtool, plan, tmp_path, case, mode):
     assert plan(root, "--mode", mode, "--config", base_config(case.partition("@")[2])).code == ExitCode.OK
     result = mqtool("apply", tmp_path / "plan.json", "--yes", "-f", "json")
     assert tree_digest(root) != before
-    assert f"mqtool undo {root}" in result.document["next_steps"]
-    assert mqtool("undo", root).code == ExitCode.OK
+    assert f"mqtool undo {root} --yes" in result.document["next_steps"]
+    assert mqtool("undo", root, "--yes").code == ExitCode.OK
     assert tree_digest(root) == before
 
 
@@ -207,7 +207,7 @@ def test_the_first_next_step_brings_cut_messages_back(recover, mqtool):
     assert words[:3] == ["mqtool", "append", str(root)]
     assert "--from" in words
     assert mqtool(*words[1:]).code == ExitCode.OK
-    assert mqtool("undo", root).code == ExitCode.REFUSED  # it would take the appended messages away
+    assert mqtool("undo", root, "--yes").code == ExitCode.REFUSED  # it would take the appended messages away
 
 
 def test_recovery_writes_nothing_through_links(tmp_path):

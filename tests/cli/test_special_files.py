@@ -72,7 +72,7 @@ COMMANDS = [
     ("diff", "STORE", "STORE"),
     ("clean", "STORE", "--dry-run"),
     ("plan", "rebuild", "all", "STORE", "-o", "OUT/plan.json"),
-    ("undo", "STORE"),
+    ("undo", "STORE", "--yes"),
     ("discard-undo", "STORE", "--yes"),
     ("replay", "STORE", "--into", "OUT/replayed"),
     ("export", "STORE", "--output", "OUT/lake"),
@@ -145,7 +145,7 @@ def test_an_index_file_that_leads_nowhere_keeps_5_5_from_starting(mqtool, tmp_pa
     root = copy_store("orders-5.5.0", tmp_path)
     path = root / "index" / "20991231235959999"
     circle(path)
-    start = mqtool("explain-start", root, "--broker", "5.5", "--format", "json").document
+    start = mqtool("explain-start", root, "--release", "5.5", "--format", "json").document
     problem = f"java.io.FileNotFoundException: {path} (Too many levels of symbolic links)"
     assert (start["exit"], start["refusal"]) == (-3, f"load file {path} error {problem}")
-    assert mqtool("explain-start", root, "--broker", "4.9", "--format", "json").document["exit"] is None
+    assert mqtool("explain-start", root, "--release", "4.9", "--format", "json").document["exit"] is None

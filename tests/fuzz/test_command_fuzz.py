@@ -102,7 +102,7 @@ WRITE: tuple[tuple[str, ...], ...] = (
     ("apply", "OUT/compatible.json", "--yes"),
     ("append", "STORE", "--from", "ROWS"),
     ("apply", "OUT/plan.json", "--yes"),
-    ("undo", "STORE"),
+    ("undo", "STORE", "--yes"),
     ("discard-undo", "STORE", "--yes"),
     ("clean", "STORE", "--yes", "--allow-unread"),
 )

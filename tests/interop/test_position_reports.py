@@ -149,7 +149,7 @@ def _planned(mqtool, store, tmp_path, name, words):
     assert result.code == 0, (name, result.stderr)
     assert mqtool("apply", plan, "--yes").code == 0
     assert tree_digest(store) != before
-    assert mqtool("undo", store).code == 0
+    assert mqtool("undo", store, "--yes").code == 0
     assert tree_digest(store) == before, "undo brings the first state back"
     assert mqtool("apply", plan, "--yes", "--no-verify").code == 0
     assert mqtool("discard-undo", store, "--yes").code == 0

@@ -64,7 +64,7 @@ def test_a_broker_serves_all_but_the_purged_topic(version, rocketmq, mqtool, tmp
     assert made.code == 0, made.stderr
     assert any("1 delay message(s) of these topics wait" in note for note in made.document["notes"])
     assert mqtool("apply", plan, "--yes").code == 0
-    assert mqtool("undo", store).code == 0
+    assert mqtool("undo", store, "--yes").code == 0
     assert tree_digest(store) == digest
     assert mqtool("apply", plan, "--yes").code == 0
     shutil.rmtree(tmp_path / "logs", ignore_errors=True)

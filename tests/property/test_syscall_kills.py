@@ -152,7 +152,7 @@ def test_a_change_killed_between_two_calls_is_finished_or_undone(store, in_memor
         if then == "apply":
             assert cli(["apply", str(plan), "--yes"]) == 0, point
         if (store / ".mqtool").exists():
-            assert cli(["undo", str(store)]) == 0, point
+            assert cli(["undo", str(store), "--yes"]) == 0, point
         assert contents(store) == before, point
 
 
@@ -164,7 +164,7 @@ def test_positions_killed_between_two_calls_are_moved_or_undone(store, in_memory
     before, undone = contents(store), 0
     for point in kills(["apply", "OUT", "--yes"], store, plan, lambda: fresh(pristine, store)):
         if (store / ".mqtool").exists():
-            assert cli(["undo", str(store)]) == 0, point
+            assert cli(["undo", str(store), "--yes"]) == 0, point
             undone += 1
         assert contents(store) == before, point
     assert undone
@@ -178,7 +178,7 @@ def test_a_purge_killed_between_two_calls_is_finished_or_undone(store, in_memory
     before, undone = contents(store), 0
     for point in kills(["apply", "OUT", "--yes"], store, plan, lambda: fresh(pristine, store)):
         if (store / ".mqtool").exists():
-            assert cli(["undo", str(store)]) == 0, point
+            assert cli(["undo", str(store), "--yes"]) == 0, point
             undone += 1
         assert contents(store) == before, point
         assert cli(["apply", str(plan), "--yes"]) == 0, point
@@ -189,7 +189,9 @@ def test_a_purge_killed_between_two_calls_is_finished_or_undone(store, in_memory
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("ending", [["undo", "STORE"], ["discard-undo", "STORE", "--yes"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "ending", [["undo", "STORE", "--yes"], ["discard-undo", "STORE", "--yes"]], ids=lambda words: words[0]
+)
 def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_memory, ending, change):
     without_most_queues(store)
     before = contents(store)
@@ -220,7 +222,7 @@ def test_a_cleaning_killed_between_two_calls_is_undone_or_goes_on(in_memory, nam
     judged = cli(["verify", str(store), "--fail-on", "error"])  # offsets of groups may lead to what was deleted
     for point in kills(words, store, in_memory, lambda: fresh(pristine, store)):
         if (store / ".mqtool").exists():
-            assert cli(["undo", str(store)]) == 0, point
+            assert cli(["undo", str(store), "--yes"]) == 0, point
             assert contents(store) == contents(pristine), point
         elif (store / "abort").exists():
             recover(store)

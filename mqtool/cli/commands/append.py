@@ -15,6 +15,7 @@ import typer
 from msgspec import Struct
 
 from mqtool.choices import Compat
+from mqtool.cli.consent import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
@@ -118,7 +119,6 @@ ReleaseOption = Annotated[
 WholeOption = Annotated[
     bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
 ]
-DryRunOption = Annotated[bool, option("--dry-run", help="Report the result for each row without writing anything.")]
 
 
 @prints(ACK)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli.changes import NEXT_STEPS, STEPS, BackedUpOption, DryRunOption, refuse_both, step_rows
+from mqtool.cli.changes import NEXT_STEPS, STEPS, step_rows
+from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_dash, read_input
-from mqtool.cli.invocation import Format
+from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import DebugOption, FormatOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
@@ -31,7 +32,7 @@ files, `mqtool discard-undo STORE` deletes them.
 A plan for a running broker (`plan offsets --broker`) sets the positions there. It first writes a plan that sets them
 back, named like the plan with .undo.json at its end; apply that one to undo it.
 
-impact: changes the store, or positions on the broker, as the plan says; nothing without --yes
+impact: changes the store, or positions on the broker, as the plan says; after consent
 """
 
 APPLY = OutputSchema(
@@ -86,7 +87,7 @@ def apply(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="File that `mqtool plan` wrote; - for stdin.")],
     *,
-    yes: BackedUpOption = False,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
     verify: Annotated[
         bool, option("--verify/--no-verify", help="Verify the complete store at the end.", show_default=False)
@@ -94,26 +95,51 @@ def apply(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Applies the plan and prints the result."""
+    """Applies the plan after consent, and prints the result."""
     from mqtool.repair import Plan
     from mqtool.repair import apply as apply_plan
     from mqtool.repair.plan import LARGEST
-    from mqtool.verify import Severity
 
-    refuse_both(yes=yes, dry_run=dry_run)
     data = read_input(plan, LARGEST)
     if b'"mqtool.broker-offsets"' in data[:200]:  # or the server's modules would be loaded for every plan
-        from mqtool.cli.broker_offsets import apply_to_broker
+        return _apply_to_broker(Output(ctx.obj, BROKER_APPLY, output_format), ctx.obj, data, plan, yes, dry_run)
+    output = Output(ctx.obj, APPLY, output_format)
+    known = Plan.from_json(data, plan)
 
-        return Output(ctx.obj, BROKER_APPLY, output_format).document(
-            apply_to_broker(data, plan, yes=yes, dry_run=dry_run)
-        )
-    applied = apply_plan(Plan.from_json(data, plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify)
+    def show(code: ExitCode) -> ExitCode:
+        planned = apply_plan(known, dry_run=True)
+        return output.document(_document(planned, [command("apply", _named(plan), "--yes")], dry_run=True), code)
+
+    question = f"Change {len(known.steps)} file(s) of {known.store}? `mqtool undo` undoes it; a backup is safer."
+    code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
+    if code is not None:
+        return code
+    applied = apply_plan(known, backup_acknowledged=True, verify_after=verify)
+    return output.document(_document(applied, _next_steps(applied)))
+
+
+def _apply_to_broker(
+    output: Output, invocation: Invocation, data: bytes, plan: Path, yes: bool, dry_run: bool
+) -> ExitCode:
+    from mqtool.cli.broker_offsets import apply_to_broker
+
+    def show(code: ExitCode) -> ExitCode:
+        return output.document(apply_to_broker(data, plan, dry_run=True), code)
+
+    code = consent(invocation, "Change these positions on the running broker?", show, yes=yes, dry_run=dry_run)
+    return output.document(apply_to_broker(data, plan)) if code is None else code
+
+
+def _named(plan: Path) -> str | Path:
+    return "-" if is_dash(plan) else plan
+
+
+def _document(applied: ApplyResult, next_steps: list[str], *, dry_run: bool = False) -> dict[str, Any]:
+    from mqtool.verify import Severity
+
     verification = applied.verification
-    serious = (
-        [finding for finding in verification.findings if finding.severity is not Severity.NOTE] if verification else []
-    )
-    document = {
+    findings = verification.findings if verification else ()
+    return {
         "store": str(applied.store),
         "dry_run": dry_run,
         "already": applied.already,
@@ -123,11 +149,10 @@ def apply(
         "status": None if verification is None else verification.state.value,
         "errors": applied.errors,
         "warnings": None if verification is None else verification.count(Severity.WARNING),
-        "codes": sorted({finding.code for finding in serious}),
+        "codes": sorted({finding.code for finding in findings if finding.severity is not Severity.NOTE}),
         "steps": step_rows(applied.steps),
-        "next_steps": [command("apply", "-" if is_dash(plan) else plan, "--yes")] if dry_run else _next_steps(applied),
+        "next_steps": next_steps,
     }
-    return Output(ctx.obj, APPLY, output_format).document(document)
 
 
 def _next_steps(applied: ApplyResult) -> list[str]:
@@ -138,4 +163,4 @@ def _next_steps(applied: ApplyResult) -> list[str]:
     cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
     append = [command("append", named, "--from", applied.store / path) for path in cut]
     look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
-    return [*append, look, command("undo", applied.store), command("discard-undo", applied.store, "--yes")]
+    return [*append, look, command("undo", applied.store, "--yes"), command("discard-undo", applied.store, "--yes")]

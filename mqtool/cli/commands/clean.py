@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import mqtool
 from mqtool.cli import ranges, zones
-from mqtool.cli.consent import KeepOption, is_confirmed
+from mqtool.cli.consent import DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, ZoneOption, option
@@ -141,8 +141,6 @@ CLEAN = OutputSchema(
     single=True,
 )
 
-DryRunOption = Annotated[bool, option("--dry-run", help="List what would be deleted without deleting it.")]
-YesOption = Annotated[bool, option("--yes", help="Delete without asking.")]
 AllowUnreadOption = Annotated[
     bool, option("--allow-unread", help="Delete messages that are not read or not delivered yet, too.")
 ]
@@ -219,16 +217,17 @@ def clean(
         raise RefusedError("unreadable", reason, error.path) from error
     deleted = [file for file in prediction.files if file.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
-    if dry_run or not deleted:
-        return output.document(_document(options, prediction, at, (), ""))
-    if _is_withheld(options, prediction):
-        code = output.document(_document(options, prediction, at, (), ""), ExitCode.REFUSED)
+    would = _document(options, prediction, at, (), "")
+    if not deleted:
+        return output.document(would)
+    if not dry_run and _is_withheld(options, prediction):
+        code = output.document(would, ExitCode.REFUSED)
         note("nothing was deleted: export these messages first, or add --allow-unread to delete them, too")
         return code
-    if not is_confirmed(_question(options, deleted, prediction), yes=yes):
-        code = output.document(_document(options, prediction, at, (), ""), ExitCode.REFUSED)
-        note(f"nothing was deleted: add --yes to delete {len(deleted)} segment(s)")
-        return code
+    question = _question(options, deleted, prediction)
+    refusal = consent(ctx.obj, question, lambda code: output.document(would, code), yes=yes, dry_run=dry_run)
+    if refusal is not None:
+        return refusal
     if not keep:
         return output.document(_document(options, prediction, at, _delete(options, policy), ""))
     done = _set_aside(options, deleted[-1])
@@ -329,7 +328,7 @@ def _document(
     return {
         "summary": _summary(forecast),
         "path": str(options.store),
-        "dry_run": options.dry_run,
+        "dry_run": not removed,
         "at": now,
         "used": forecast.used,
         "trigger": forecast.trigger.value,
@@ -350,7 +349,7 @@ def _document(
         "followers": list(forecast.followers),
         "removed": sorted(map(name, removed)),
         "quarantine": quarantine or None,
-        "undo": command("undo", options.store) if quarantine else None,
+        "undo": command("undo", options.store, "--yes") if quarantine else None,
         "next_step": _next_step(options, forecast, removed, quarantine),
     }
 

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from mqtool.cli.changes import ChangedArgument, DryRunOption, print_undo, refuse_both, undo_schema
+from mqtool.cli.changes import ChangedArgument, print_undo, undo_schema
+from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, option
 from mqtool.cli.schema import prints
 from mqtool.commands import command
-from mqtool.errors import RefusedError
 
 HELP = """
 mqtool discard-undo /data/store --yes
@@ -19,7 +19,7 @@ mqtool discard-undo /data/store --yes
 Discard the undo data of a change and free its space: the quarantine and the journal are deleted. Run it after a broker
 has worked on the store for a while; the broker can stay up.
 
-impact: deletes STORE/.mqtool with the old files; nothing without --yes
+impact: deletes STORE/.mqtool with the old files; after consent
 """
 
 
@@ -31,7 +31,7 @@ def discard_undo(
     ctx: typer.Context,
     target: ChangedArgument,
     *,
-    yes: Annotated[bool, option("--yes", help="Confirm that the old files are no longer needed.")] = False,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
     keep_journal: Annotated[
         Path | None, option("--keep-journal", metavar="FILE", help="New file for a copy of the journal.")
@@ -39,12 +39,16 @@ def discard_undo(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Discards the undo data and prints how it ended."""
+    """Discards the undo data after consent, and prints how it ended."""
     from mqtool.repair import discard_undo as discard
 
-    refuse_both(yes=yes, dry_run=dry_run)
-    if not yes and not dry_run:
-        raise RefusedError("consent", "confirm that the old files are no longer needed: --yes", target)
-    ended = discard(target, dry_run=dry_run, keep_journal=keep_journal)
-    next_step = command("discard-undo", target, "--yes") if dry_run else command("explain-start", ended.opened)
-    return print_undo(ctx.obj, DISCARD_UNDO, output_format, ended, next_step, dry_run=dry_run)
+    def show(code: ExitCode) -> ExitCode:
+        planned, next_step = discard(target, dry_run=True), command("discard-undo", target, "--yes")
+        return print_undo(ctx.obj, DISCARD_UNDO, output_format, planned, next_step, code, dry_run=True)
+
+    question = f"Delete the old files of {target}? The change cannot be undone then."
+    code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
+    if code is not None:
+        return code
+    ended = discard(target, keep_journal=keep_journal)
+    return print_undo(ctx.obj, DISCARD_UNDO, output_format, ended, command("explain-start", ended.opened))

@@ -10,6 +10,7 @@ import typer
 from mqtool.choices import Compat
 from mqtool.cli import zones
 from mqtool.cli.changes import refuse_half_changed
+from mqtool.cli.consent import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
@@ -112,7 +113,6 @@ ReleaseOption = Annotated[
     Compat | None,
     release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
 ]
-DryRunOption = Annotated[bool, option("--dry-run", help="Report what would be stored without writing anything.")]
 
 
 REPLAY = OutputSchema(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli.changes import BackedUpOption
+from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import JSON_FORMATS, Format, note
@@ -37,7 +37,7 @@ mqtool runbook match /data/store
 Detect and repair known problems of a store, step by step. `match` shows which runbooks apply, `list` lists all, `show`
 prints one, `run` goes through its steps.
 
-impact: `run --apply` changes the store by a plan or writes the directory of -o; nothing else does
+impact: `run` changes the store by a plan or writes the directory of -o, after consent; nothing else does
 """
 
 
@@ -49,7 +49,7 @@ RUNBOOK_LIST = OutputSchema(
         text("id", "what `run` takes"),
         text("name", "the trouble"),
         text("symptom", "the first of them"),
-        text("needs", "options that it needs for --apply", show=WIDE),
+        text("needs", "options that it needs to be applied", show=WIDE),
     ),
 )
 
@@ -158,12 +158,12 @@ RUN = """
 mqtool runbook run RB-03 /data/store
 
 Go through the steps of a runbook: detect, explain (what a broker would do and lose on startup), plan, check
-preconditions; with --apply --yes also apply and verify. Without --apply nothing is changed. `mqtool undo STORE` undoes
+preconditions; after consent also apply and verify. `mqtool undo STORE` undoes
 a change; runbooks that need a new directory (-o) leave the store as it is. Exit code 4 if the symptom is absent or a
 precondition is not met; 1 if it is present and cannot be repaired, or not completely. --protocol FILE writes the
 evidence as Markdown for a ticket.
 
-impact: with --apply changes the store by a plan or writes the directory of -o; else writes nothing but --protocol
+impact: changes the store by a plan or writes the directory of -o, after consent; else writes nothing but --protocol
 """
 
 INPUT = "What the runbook needs"
@@ -269,8 +269,8 @@ def run(
     identity: IdArgument,
     store: StoreArgument,
     *,
-    apply: Annotated[bool, option("--apply", help="Apply the plan. Without it, only detect and plan.")] = False,
-    yes: BackedUpOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     protocol: Annotated[
         Path | None, option("--protocol", metavar="FILE", help="New file for the evidence, as Markdown.")
     ] = None,
@@ -285,8 +285,9 @@ def run(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""
+    from msgspec.structs import replace
+
     from mqtool.cli.selected import require_selected
-    from mqtool.jobs.atomic import create_file
     from mqtool.repair.runbooks import Request, runbook_of
     from mqtool.repair.runbooks import run as run_book
     from mqtool.store.real_path import is_inside
@@ -302,20 +303,42 @@ def run(
     if topic:
         with open_store(store, config) as opened_store:
             require_selected([opened_store], topic)
-    result = run_book(
-        runbook,
-        store,
-        Request(
-            apply, yes, config, release and release.value, tuple(copies or ()), target, tuple(topic or ()), at, before
-        ),
+    request = Request(
+        config=config,
+        broker=release and release.value,
+        copies=tuple(copies or ()),
+        to=target,
+        topics=tuple(topic or ()),
+        at=at,
+        before=before,
     )
-    if protocol is not None:
+
+    def show(code: ExitCode) -> ExitCode:
+        planned = run_book(runbook, store, request)
+        own = code_of(planned)
+        if own is ExitCode.OK and planned.ready:
+            own = code
+        _write_protocol(protocol, planned)
+        return Output(ctx.obj, RUNBOOK, output_format).document(planned.as_dict(), own)
+
+    code = consent(ctx.obj, f"Carry out {runbook.id} on {store}?", show, yes=yes, dry_run=dry_run)
+    if code is not None:
+        return code
+    result = run_book(runbook, store, replace(request, apply=True, backup_acknowledged=True))
+    _write_protocol(protocol, result)
+    return Output(ctx.obj, RUNBOOK, output_format).document(result.as_dict(), code_of(result))
+
+
+def _write_protocol(path: Path | None, result: Protocol) -> None:
+    """Writes the evidence; what an earlier step of this run wrote is replaced."""
+    from mqtool.jobs.atomic import replace_file
+
+    if path is not None:
         try:
-            create_file(protocol, result.markdown().encode())
+            replace_file(path, result.markdown().encode())
         except OSError as error:
             done = "; the runbook was applied all the same" if result.applied else ""
-            raise StoreError(f"cannot be written: {error.strerror}{done}", protocol) from error
-    return Output(ctx.obj, RUNBOOK, output_format).document(result.as_dict(), code_of(result))
+            raise StoreError(f"cannot be written: {error.strerror}{done}", path) from error
 
 
 def code_of(protocol: Protocol) -> ExitCode:

@@ -2,7 +2,8 @@
 
 import typer
 
-from mqtool.cli.changes import ChangedArgument, DryRunOption, print_undo, undo_schema
+from mqtool.cli.changes import ChangedArgument, print_undo, undo_schema
+from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption
@@ -10,13 +11,13 @@ from mqtool.cli.schema import prints
 from mqtool.commands import command
 
 HELP = """
-mqtool undo /data/store
+mqtool undo /data/store --yes
 
 Undo the last change: every file is restored byte for byte with its times, and STORE/.mqtool is removed. An unfinished
 change can be undone too. It is refused (exit code 4) if the store has been written to since, for instance by a broker,
 because that would be lost.
 
-impact: changes the store back to what it was before `mqtool apply`
+impact: changes the store back to what it was before `mqtool apply`; after consent
 """
 
 UNDO = undo_schema("undo", "result of undoing a change")
@@ -27,13 +28,20 @@ def undo(
     ctx: typer.Context,
     target: ChangedArgument,
     *,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Undoes the change and prints how it ended."""
+    """Undoes the change after consent, and prints how it ended."""
     from mqtool.repair import undo as undo_change
 
-    ended = undo_change(target, dry_run=dry_run)
-    next_step = command("undo", target) if dry_run else command("verify", ended.opened)
-    return print_undo(ctx.obj, UNDO, output_format, ended, next_step, dry_run=dry_run)
+    def show(code: ExitCode) -> ExitCode:
+        planned, next_step = undo_change(target, dry_run=True), command("undo", target, "--yes")
+        return print_undo(ctx.obj, UNDO, output_format, planned, next_step, code, dry_run=True)
+
+    code = consent(ctx.obj, f"Undo the last change of {target}?", show, yes=yes, dry_run=dry_run)
+    if code is not None:
+        return code
+    ended = undo_change(target)
+    return print_undo(ctx.obj, UNDO, output_format, ended, command("verify", ended.opened))

@@ -8,11 +8,11 @@ _COMMON = """## How it runs
 2. **explain**: what a start of the broker would do to the store now, and how many messages it would lose
 3. **plan**: lists every file that would change, with its SHA-256 before and after, or the new directory
 4. **gate**: takes the lock; checks that nothing writes to the store, that there is space, and a backup (`--yes`)
-5. **apply**: only with `--apply`; builds new files, keeps old ones in `.mqtool/quarantine`, and a journal of each step
+5. **apply**: after consent (`--yes`); builds new files, keeps old ones in `.mqtool/quarantine`, and a journal of steps
 6. **verify**: verifies the whole store, checks the symptom again, and predicts the broker's startup again
-7. **undo**: `mqtool undo STORE` restores every byte; `mqtool discard-undo STORE --yes` deletes the old files
+7. **undo**: `mqtool undo STORE --yes` restores every byte; `mqtool discard-undo STORE --yes` deletes the old files
 
-Without `--apply`, it stops after the plan and changes nothing. `--protocol FILE` writes the evidence as Markdown.
+Without `--yes`, it stops after the plan; on a terminal it asks. `--protocol FILE` writes the evidence as Markdown.
 """
 
 
@@ -31,7 +31,7 @@ def page(runbook: Runbook) -> str:
 
 ```console
 $ mqtool runbook run {runbook.id} /data/store{options}
-$ mqtool runbook run {runbook.id} /data/store{options} --apply --yes --protocol ticket.md
+$ mqtool runbook run {runbook.id} /data/store{options} --yes --protocol ticket.md
 ```
 
 ## Symptom

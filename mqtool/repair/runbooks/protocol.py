@@ -38,6 +38,7 @@ class Protocol(Struct):
         broker: release whose start is predicted.
         begun: RFC 3339.
         present: whether the problem is present.
+        ready: whether nothing but consent is missing.
         applied: whether a change was applied.
         repaired: whether the problem is solved; None if nothing was applied.
         physically_lost: messages of which the store held no intact record when the run began; None if unknown.
@@ -57,6 +58,7 @@ class Protocol(Struct):
     broker: str
     begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     present: bool = False
+    ready: bool = False
     applied: bool = False
     repaired: bool | None = None
     physically_lost: int | None = None

@@ -112,11 +112,12 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
         protocol.next_steps = (with_directory(runbook.id, protocol.store, request),)
     if request.to is None:
         protocol.add("plan", DONE, f"{proposal.what}; -o names the new directory")
-        protocol.add("apply", SKIPPED, "-o and --apply carry it out")
+        protocol.add("apply", SKIPPED, "-o and --yes carry it out")
         return
     protocol.add("plan", DONE, f"{proposal.what} into {request.to}; the store itself stays as it is")
     if not request.apply:
-        protocol.add("apply", SKIPPED, "dry run: --apply carries it out")
+        protocol.ready = True
+        protocol.add("apply", SKIPPED, "dry run: --yes carries it out")
         return
     result = proposal.make(request.to)
     protocol.applied, protocol.new_directory = True, request.to
@@ -146,8 +147,9 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
     if plan is None or not _pass_gates(protocol, runbook, plan, request):
         return
     if not request.apply:
-        protocol.add("apply", SKIPPED, "dry run: --apply --yes carries it out")
-        protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
+        protocol.ready = True
+        protocol.add("apply", SKIPPED, "dry run: --yes carries it out")
+        protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--yes"),)
         return
     done = apply(plan, backup_acknowledged=True)
     protocol.applied = True
@@ -158,7 +160,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
         (f"journal: {done.journal}",),
     )
     if _prove(protocol, runbook, proposal, case, plan.forecast):
-        again = run_again(runbook.id, protocol.store, request, "--apply", "--yes")
+        again = run_again(runbook.id, protocol.store, request, "--yes")
         protocol.next_steps = (command("discard-undo", protocol.store, "--yes"), again)
         return
     repaired = protocol.repaired is True
@@ -217,7 +219,7 @@ def _pass_gates(protocol: Protocol, runbook: Runbook, plan: Plan, request: Reque
     except RefusedError as error:
         protocol.add("gate", REFUSED, str(error))
         if error.gate == "backup":
-            protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
+            protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--yes"),)
         return False
     protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
     return True

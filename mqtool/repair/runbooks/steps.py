@@ -24,7 +24,7 @@ def match(root: Path, request: Request) -> str:
 def with_directory(runbook_id: str, root: Path, request: Request) -> str:
     """Returns the command that applies a runbook that creates a new directory."""
     more: tuple[object, ...] = () if request.to else ("-o", new_directory(root))
-    return run_again(runbook_id, root, request, *more, "--apply")
+    return run_again(runbook_id, root, request, *more, "--yes")
 
 
 def after_directory(directory: Path, broker: str) -> tuple[str, ...]:
@@ -35,13 +35,13 @@ def after_directory(directory: Path, broker: str) -> tuple[str, ...]:
 def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -> tuple[str, ...]:
     """Returns the commands to choose from after a change in place: undo it, or check it and free the space."""
     if not repaired:
-        return command("undo", root), match(root, request)
+        return command("undo", root, "--yes"), match(root, request)
     start = command("explain-start", opened(root, request.config), "--release", broker)
-    return start, command("undo", root), command("discard-undo", root, "--yes")
+    return start, command("undo", root, "--yes"), command("discard-undo", root, "--yes")
 
 
 def _options(request: Request) -> tuple[str, ...]:
-    """Returns the options of a run without `--apply` and `--yes`."""
+    """Returns the options of a run without `--yes`."""
     named = {"--release": request.broker, "-o": request.to, "--at": request.at, "--before": request.before}
     words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     words += [word for path in request.copies for word in ("--with", str(path))]

@@ -155,7 +155,7 @@ def test_a_store_with_an_unfinished_change_is_not_copied(root, capsys):
     assert not out.exists()
     assert cli(["verify", str(root), "--format", "json"]) == 1
     verified = json.loads(capsys.readouterr().out)
-    assert verified["next_steps"] == [f"mqtool undo {root}"]
+    assert verified["next_steps"] == [f"mqtool undo {root} --yes"]
     assert any("mqtool undo" in one["evidence"] for one in verified["findings"] if one["code"] == "log-stray-file")
     undo(root)
     assert tree_digest(root) == digest

@@ -273,7 +273,7 @@ def test_a_new_directory_is_only_made_on_request(tmp_path):
     root = copy_store("rollover-5.5.0", tmp_path)
     found = run(RUNBOOKS["RB-12"], root, Request(to=tmp_path / "moved"))
     assert found.step("apply").status == "skipped"
-    assert found.next_steps == (f"mqtool runbook run RB-12 {root} -o {tmp_path / 'moved'} --apply",)
+    assert found.next_steps == (f"mqtool runbook run RB-12 {root} -o {tmp_path / 'moved'} --yes",)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -575,10 +575,10 @@ def command(capsysbinary):
 def test_the_command_runs_writes_the_protocol_and_tells_by_its_exit_code(command, tmp_path):
     root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
     assert command("run", "RB-06", root)[0] == 4
-    assert command("run", "RB-03", root, "--protocol", tmp_path / "ticket.md")[0] == 0
+    assert command("run", "RB-03", root, "--dry-run", "--protocol", tmp_path / "ticket.md")[0] == 0
     assert "RB-03" in (tmp_path / "ticket.md").read_text()
-    assert command("run", "RB-03", root, "--apply")[0] == 4
-    code, printed = command("run", "RB-03", root, "--apply", "--yes", "--format", "json")
+    assert command("run", "RB-03", root)[0] == 4
+    code, printed = command("run", "RB-03", root, "--yes", "--format", "json")
     assert code == 0
     assert json.loads(printed)["repaired"] is True
     assert problems("runbook-run", json.loads(printed)) == []
