@@ -102,7 +102,7 @@ class MessageRows(Struct, frozen=True):
 
     def row(self, message: "Message") -> Row:
         """Returns one row, keys in the order of the schema."""
-        from mqtool.records.json_rows import row_of
+        from mqtool.store.json_rows import row_of
 
         body = message.raw_body if self.bodies.raw else message.body
         row = row_of(message, Body.NONE)

@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from mqtool import __version__
-from mqtool.native import native
+from mqtool.native import is_enabled, native
 
 _LIBRARIES = ("numpy", "pyarrow", "orjson", "zstandard", "lz4", "typer")
 
@@ -13,7 +13,7 @@ def lines() -> list[str]:
     """Returns a line per component: name, version."""
     components = [("mqtool", __version__), ("python", platform.python_version())]
     components += [(name, _version_of(name)) for name in _LIBRARIES]
-    form = "not compiled" if native() is None else "compiled"
+    form = "compiled" if native() is not None else "not compiled" if is_enabled else "switched off"
     return [f"{name} {value}" for name, value in (*components, ("native", form))]
 
 

@@ -112,3 +112,23 @@ cdef inline bint parts_of(const uint8_t *data, int64_t body, int64_t end, bint i
         return False
     parts.properties_length = max(i16_at(data + parts.properties - 2), 0)
     return parts.properties + parts.properties_length == end
+
+
+cdef inline int64_t sequence(const uint8_t *data, int64_t left) noexcept nogil:
+    """Returns the length of the UTF-8 sequence that begins with a byte above 0x7F; 0 if it is invalid."""
+    cdef uint8_t first = data[0], low = 0x80, high = 0xBF
+    cdef int64_t length = 0, further
+    if 0xC2 <= first <= 0xDF:
+        length = 2
+    elif 0xE0 <= first <= 0xEF:
+        length = 3
+        low, high = 0xA0 if first == 0xE0 else 0x80, 0x9F if first == 0xED else 0xBF
+    elif 0xF0 <= first <= 0xF4:
+        length = 4
+        low, high = 0x90 if first == 0xF0 else 0x80, 0x8F if first == 0xF4 else 0xBF
+    if length > left or length == 0 or not low <= data[1] <= high:
+        return 0
+    for further in range(2, length):
+        if not 0x80 <= data[further] <= 0xBF:
+            return 0
+    return length

@@ -1,4 +1,4 @@
-"""Records as lines of JSON, as `records.json_rows.row_of` and orjson make them."""
+"""Records as lines of JSON, as `store.json_rows.row_of` and orjson make them."""
 
 from libc.string cimport memcmp, memcpy
 
@@ -8,9 +8,14 @@ cdef enum:
     ESCAPED = 6  # bytes of a control character in JSON, of all characters the most
     FIXED = 1024  # bytes of a line without its strings, at most
     MAX_NAMES = 64  # properties of a record, whose names are compared with one another
+    # body modes, in the order of `store.json_rows`
+    NONE = 0
+    TEXT = 1
+    HEX = 2
 
 cdef const char *UPPER = "0123456789ABCDEF"
 cdef const char *LOWER = "0123456789abcdef"
+cdef const char *BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 cdef inline uint8_t *put_text(uint8_t *to, const char *text, size_t size) noexcept nogil:
@@ -44,26 +49,6 @@ cdef bint is_plain(const uint8_t *data, int64_t length) noexcept nogil:
         byte = data[at]
         odd |= (byte < 0x20) | (byte == c'"') | (byte == c"\\") | (byte > 0x7F)
     return odd == 0
-
-
-cdef int64_t sequence(const uint8_t *data, int64_t left) noexcept nogil:
-    """Returns the length of the UTF-8 sequence that begins with a byte above 0x7F; 0 if it is invalid."""
-    cdef uint8_t first = data[0], low = 0x80, high = 0xBF
-    cdef int64_t length = 0, further
-    if 0xC2 <= first <= 0xDF:
-        length = 2
-    elif 0xE0 <= first <= 0xEF:
-        length = 3
-        low, high = 0xA0 if first == 0xE0 else 0x80, 0x9F if first == 0xED else 0xBF
-    elif 0xF0 <= first <= 0xF4:
-        length = 4
-        low, high = 0x90 if first == 0xF0 else 0x80, 0x8F if first == 0xF4 else 0xBF
-    if length > left or length == 0 or not low <= data[1] <= high:
-        return 0
-    for further in range(2, length):
-        if not 0x80 <= data[further] <= 0xBF:
-            return 0
-    return length
 
 
 cdef inline uint8_t *put_ascii(uint8_t *to, uint8_t byte) noexcept nogil:
@@ -127,11 +112,47 @@ cdef uint8_t *put_host(uint8_t *to, const uint8_t *host) noexcept nogil:
     return put_number(to, i32_at(host + 4))
 
 
-cdef uint8_t *put_hexadecimal(uint8_t *to, const uint8_t *data, int length) noexcept nogil:
-    cdef int place
+cdef uint8_t *put_hexadecimal(uint8_t *to, const uint8_t *data, int64_t length, const char *digits) noexcept nogil:
+    cdef int64_t place
     for place in range(length):
-        to[2 * place], to[2 * place + 1] = UPPER[data[place] >> 4], UPPER[data[place] & 15]
+        to[2 * place], to[2 * place + 1] = digits[data[place] >> 4], digits[data[place] & 15]
     return to + 2 * length
+
+
+cdef uint8_t *put_base64(uint8_t *to, const uint8_t *data, int64_t length) noexcept nogil:
+    cdef int64_t at = 0, left
+    cdef uint32_t bits
+    while at < length:
+        left = length - at
+        bits = data[at] << 16
+        if left > 1:
+            bits |= data[at + 1] << 8
+        if left > 2:
+            bits |= data[at + 2]
+        to[0], to[1] = BASE64[bits >> 18], BASE64[bits >> 12 & 63]
+        to[2], to[3] = BASE64[bits >> 6 & 63], BASE64[bits & 63]
+        if left < 3:
+            to[3] = c"="
+        if left < 2:
+            to[2] = c"="
+        to += 4
+        at += 3
+    return to
+
+
+cdef uint8_t *put_body(uint8_t *to, const uint8_t *body, int64_t length, int mode) noexcept nogil:
+    """Writes the values of `body` and `body_encoding`; as text only what is UTF-8."""
+    cdef uint8_t *end
+    if mode == NONE:
+        return put_text(to, ',"body":null,"body_encoding":"none"', 35)
+    to = put_text(to, ',"body":"', 9)
+    if mode == TEXT:
+        end = put_string(to, body, length)
+        if end != NULL:
+            return put_text(end, '","body_encoding":"text"', 24)
+    if mode == HEX:
+        return put_text(put_hexadecimal(to, body, length, LOWER), '","body_encoding":"hex"', 23)
+    return put_text(put_base64(to, body, length), '","body_encoding":"base64"', 26)
 
 
 cdef uint8_t *put_properties(uint8_t *to, const uint8_t *data, int64_t size) noexcept nogil:
@@ -168,7 +189,7 @@ cdef uint8_t *put_properties(uint8_t *to, const uint8_t *data, int64_t size) noe
     return to
 
 
-cdef uint8_t *put_line(uint8_t *to, const uint8_t *record, int64_t total, bint is_text) noexcept nogil:
+cdef uint8_t *put_line(uint8_t *to, const uint8_t *record, int64_t total, int mode) noexcept nogil:
     """Writes the line of one record with IPv4 hosts; returns NULL if it takes more than that."""
     cdef Parts parts
     if not parts_of(record, BODY_AT, total, i32_at(record + MAGIC_AT) == MAGIC_V2, &parts):
@@ -192,15 +213,9 @@ cdef uint8_t *put_line(uint8_t *to, const uint8_t *record, int64_t total, bint i
     if to == NULL:
         return NULL
     to = put_number(put_text(to, '},"body_crc":', 13), i32_at(record + CRC_AT))
-    if is_text:
-        to = put_string(put_text(to, ',"body":"', 9), record + BODY_AT, parts.body_length)
-        if to == NULL:
-            return NULL
-        to = put_text(to, '","body_encoding":"text"', 24)
-    else:
-        to = put_text(to, ',"body":null,"body_encoding":"none"', 35)
-    to = put_hexadecimal(put_text(to, ',"offset_message_id":"', 22), record + STORE_HOST_AT, 8)
-    return put_text(put_hexadecimal(to, record + PHYSICAL_AT, 8), '"}\n', 3)
+    to = put_body(to, record + BODY_AT, parts.body_length, mode)
+    to = put_hexadecimal(put_text(to, ',"offset_message_id":"', 22), record + STORE_HOST_AT, 8, UPPER)
+    return put_text(put_hexadecimal(to, record + PHYSICAL_AT, 8, UPPER), '"}\n', 3)
 
 
 def room_for(int64_t sizes, int64_t largest, int64_t count):
@@ -214,17 +229,17 @@ def room_for(int64_t sizes, int64_t largest, int64_t count):
 
 
 def json_lines(
-    const uint8_t[::1] data, const int64_t[::1] positions, bint is_text, bint is_raw, uint8_t[::1] target, int64_t[::1] ends
+    const uint8_t[::1] data, const int64_t[::1] positions, int mode, bint is_raw, uint8_t[::1] target, int64_t[::1] ends
 ):
     """Writes the lines of valid records; leaves out those that take more than one pass.
 
-    These are IPv6 hosts, compressed bodies, strings that are no UTF-8, repeated names of properties. Releases the
+    These are IPv6 hosts, compressed bodies, topics and properties that are no UTF-8, repeated names of properties. Releases the
     interpreter's lock.
 
     Args:
         data: the buffer.
         positions: of the records in it.
-        is_text: whether bodies are written, as text.
+        mode: of the bodies: 0 to leave them out, 1 text, 2 hexadecimal, 3 base64.
         is_raw: whether they are written as stored though they are compressed.
         target: output; see `room_for`.
         ends: output: position in the target after the line of each record, the one before if it has none.
@@ -249,10 +264,10 @@ def json_lines(
                 total <= size - positions[row]
                 and bits & (BORN_V6 | STORE_V6) == 0
                 and 0 <= ports < PORTS
-                and (is_raw or not is_text or bits & COMPRESSED == 0)
+                and (is_raw or mode == NONE or bits & COMPRESSED == 0)
                 and room - at >= FIXED + ESCAPED * total
             ):
-                end = put_line(&target[at], record, total, is_text)
+                end = put_line(&target[at], record, total, mode)
                 if end != NULL:
                     at = end - &target[0]
             ends[row] = at

@@ -182,6 +182,7 @@ cdef uint64_t topic_hash(const uint8_t *at, int64_t length, const uint8_t *limit
 cdef struct Slices:
     # positions of values; tag_start is -1 if the record needs more than one pass
     int64_t tag_start, tag_end, key_start, key_end, unique_start, unique_end
+    bint has_high  # perhaps not all of them are ASCII
 
 
 cdef inline uint32_t word_hash(uint64_t word) noexcept nogil:
@@ -209,6 +210,45 @@ cdef inline uint32_t hash_on(
     return value
 
 
+cdef uint32_t hash_of_units(const uint8_t *at, int64_t length, uint32_t value) noexcept nogil:
+    """Continues Java's String.hashCode over further text, which is UTF-8; Java counts UTF-16 units."""
+    cdef int64_t done = 0, size, place
+    cdef uint32_t point
+    while done < length:
+        if at[done] < 0x80:
+            value = value * 31 + at[done]
+            done += 1
+            continue
+        size = sequence(at + done, length - done)
+        point = at[done] & (0xFF >> (size + 1))
+        for place in range(1, size):
+            point = point << 6 | (at[done + place] & 0x3F)
+        if size == 4:
+            point -= 0x10000
+            value = value * 31 + (0xD800 + (point >> 10))
+            point = 0xDC00 + (point & 0x3FF)
+        value = value * 31 + point
+        done += size
+    return value
+
+
+cdef bint is_utf8(const uint8_t *data, int64_t at, int64_t end) noexcept nogil:
+    cdef int64_t size
+    while at < end:
+        size = 1 if data[at] < 0x80 else sequence(data + at, end - at)
+        if size == 0:
+            return False
+        at += size
+    return True
+
+
+cdef inline uint32_t text_hash(
+    const uint8_t *at, int64_t length, const uint8_t *limit, bint has_high, uint32_t value
+) noexcept nogil:
+    """Continues Java's String.hashCode over further text, which is UTF-8."""
+    return hash_of_units(at, length, value) if has_high else hash_on(at, length, limit, value)
+
+
 cdef inline int64_t byte_from(
     const uint8_t *data, int64_t at, int64_t end, const uint8_t *limit, uint8_t byte
 ) noexcept nogil:
@@ -222,23 +262,13 @@ cdef inline int64_t byte_from(
     return end
 
 
-cdef inline bint is_ascii(const uint8_t *data, int64_t at, int64_t end, const uint8_t *limit) noexcept nogil:
-    cdef uint64_t bits, seen = 0
-    while at < end:
-        bits = marks_from(data + at, limit, 0, 0).high
-        seen |= bits if end - at >= 64 else bits & ~(~<uint64_t>0 << (end - at))
-        at += 64
-    return seen == 0
-
-
 cdef inline Slices property_slices(
     const uint8_t *data, int64_t start, int64_t end, const uint8_t *limit, bint is_schedule
 ) noexcept nogil:
     """Finds the values of TAGS, KEYS and UNIQ_KEY. Each property is looked for in blocks of 64 bytes."""
-    cdef Slices found = Slices(0, 0, 0, 0, 0, 0)
+    cdef Slices found = Slices(0, 0, 0, 0, 0, 0, False)
     cdef int64_t at = start, block = start - 64, passed, close, split, size
     cdef uint64_t name, values = 0
-    cdef bint has_high = False
     cdef marks marked
     while at < end:
         passed = at - block
@@ -246,13 +276,13 @@ cdef inline Slices property_slices(
             block, passed = at, 0
             marked = marks_from(data + at, limit, NAME_END, VALUE_END)
             values = marked.second
-            has_high |= marked.high != 0  # perhaps after the end; the exact question is asked below
+            found.has_high |= marked.high != 0  # perhaps after the end, which costs only time
         close = at + lowest_bit(values >> passed)
         split = min(at + lowest_bit(marked.first >> passed), close)
         if values == 0:  # longer than a block
             close = byte_from(data, at, end, limit, VALUE_END)
             split = byte_from(data, at, close, limit, NAME_END)
-            has_high = True
+            found.has_high = True
         split, close = min(split, end), min(close, end)
         if at < split < close - 1:
             size = split - at
@@ -268,20 +298,27 @@ cdef inline Slices property_slices(
                 found.tag_start = -1
                 return found
         at = close + 1
-    if has_high and not (  # mostly none has a byte above 0x7F
-        is_ascii(data, found.tag_start, found.tag_end, limit)
-        and is_ascii(data, found.key_start, found.key_end, limit)
-        and is_ascii(data, found.unique_start, found.unique_end, limit)
+    if found.has_high and not (
+        is_utf8(data, found.tag_start, found.tag_end)
+        and is_utf8(data, found.key_start, found.key_end)
+        and is_utf8(data, found.unique_start, found.unique_end)
     ):
         found.tag_start = -1
     return found
 
 
 cdef inline int64_t put_key(
-    const uint8_t *data, int64_t start, int64_t end, const uint8_t *limit, uint32_t before, uint32_t *hashes, int64_t count
+    const uint8_t *data,
+    int64_t start,
+    int64_t end,
+    const uint8_t *limit,
+    bint has_high,
+    uint32_t before,
+    uint32_t *hashes,
+    int64_t count,
 ) noexcept nogil:
     if end > start:
-        hashes[count] = hash_on(data + start, end - start, limit, before)
+        hashes[count] = text_hash(data + start, end - start, limit, has_high, before)
         count += 1
     return count
 
@@ -294,13 +331,13 @@ cdef int64_t put_keys(
     The most are one for two bytes of KEYS, and two more.
     """
     cdef int64_t count = 0, at = slices.key_start, split
-    count = put_key(data, slices.unique_start, slices.unique_end, limit, topic.key_hash, hashes, count)
+    count = put_key(data, slices.unique_start, slices.unique_end, limit, slices.has_high, topic.key_hash, hashes, count)
     while at < slices.key_end:
         split = byte_from(data, at, slices.key_end, limit, 0x20)
-        count = put_key(data, at, split, limit, topic.key_hash, hashes, count)
+        count = put_key(data, at, split, limit, slices.has_high, topic.key_hash, hashes, count)
         at = split + 1
     if index_tags:
-        count = put_key(data, slices.tag_start, slices.tag_end, limit, topic.tag_hash, hashes, count)
+        count = put_key(data, slices.tag_start, slices.tag_end, limit, slices.has_high, topic.tag_hash, hashes, count)
     return count
 
 
@@ -336,7 +373,7 @@ def dispatch(
         numbers, tags_codes: outputs: topic number and tags code of each record.
         key_rows, key_hashes: outputs: record and hash of each key, in the broker's order; with room for
             `properties_length` + 2 of each record.
-        other_rows: output: records that need more: text that is not ASCII, properties that change the queue.
+        other_rows: output: records that need more: text that is not UTF-8, properties that change the queue.
 
     Returns:
         `row`, `keys` and `others`, including this call.
@@ -369,7 +406,9 @@ def dispatch(
                 others += 1
                 row += 1
                 continue
-            tags_codes[row] = <int32_t>hash_on(bytes + slices.tag_start, slices.tag_end - slices.tag_start, limit, 0)
+            tags_codes[row] = <int32_t>text_hash(
+                bytes + slices.tag_start, slices.tag_end - slices.tag_start, limit, slices.has_high, 0
+            )
             if with_keys:
                 if keys + properties_length[row] + 2 > room:
                     with gil:
@@ -796,7 +835,9 @@ def plain_records(
                 following[queue], last_at[queue] = offset + 1, physical
                 messages[queue] += 1
                 if known[queue] & COUNTED:
-                    tags_code = <int32_t>hash_on(record + slices.tag_start, slices.tag_end - slices.tag_start, limit, 0)
+                    tags_code = <int32_t>text_hash(
+                        record + slices.tag_start, slices.tag_end - slices.tag_start, limit, slices.has_high, 0
+                    )
                     unit_total[bucket] += mixed_unit(physical, offset, total, tags_code, queue_keys[queue])
                     unit_count[bucket] += 1
             # nothing ends the pass from here on: the record counts

@@ -70,14 +70,6 @@ class Rows:
         texts = pa.array([hosts.text_of(value) for value in distinct], pa.string())
         return pa.DictionaryArray.from_arrays(codes, texts)
 
-    def coded_ids(self) -> tuple[str, Any] | None:
-        """Offset message ids as a common prefix and the rest of each; None if store hosts differ."""
-        words = self.frames.host_words("store_host")
-        if words is None or not len(words) or (words != words[0]).any():
-            return None
-        offsets = self.frames.column("physical_offset").astype(">i8")
-        return words[0].tobytes().hex().upper(), _hexadecimal(offsets.view(np.uint8).reshape(-1, 8))
-
 
 class Column(Struct, frozen=True):
     """One column.

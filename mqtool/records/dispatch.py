@@ -1,8 +1,8 @@
 """Dispatch in columns: what the broker would write to queues and index for the records of some frames.
 
-The broker dispatches one record at a time (DispatchRequest). Here one call dispatches all frames of a window, and
-only rare cases (multi-dispatch, inner batches, numbers in properties) are handled record by record. `queue_build` and
-`index_build` decide where units and keys are stored. Source: CommitLog.checkMessageAndReturnSize,
+The broker dispatches one record at a time (DispatchRequest). Here one call dispatches all frames of a window:
+`native.logs` most of them, `dispatch_request` those of multi-dispatch, inner batches and numbers in properties.
+`queue_build` and `index_build` decide where units and keys are stored. Source: CommitLog.checkMessageAndReturnSize,
 DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue, ConsumeQueue.multiDispatchLmqQueue, IndexService.buildIndex
 (4.9.7, 5.5.0). Docs page: docs/rebuild.md.
 """
@@ -14,15 +14,15 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
-from mqtool.formats.delay_levels import due
+from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.native import native
 from mqtool.records import multi_dispatch
+from mqtool.records.dispatch_request import key_hashes, tags_code_of
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.topics import TopicTable
-from mqtool.records.trailers import Trailers, trailers_of
-from mqtool.records.words import index_hashes, java_hashes, joined_hashes
+from mqtool.records.words import index_hashes
 
 
 class Dispatcher:
@@ -48,11 +48,9 @@ class Dispatcher:
         """
         window = _Window(frames, self)
         compiled = native()
-        rest = None if compiled is None or not len(frames) else window.add_compiled(compiled.logs, keys=keys)
-        for trailers in trailers_of(frames if rest is None else frames.select(rest)):
-            if rest is not None:
-                trailers.rows = rest[trailers.rows]
-            window.add(trailers, keys=keys)
+        others = range(len(frames)) if compiled is None else window.add_compiled(compiled.logs, keys=keys).tolist()
+        for row in others:
+            window.add(row, keys=keys)
         return window.dispatched()
 
 
@@ -74,23 +72,27 @@ class _Window:
         self._lmq: list[tuple[int, str, str]] = []
         self._batches: dict[int, tuple[str, str]] = {}
 
-    def add(self, trailers: Trailers, *, keys: bool) -> None:
-        """Computes topics, tags codes and keys of one buffer of trailers."""
-        topic = self.dispatcher.topics.numbers_of(trailers)
-        self.topic[trailers.rows] = topic
-        starts, lengths = trailers.property_slices.value_of(names.TAGS)
-        tagged = np.flatnonzero(lengths > 0)
-        hashes, units = java_hashes(trailers.data, starts[tagged], lengths[tagged])
-        self.tags_code[trailers.rows[tagged]] = hashes.view(np.int32)
+    def add(self, row: int, *, keys: bool) -> None:
+        """Computes topic, tags code and keys of one record."""
+        frames, rules = self.frames, self.rules
+        record = commit_log.parse_record(frames.view, int(frames.positions[row]))
+        topic, values = java.decode_utf8(record.topic), names.decode(record.properties)
+        self.topic[row] = self.dispatcher.topics.number_of(topic)
+        try:
+            self.tags_code[row] = tags_code_of(topic, values, record.store_timestamp, rules)
+        except FormatError:
+            self.tags_code[row] = tags_code(values.get(names.TAGS))
+            self._add_oddity(row, f"DELAY is not a number: {values[names.DELAY_LEVEL][:20]!r}")
         if keys:
-            self._add_keys(trailers, topic, names.UNIQUE_KEY)
-            self._add_keys(trailers, topic, names.KEYS)
-            if self.rules.index_tags:
-                marked = self.dispatcher.topics.tag_hashes[topic[tagged]]
-                self._keys.append((trailers.rows[tagged], joined_hashes(marked, hashes, units)))
-        self._delay(trailers, topic)
-        self._find_lmq(trailers)
-        self._find_batches(trailers, topic)
+            hashes = key_hashes(topic, values, with_tags=rules.index_tags)
+            self._keys.append((np.full(len(hashes), row), np.array(hashes, np.uint32)))
+        if rules.multi_dispatch and {names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET} <= values.keys():
+            further = values[names.INNER_MULTI_DISPATCH], values[names.INNER_MULTI_QUEUE_OFFSET]
+            self._lmq.append((row, *further))
+        if names.INNER_BASE in values:
+            self.has_batches = True
+            if topic in rules.batch_topics and names.INNER_NUM in values:
+                self._batches[row] = values[names.INNER_NUM], values[names.INNER_BASE]
 
     def add_compiled(self, logs: Any, *, keys: bool) -> np.ndarray:
         """Computes topics, tags codes and keys by `native.logs`; returns the records that it leaves out."""
@@ -109,52 +111,6 @@ class _Window:
         _, key_count, other_count = done
         self._keys.append((key_rows[:key_count], hashes[:key_count]))
         return others[:other_count]
-
-    def _add_keys(self, trailers: Trailers, topic: np.ndarray, name: str) -> None:
-        starts, lengths = trailers.property_slices.value_of(name)
-        spaces = _spaces(trailers, starts, lengths) if name == names.KEYS else np.empty(0, np.int64)
-        rows = np.flatnonzero(lengths > 0)
-        starts, lengths = starts[rows], lengths[rows]
-        if len(spaces):
-            rows, starts, lengths = _words(rows, starts, lengths, spaces)
-        hashes, units = java_hashes(trailers.data, starts, lengths)
-        left = self.dispatcher.topics.key_hashes[topic[rows]]
-        self._keys.append((trailers.rows[rows], joined_hashes(left, hashes, units)))
-
-    def _delay(self, trailers: Trailers, topic: np.ndarray) -> None:
-        """Replaces the tag's hash by the deliver time in records of the schedule topic."""
-        delayed = np.flatnonzero(topic == self.dispatcher.schedule)
-        if not len(delayed):
-            return
-        starts, lengths = trailers.property_slices.value_of(names.DELAY_LEVEL)
-        seen: dict[bytes, int | None] = {}
-        for row in delayed[lengths[delayed] > 0].tolist():
-            text = trailers.data[starts[row] : starts[row] + lengths[row]].tobytes()
-            if text not in seen:
-                seen[text] = _level(text)
-            level, frame = seen[text], int(trailers.rows[row])
-            if level is None:
-                self._add_oddity(frame, f"DELAY is not a number: {text[:20]!r}")
-            elif (time := due(int(self.times[frame]), level, self.rules.delay_levels)) is not None:
-                self.tags_code[frame] = time
-
-    def _find_lmq(self, trailers: Trailers) -> None:
-        if not self.rules.multi_dispatch:
-            return
-        queues, offsets = (
-            _texts(trailers, name) for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET)
-        )
-        for row in queues.keys() & offsets.keys():
-            self._lmq.append((int(trailers.rows[row]), queues[row], offsets[row]))
-
-    def _find_batches(self, trailers: Trailers, topic: np.ndarray) -> None:
-        self.has_batches = self.has_batches or len(trailers.property_slices.named(names.INNER_BASE)) > 0
-        batch_topics = [self.dispatcher.topics.number_of(name) for name in self.rules.batch_topics]
-        if not batch_topics or not np.isin(topic, batch_topics).any():
-            return
-        counts, bases = _texts(trailers, names.INNER_NUM), _texts(trailers, names.INNER_BASE)
-        both = counts.keys() & bases.keys()
-        self._batches.update((int(trailers.rows[row]), (counts[row], bases[row])) for row in both)
 
     def _add_oddity(self, frame: int, detail: str) -> None:
         self.oddities.append(Oddity(int(self.offsets[frame]), detail))
@@ -231,15 +187,9 @@ class _Window:
         ]
 
     def _index_keys(self) -> IndexKeys:
-        first = self._keys[0][0] if self._keys else np.empty(0, np.int64)
-        if len(self._keys) == 1:
-            row, hashes = self._keys[0]
-        elif self._keys and all(np.array_equal(rows, first) for rows, _ in self._keys[1:]):
-            row = np.repeat(first, len(self._keys))  # each record has one key of each sort
-            hashes = np.stack([part for _, part in self._keys], axis=1).reshape(-1)
-        else:
-            row = np.concatenate([rows for rows, _ in self._keys] or [first])
-            hashes = np.concatenate([part for _, part in self._keys] or [np.empty(0, np.uint32)])
+        row = np.concatenate([rows for rows, _ in self._keys] or [np.empty(0, np.int64)])
+        hashes = np.concatenate([part for _, part in self._keys] or [np.empty(0, np.uint32)])
+        if len(self._keys) > 1:
             order = np.argsort(row, kind="stable")
             row, hashes = row[order], hashes[order]
         kept = is_indexed(self.frames)[row]
@@ -257,49 +207,3 @@ def is_indexed(frames: Frames) -> np.ndarray:
     """Returns which records' keys are indexed, bool per frame; the columnar form of `commit_log.is_indexed`."""
     rollback = commit_log.SysFlag.TRANSACTION_ROLLBACK
     return np.asarray(frames.column("sys_flag") & commit_log.TRANSACTION_MASK != rollback)
-
-
-def _spaces(trailers: Trailers, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the positions of all spaces inside values; each row of the trailers has at most one value."""
-    is_present = lengths > 0
-    column = (starts - trailers.row_start)[is_present]
-    if not len(column):
-        return column
-    low, high = int(column.min()), int((column + lengths[is_present]).max())
-    if not (trailers.table[:, low:high] == ord(names.KEY_SEPARATOR)).any():
-        return column[:0]
-    spaces = np.flatnonzero(trailers.data == ord(names.KEY_SEPARATOR))
-    spaces = spaces[(spaces >= trailers.row_start[0]) & (spaces < trailers.row_start[-1] + trailers.width)]
-    row = trailers.row_of(spaces)
-    return spaces[(spaces >= starts[row]) & (spaces < starts[row] + lengths[row])]
-
-
-def _words(
-    rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray, spaces: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Splits values at their spaces; empty words are left out."""
-    ends = starts + lengths
-    owner = np.searchsorted(ends, spaces, side="right")
-    first = np.sort(np.concatenate([starts, spaces + 1]))
-    size = np.sort(np.concatenate([ends, spaces])) - first
-    kept = size > 0
-    return np.repeat(rows, np.bincount(owner, minlength=len(rows)) + 1)[kept], first[kept], size[kept]
-
-
-def _texts(trailers: Trailers, name: str) -> dict[int, str]:
-    """Returns the values of a rare property, by row of the trailers."""
-    if not len(trailers.property_slices.named(name)):
-        return {}
-    starts, lengths = trailers.property_slices.value_of(name)
-    texts = {}
-    for row in np.flatnonzero(lengths > 0).tolist():
-        value = trailers.data[starts[row] : starts[row] + lengths[row]].tobytes()
-        texts[row] = java.decode_utf8(value)
-    return texts
-
-
-def _level(text: bytes) -> int | None:
-    try:
-        return java.parse_int(java.decode_utf8(text))
-    except FormatError:
-        return None

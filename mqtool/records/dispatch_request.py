@@ -64,17 +64,17 @@ class DispatchRequest(NamedTuple):
         Args:
             with_tags: whether TAGS are indexed too.
         """
-        hashes = []
-        unique = self.properties.get(properties.UNIQUE_KEY)
-        if unique is not None:
-            hashes.append(index_file.key_hash(index_file.key_text(self.topic, unique)))
-        hashes.extend(
-            index_file.key_hash(index_file.key_text(self.topic, word)) for word in properties.keys_of(self.properties)
-        )
-        tags = self.properties.get(properties.TAGS)
-        if with_tags and tags:
-            hashes.append(index_file.key_hash(index_file.tag_key_text(self.topic, tags)))
-        return hashes
+        return key_hashes(self.topic, self.properties, with_tags=with_tags)
+
+
+def key_hashes(topic: str, values: dict[str, str], *, with_tags: bool) -> list[int]:
+    """Returns the hashes to index of a record with a topic and properties; see `DispatchRequest.key_hashes`."""
+    texts = [index_file.key_text(topic, word) for word in properties.keys_of(values)]
+    if properties.UNIQUE_KEY in values:
+        texts.insert(0, index_file.key_text(topic, values[properties.UNIQUE_KEY]))
+    if with_tags and properties.TAGS in values:
+        texts.append(index_file.tag_key_text(topic, values[properties.TAGS]))
+    return [index_file.key_hash(text) for text in texts]
 
 
 def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:
@@ -94,7 +94,7 @@ def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:
         record.queue_offset,
         record.physical_offset,
         record.total_size,
-        _tags_code(topic, values, record.store_timestamp, rules),
+        tags_code_of(topic, values, record.store_timestamp, rules),
         record.store_timestamp,
         record.sys_flag,
         values,
@@ -103,7 +103,8 @@ def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:
     )
 
 
-def _tags_code(topic: str, values: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:
+def tags_code_of(topic: str, values: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:
+    """Returns the tags code of a record; raises FormatError if its delay level must be a number and is not."""
     level_text = values.get(properties.DELAY_LEVEL) if topic == SCHEDULE_TOPIC else None
     time = due(store_timestamp, java.parse_int(level_text), rules.delay_levels) if level_text is not None else None
     return tags_code(values.get(properties.TAGS)) if time is None else time

@@ -86,20 +86,6 @@ def _word_hash(word: np.ndarray) -> np.ndarray:
     return ((quads & _HALVES) * _31_4 + (quads >> _32)).astype(np.uint32)
 
 
-def _power_table(count: int) -> np.ndarray:
-    factors = np.full(count, 31, np.uint32)
-    factors[:1] = 1
-    return np.cumprod(factors, dtype=np.uint32)
-
-
-_POWERS = _power_table(1 << 15)
-
-
-def joined_hashes(left: np.ndarray, right: np.ndarray, right_units: np.ndarray) -> np.ndarray:
-    """Returns the uint32 hashes of left + right from the hashes of the parts; a value has at most 32767 units."""
-    return left * _POWERS.take(right_units) + right
-
-
 class WordTable:
     """Assigns dense numbers to 64-bit values in the order in which they are first seen."""
 

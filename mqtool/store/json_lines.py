@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from mqtool.native import native
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.records.json_rows import is_compiled
 from mqtool.store.line_workers import in_processes, in_threads
 from mqtool.store.lines import LineMaker, Lines
 from mqtool.store.message import messages_of
@@ -24,15 +24,15 @@ def json_lines(
 
     Args:
         store: the store.
-        body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.
+        body_mode: "none", "text", "hex" or "base64"; see `store.json_rows.row_of`.
         raw: bodies as stored.
-        jobs: number of processes, or of threads if a compiled loop builds the lines, including this one; the lines
+        jobs: number of processes, or of threads if `native.lines` builds the lines, including this one; the lines
             are the same.
         conditions: as for `Store.messages`.
     """
     make, selection = LineMaker(body_mode, raw), Selection.of(**conditions)
     items = _items(store, selection)
-    if jobs > 1 and is_compiled(body_mode):
+    if jobs > 1 and native() is not None:
         yield from in_threads(items, make, jobs - 1)
     elif jobs > 1:
         yield from in_processes(store.commit_log, items, make, jobs - 1)

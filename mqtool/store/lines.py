@@ -6,7 +6,7 @@ from msgspec import Struct
 from mqtool.formats import commit_log
 from mqtool.records.columns import BY_NAME, Rows
 from mqtool.records.frames import Frames
-from mqtool.records.json_rows import json_lines as lines_of
+from mqtool.store.json_rows import json_lines as lines_of
 
 
 class Lines(Struct, frozen=True):
@@ -29,7 +29,7 @@ class LineMaker(Struct, frozen=True):
     """Builds lines from frames.
 
     Attributes:
-        body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.
+        body_mode: "none", "text", "hex" or "base64"; see `store.json_rows.row_of`.
         raw: bodies as stored.
     """
 

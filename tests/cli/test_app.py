@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from mqtool import __version__
+from mqtool import __version__, native
 from mqtool.cli import app
 from mqtool.cli.commands import COMMANDS, Command
 from mqtool.cli.exits import GATE_HINTS, MEANINGS, QUIET, RULES, ExitCode, failure_of, says_what_to_do
@@ -163,7 +163,7 @@ def test_version_names_what_could_make_a_difference(mqtool):
     assert lines["mqtool"] == __version__
     assert {"python", "numpy", "pyarrow", "native"} <= set(lines)
 
-    assert lines["native"] == ("compiled" if IS_COMPILED else "not compiled")
+    assert lines["native"] == ("compiled" if IS_COMPILED else "not compiled" if native.is_enabled else "switched off")
 
 
 def test_a_closed_pipe_ends_quietly_with_141():

@@ -62,8 +62,8 @@ def test_scans_trailers_and_lines(seed):
             np.empty(modules.lines.room_for(len(data), len(data), count), np.uint8),
             np.empty(count, np.int64),
         )
-        for is_text in (False, True):
-            modules.lines.json_lines(data, positions[:count].copy(), is_text, True, target, ends)
+        for mode in range(4):
+            modules.lines.json_lines(data, positions[:count].copy(), mode, True, target, ends)
         if not valid or not count:
             continue
         parts = [longs[row, :count].copy() for row in (6, 7, 8, 9)]

@@ -6,8 +6,8 @@ import pytest
 
 import mqtool
 from mqtool.records.frames import Frames
-from mqtool.records.json_rows import json_lines, row_of
 from mqtool.store import Message
+from mqtool.store.json_rows import json_lines, row_of
 from tests.support.stores import STORES, StoreFixture
 
 pytestmark = pytest.mark.usefixtures("either_way")

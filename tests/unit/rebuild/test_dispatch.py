@@ -113,13 +113,6 @@ def test_many_topics_and_long_ones_are_distinguished():
     check(made, model.Rules(), Dispatcher())
 
 
-def test_topics_are_distinguished_even_where_their_mixes_agree(monkeypatch):
-    dispatcher = Dispatcher()
-    monkeypatch.setattr(dispatcher.topics._mixes, "numbers_of", lambda mix: np.zeros(len(mix), np.int32))
-    monkeypatch.setattr(dispatcher.topics._mixes, "values", [0])
-    check([record("one"), record("two"), record("one"), record("three")], model.Rules(), dispatcher)
-
-
 def test_properties_stored_in_dozens_count_only_once_each_name():
     stored_twice = b"KEYS\x01a b\x02TAGS\x01x\x02KEYS\x01c\x02TAGS\x01yy\x02"
     check([record(props=stored_twice)] * 3, model.Rules(), Dispatcher())

@@ -45,14 +45,6 @@ def test_index_hashes_are_those_of_each_string(strings):
     assert words.index_hashes(found).tolist() == [index_file.key_hash(text) for text in strings]
 
 
-@given(st.lists(st.tuples(st.text(characters, max_size=9), st.text(characters, max_size=9)), max_size=9))
-def test_a_joined_hash_is_that_of_the_joined_strings(pairs):
-    left, _ = hashes_of([pair[0].encode() for pair in pairs])
-    right, lengths = hashes_of([pair[1].encode() for pair in pairs])
-    found = words.joined_hashes(left, right, lengths)
-    assert found.view(np.int32).tolist() == [java.string_hash("".join(pair)) for pair in pairs]
-
-
 @given(st.lists(st.binary(max_size=9), max_size=9))
 def test_malformed_strings_are_hashed_as_java_decodes_them(blocks):
     found, _ = hashes_of(blocks)

@@ -105,14 +105,14 @@ def test_another_process_gives_the_same(root):
 
 
 @needs_native
-def test_threads_make_the_same_lines_where_a_loop_is_compiled(root, monkeypatch):
+def test_threads_make_the_same_lines_where_rules_are_compiled(root, monkeypatch):
     expected, hexadecimal, counts = alone(root), alone(root, body_mode="hex"), []
     monkeypatch.setattr(line_workers, "thread_pool", lambda count: counts.append(count) or thread_pool(count))
     with mqtool.open(root) as store:
         assert plain(json_lines(store, jobs=3)) == expected
         assert counts == [2]
         assert plain(json_lines(store, "hex", jobs=3)) == hexadecimal
-        assert counts == [2]
+        assert counts == [2, 2]
 
 
 def test_reading_may_stop_in_the_middle(root):
