@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildSc
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import Surveyor
 from mqtool.rebuild.parts import parts_of, walk_part
+from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import RebuildSettings
-from mqtool.rebuild.sink import BitMaps, Sink
+from mqtool.rebuild.sink import BitMaps, Claims, Sink
 from mqtool.rebuild.workers import batches_of_workers
 from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import Queue
+from mqtool.store.foreign_segments import claim_at
 from mqtool.store.log_fingerprint import Fingerprint, fingerprint_before, matches
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside, real_path
@@ -72,6 +76,7 @@ def rebuild(
     scope: RebuildScope | None = None,
     options: Options | None = None,
     *,
+    claims: Claims | None = None,
     bit_maps: BitMaps | None = None,
     surveyor: Surveyor | None = None,
     on_progress: OnProgress = ignore,
@@ -84,6 +89,7 @@ def rebuild(
         settings: of the broker, see `settings_of`.
         scope: which files to rebuild; None for all.
         options: how to run.
+        claims: what the units of old queues show; None for those of the store.
         bit_maps: see `Sink`; None if queues have no extension.
         surveyor: also gets every window, if this process reads the whole log in one pass.
         on_progress: called with bytes of the log.
@@ -106,7 +112,9 @@ def rebuild(
     while True:
         try:
             with OutputFiles(out) as output:
-                sink = Sink(output, settings, scope, store.commit_log.bytes_in_use, bit_maps)
+                sink = Sink(
+                    output, settings, scope, store.commit_log.bytes_in_use, claims or claims_of(store), bit_maps
+                )
                 if earlier is not None:
                     sink.resume(earlier)
                 return _run(store, sink, settings, scope, options, state, surveyor, on_progress)
@@ -115,6 +123,21 @@ def rebuild(
             _remove_output(out)
             rules = replace(settings.rules, batch_topics=settings.rules.batch_topics | new.topics)
             settings, earlier, surveyor = replace(settings, rules=rules), None, None
+
+
+def claims_of(store: Store) -> Claims:
+    """Returns what the units of a store's queues show about its records."""
+
+    @cache
+    def queues() -> dict[QueueName, Queue]:
+        return {QueueName(queue.topic, queue.queue_id): queue for queue in store.disk_queues() if not queue.is_batch}
+
+    def claimed(name: QueueName, offset: int) -> int | None:
+        queue = queues().get(name)
+        claim = None if queue is None else claim_at(store.commit_log, queue, offset)
+        return claim.physical_offset if claim is not None and claim.is_confirmed else None
+
+    return claimed
 
 
 class _NewBatchTopicsError(Exception):

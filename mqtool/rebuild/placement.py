@@ -2,13 +2,14 @@
 
 In an undamaged log the units of a queue arrive in order and without gaps. After damage they do not, and the
 neighbouring records of the queue decide: two consecutive records that agree are believed; a single record that its
-successor contradicts is not. The broker itself ignores the stated offset and appends
-(ConsumeQueue.putMessagePositionInfo), which moves every later message to a wrong offset. Here each message keeps its
-own, so that consumer offsets remain valid.
+successor contradicts is not. No record takes the queue offset that a unit of the old queue gives to another one. The
+broker itself ignores the stated offset and appends (ConsumeQueue.putMessagePositionInfo), which moves every later
+message to a wrong offset. Here each message keeps its own, so that consumer offsets remain valid.
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -62,6 +63,13 @@ class Cut(Struct, frozen=True):
 
 Step = Run | Cut
 
+Claim = Callable[[int], int | None]
+"""`claim(queue_offset)`: physical offset of the record that has it, if the old queue and the record agree."""
+
+
+def _unclaimed(_offset: int) -> None:
+    return None
+
 
 class HoleBudget:
     """Limits the fill units of all queues together to slightly more than the number of records that fit into the log.
@@ -93,7 +101,8 @@ class Placement:
         notes: what was unusual.
     """
 
-    def __init__(self, budget: HoleBudget) -> None:
+    def __init__(self, budget: HoleBudget, claim: Claim = _unclaimed) -> None:
+        self._claim = claim
         self.next: int | None = None
         self.shift = 0
         self.waiting: tuple[np.ndarray, np.ndarray] | None = None
@@ -123,8 +132,8 @@ class Placement:
         if int(offsets[0]) - self.shift == self.next and _is_consecutive(offsets):
             yield self._run(units)
             return
-        offsets, units = _without_repeats(offsets, units)
-        edges = [0, *(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
+        offsets, units = self._own(*_without_repeats(offsets, units))
+        edges = _edges(offsets)
         for number in range(len(edges) - 1):
             start, end = edges[number], edges[number + 1]
             following = int(offsets[end]) if end < len(offsets) else None
@@ -132,6 +141,24 @@ class Placement:
                 self.waiting = offsets[start:], units[start:]
                 return
             yield from self._place_run(int(offsets[start]), units[start:end], following)
+
+    def _own(self, offsets: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Omits units whose queue offset the old queue gives to another record.
+
+        The first and the last unit decide about units with consecutive offsets, unless one of them is omitted.
+        """
+        kept = np.ones(len(offsets), bool)
+        edges = _edges(offsets)
+        for start, end in pairwise(edges):
+            if self._is_own(offsets[start], units[start]) and self._is_own(offsets[end - 1], units[end - 1]):
+                continue
+            kept[start:end] = [self._is_own(offsets[row], units[row]) for row in range(start, end)]
+            omitted = start + np.flatnonzero(~kept[start:end])
+            self._note(NoteKind.FOREIGN, int(offsets[omitted[0]]), int(offsets[omitted[-1]]), units[omitted])
+        return offsets[kept], units[kept]
+
+    def _is_own(self, offset: np.int64, unit: np.void) -> bool:
+        return self._claim(int(offset)) in (None, int(unit["physical_offset"]))
 
     def _is_next(self, offset: int) -> bool:
         return bool(offset - self.shift == self.next)
@@ -170,6 +197,12 @@ class Placement:
 
     def _note(self, kind: NoteKind, first: int, last: int, units: np.ndarray) -> None:
         self.notes.add(Note(kind, first, last, int(units["physical_offset"][0])))
+
+
+def _edges(offsets: np.ndarray) -> list[int]:
+    """Returns where runs of consecutive offsets begin, and the number of offsets."""
+    inner = (np.flatnonzero(np.diff(offsets) != 1) + 1).tolist()
+    return [0, *inner, len(offsets)] if len(offsets) else [0]
 
 
 def _is_consecutive(offsets: np.ndarray) -> bool:

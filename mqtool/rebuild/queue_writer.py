@@ -11,7 +11,7 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchCo
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.rebuild.files import FileSequence, OutputFiles
-from mqtool.rebuild.placement import Cut, HoleBudget, Note, NoteKind, Placement
+from mqtool.rebuild.placement import Claim, Cut, HoleBudget, Note, NoteKind, Placement
 from mqtool.records.queue_build import accepts_batch
 
 UNIT = CONSUME_QUEUE_UNIT.size
@@ -71,14 +71,15 @@ class SimpleQueueWriter:
         first: queue offset of its first unit; None before there is one.
     """
 
-    def __init__(self, name: QueueName, output: OutputFiles, file_size: int, budget: HoleBudget) -> None:
+    def __init__(self, name: QueueName, output: OutputFiles, file_size: int, budget: HoleBudget, claim: Claim) -> None:
         """Starts an empty queue.
 
         Args:
             file_size: size of a file in bytes, a multiple of the unit size.
+            claim: see `Claim`.
         """
         self.name = name
-        self.placement = Placement(budget)
+        self.placement = Placement(budget, claim)
         self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE), file_size)
         self.first: int | None = None
 

@@ -1,6 +1,7 @@
 """Writes batches, passed in log order, to queues and index; keeps track of the position in the log."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ _BUFFERED = 64 << 20
 BitMaps = Callable[[str, Sequence[bytes], Sequence[int]], list[bytes]]
 """Returns the filter bit maps of a topic's messages from their properties and store timestamps."""
 
+Claims = Callable[[QueueName, int], int | None]
+"""Returns the `Claim` of a queue offset in a queue."""
+
 Writer = SimpleQueueWriter | BatchQueueWriter
 
 
@@ -38,6 +42,7 @@ class Sink:
         settings: RebuildSettings,
         scope: RebuildScope,
         log_bytes: int,
+        claims: Claims,
         bit_maps: BitMaps | None = None,
     ) -> None:
         """Starts with nothing written.
@@ -47,6 +52,7 @@ class Sink:
             settings: sizes and rules.
             scope: which files to rebuild.
             log_bytes: size of the whole log; limits the number of fill units.
+            claims: see `Claims`.
             bit_maps: for extensions; None if queues have none.
         """
         self.result = Result()
@@ -56,6 +62,7 @@ class Sink:
         self._index = IndexWriter(output, settings.index_slots, settings.index_entries)
         self._budget = HoleBudget(log_bytes)
         self._bit_maps = bit_maps
+        self._claims = claims
         self._queues: dict[QueueName, Writer] = {}
         self._extensions: dict[QueueName, ExtensionWriter] = {}
         self._unwritable: set[QueueName] = set()
@@ -94,7 +101,8 @@ class Sink:
         if name.topic in settings.rules.batch_topics:
             self._queues[name] = BatchQueueWriter(name, self._output, settings.batch_consume_queue_size)
             return self._queues[name]
-        self._queues[name] = SimpleQueueWriter(name, self._output, settings.consume_queue_size, self._budget)
+        claim = partial(self._claims, name)
+        self._queues[name] = SimpleQueueWriter(name, self._output, settings.consume_queue_size, self._budget, claim)
         if self._bit_maps is not None and not is_lmq(name.topic):
             self._extensions[name] = ExtensionWriter(name, self._output, settings.consume_queue_ext_size)
         return self._queues[name]

@@ -228,16 +228,31 @@ def _claims(store: Store) -> dict[TopicQueue, Claims]:
 def _belonging(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
     """Returns the records that belong in a queue, unless a unit of another queue claims them.
 
-    The fields that name a queue have no checksum. A topic name that would lead out of the store gets no queue here,
-    whatever a broker does with it.
+    Of two records that state the same place in a queue, the one to which the queue's unit leads belongs. The fields
+    that name a queue have no checksum. A topic name that would lead out of the store gets no queue here, whatever a
+    broker does with it.
     """
     claimed = np.concatenate([_NONE, *(claim.physical for claim in claims.values())])
     belongs = ~among(proof.physical, claimed)
     for key, rows in rows_by_queue(proof).items():
         if key in claims:
             belongs[rows] |= among(proof.physical[rows], claims[key].physical)
+            belongs[rows] &= ~_is_taken(proof, rows, claims[key])
     inside = np.array([file_names.is_directory_name(topic) for topic, _ in proof.queues], bool)
     return np.flatnonzero(belongs & proof.queued & proof.decodable & inside[proof.queue])
+
+
+def _is_taken(proof: Proof, rows: np.ndarray, claims: Claims) -> np.ndarray:
+    """Whether the unit at the place that a record states leads to another record that states it."""
+    rows_by_place = rows[np.argsort(proof.physical[rows], kind="stable")]
+    physical = proof.physical[rows_by_place]
+    if not len(physical):
+        return np.zeros(0, bool)
+    at = np.minimum(np.searchsorted(physical, claims.physical), len(physical) - 1)
+    confirmed = physical[at] == claims.physical
+    confirmed &= proof.queue_offset[rows_by_place[at]] == claims.offsets
+    is_stated = among(proof.queue_offset[rows], claims.offsets[confirmed])
+    return is_stated & ~among(proof.physical[rows], claims.physical[confirmed])
 
 
 def _orphan_units(

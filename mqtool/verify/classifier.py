@@ -31,6 +31,7 @@ from mqtool.verify.findings import (
     state_of,
     worst,
 )
+from mqtool.verify.foreign_segments import foreign_ranges, without_foreign
 from mqtool.verify.index_findings import IndexReport, check_absent
 from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
 from mqtool.verify.losses import LossAccount, add_proved_losses, cut_off, losses_of
@@ -88,11 +89,20 @@ class Classifier:
             self._collector.add("log-unreadable", self._survey.segments[failed.number].path, failed.failure)
             self._classify_log_only(damages)
             return
+        jumps = facts.span.jumps
+        if foreign := foreign_ranges(self._store, units.wrong):
+            damages = without_foreign(damages, foreign)
+            units = facts.compare_units(damages)
+            jumps = [
+                jump
+                for jump in jumps
+                if not any(part.start <= at < part.end for part in foreign for at in (jump.before, jump.after))
+            ]
         refine(self._store.commit_log, units.wrong)
         account = LossAccount(damages)
         bodies = [body for segment in facts.segments for body in segment.bad_bodies]
         add_proved_losses(account, units.wrong, facts.queues, bodies)
-        wrong = explain_jumps(facts.span.jumps, account, units.wrong)
+        wrong = explain_jumps(jumps, account, units.wrong)
         ranges = self._log(account, wrong, units)
         ranges += cut_off(facts.queues, account)
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]

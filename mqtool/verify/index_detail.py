@@ -20,7 +20,7 @@ from mqtool.verify.checksums import mix_entries
 from mqtool.verify.consume_queue import runs_of
 from mqtool.verify.index_file import MAX_NOTED, IndexFacts, WrongEntry
 from mqtool.verify.records import Records, read_records
-from mqtool.verify.segment import DamagedRange
+from mqtool.verify.segment import FOREIGN, DamagedRange
 from mqtool.verify.survey import Survey
 
 
@@ -59,6 +59,7 @@ class IndexDetail:
         self._facts = facts
         self._starts = np.array([damage.start for damage in damages], np.int64)
         self._ends = np.array([damage.end for damage in damages], np.int64)
+        self._foreign_segments = [damage for damage in damages if damage.kind == FOREIGN]
         self._open_at = -1
         self._run = (-1, 0)  # the file of the last odd entries, and how many of them in a row
         self.differences = IndexDifferences()
@@ -71,6 +72,8 @@ class IndexDetail:
             number: of the segment.
             first_record: physical offset of the first of them.
         """
+        if any(segment.start <= records.start < segment.end for segment in self._foreign_segments):
+            return  # the finding about the segment explains every difference
         keys = records.keys
         file, entry, hashes, physical, seconds = self._entries(records)
         due = _mixed(keys.key_hash, keys.physical_offset)

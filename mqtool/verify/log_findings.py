@@ -17,17 +17,18 @@ from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import LostRange, Severity
 from mqtool.verify.losses import LossAccount
 from mqtool.verify.record_rules import spike_words, spikes
-from mqtool.verify.segment import SegmentFacts
+from mqtool.verify.segment import FOREIGN, SegmentFacts
 from mqtool.verify.survey import Survey
 from mqtool.verify.unit_detail import WrongUnits
 
-_CODES = {
+_CODES: dict[str, str] = {
     DamageKind.BAD_OFFSET: "log-bad-offset",
     DamageKind.BAD_LENGTHS: "log-bad-lengths",
     DamageKind.BAD_HEADER: "log-bad-header",
     DamageKind.ZEROS: "log-zeros",
     DamageKind.BAD_BLANK: "log-bad-blank",
     DamageKind.MISSING: "log-cut",
+    FOREIGN: "log-foreign-segment",
 }
 _TAILS = {"torn": "log-torn-tail", "stale": "log-stale-tail", "garbage": "log-garbage-tail"}
 _GAP = "missing"
@@ -180,7 +181,7 @@ class LogReport:
             return "log-no-blank"
         if kind == DamageKind.BAD_BLANK and not (reaches_end and not messages):
             return "log-bad-header"
-        return _CODES[DamageKind(kind)]
+        return _CODES[kind]
 
     def _continues(self, end: int) -> bool:
         return self._survey.end > end

@@ -29,6 +29,9 @@ from mqtool.verify.plain_pass import BATCH, COUNTED, KnownQueues, PlainPass, Sha
 from mqtool.verify.survey import Survey
 from mqtool.verify.timeline import Timeline
 
+FOREIGN = "foreign"
+"""Kind of a damaged range that is a segment of another broker's log (`records.damage.DamageKind` has the others)."""
+
 
 class DamagedRange(Struct):
     """A range without a valid record; `queue_offset` is known if only the body is damaged.

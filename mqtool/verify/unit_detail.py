@@ -20,7 +20,7 @@ from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_batches, mix_units, queue_key
 from mqtool.verify.consume_queue import Kinds, QueueFacts
 from mqtool.verify.records import Records
-from mqtool.verify.segment import DamagedRange
+from mqtool.verify.segment import FOREIGN, DamagedRange
 from mqtool.verify.survey import QueueFiles, Survey
 
 
@@ -144,6 +144,7 @@ class UnitDetail:
         self._survey = survey
         self._damage_starts = np.array([damage.start for damage in damages], np.int64)
         self._damage_ends = np.array([damage.end for damage in damages], np.int64)
+        self._is_foreign = np.array([damage.kind == FOREIGN for damage in damages], bool)
         self._facts = [item for item in zip(survey.queues, facts, strict=True) if survey.includes(item[0].topic)]
         self._numbers = {queue.key: number for number, (queue, _) in enumerate(self._facts)}
         self._keys = np.array([queue_key(*queue.key) for queue, _ in self._facts], np.uint64)
@@ -310,10 +311,11 @@ class UnitDetail:
             int(differing.offset[index]),
             int(differing.physical[index]),
         )
-        damage = -1
-        if not code:
-            damage = self._damage_at(start)
-            code = "" if damage >= 0 else "queue-dangling-unit"
+        damage = int(self._damages_at(np.array([start]))[0])
+        if damage >= 0 and (not code or self._is_foreign[damage]):
+            code = ""
+        else:
+            damage, code = -1, code or "queue-dangling-unit"
         last_offset = offset + int(differing.messages[index]) - 1
         unit = WrongUnits(
             code,
@@ -334,11 +336,17 @@ class UnitDetail:
         else:
             self.differences.wrong.append(unit)
 
-    def _damage_at(self, physical: int) -> int:
-        at = int(np.searchsorted(self._damage_starts, physical, side="right")) - 1
-        return at if at >= 0 and physical < self._damage_ends[at] else -1
+    def _damages_at(self, physical: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the damaged ranges that contain some physical offsets, -1 for none."""
+        if not len(self._damage_starts):
+            return np.full(len(physical), -1)
+        at = np.searchsorted(self._damage_starts, physical, side="right") - 1
+        return np.where((at >= 0) & (physical < self._damage_ends[at]), at, -1)
 
     def _missing(self, absent: _Side) -> None:
+        damage = self._damages_at(absent.physical)
+        foreign = (damage >= 0) & self._is_foreign[damage] if len(self._is_foreign) else np.zeros(len(damage), bool)
+        absent = absent.select(np.flatnonzero(~foreign))
         if not len(absent.queue):
             return
         order = np.lexsort((absent.offset, absent.queue))

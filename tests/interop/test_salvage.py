@@ -8,7 +8,7 @@ import mqtool
 from mqtool.recovery import predict
 from mqtool.repair.salvage import SalvageOptions, salvage
 from tests.golden.test_compaction import STARTS
-from tests.support.damage import base_config, base_messages, damage_case
+from tests.support.damage import base_config, base_messages, damage_case, foreign_segment
 from tests.support.stores import copy_store, copy_tree, fixture, shape_keys, store_fixture
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -168,3 +168,26 @@ def test_a_broker_serves_the_compacted_topic_of_the_new_store(damage, rocketmq, 
         assert [(row["status"], row["nextBeginOffset"]) for row in real] == [("FOUND", at + 1) for at in range(103)]
     else:
         assert answered == [{name: row[name] for name in names} for row in before]
+
+
+@pytest.mark.parametrize("base", ["4.9.7-clean", "4.9.7-crash", "5.5.0-clean", "5.5.0-crash"])
+@pytest.mark.parametrize("number", [2, 8])
+def test_a_segment_of_another_broker_costs_no_message_that_the_broker_alone_serves(base, number, rocketmq, tmp_path):
+    root = damage_case(foreign_segment(base, number), tmp_path)
+    salvage(root, tmp_path / "new")
+    other = base.replace("clean", "crash") if "clean" in base else base.replace("crash", "clean")
+    own = {row["phy"]: row for row in base_messages(base) if row["phy"] // 16384 != number}
+    intact = own | {row["phy"]: row for row in base_messages(other) if row["phy"] // 16384 == number}
+
+    def intact_and_served(store, work):
+        real = rocketmq(base[:5]).answers(store, base_config(base), work=tmp_path / work)
+        return {
+            physical
+            for queue, offsets in served(real).items()
+            for physical in offsets
+            if physical in intact and (intact[physical]["topic"], intact[physical]["queue"]) == queue
+        }
+
+    alone, after = intact_and_served(root, "alone"), intact_and_served(tmp_path / "new", "after")
+    assert alone <= after
+    assert {row["phy"] for row in own.values() if row["offset"] >= 0} <= after

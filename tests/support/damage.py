@@ -47,7 +47,7 @@ class DamageCase:
 
 def damage_case(case: DamageCase | str, tmp_path: Path) -> Path:
     """Build the damaged store in `tmp_path/store` and return that path; for a held lock see `held_locks`."""
-    case = CASES[case] if isinstance(case, str) else case
+    case = (CASES | MADE)[case] if isinstance(case, str) else case
     store = copy_tree(fixture(f"damage/bases/{case.base}/store"), tmp_path / "store")
     for edit in case.edits:
         apply_edit(store, edit)
@@ -141,4 +141,26 @@ def _read_cases() -> dict[str, DamageCase]:
     return {case.id: case for case in cases}
 
 
+def foreign_segment(base: str, number: int) -> DamageCase:
+    """A base in which a segment is replaced by the same-named one of the other base of its release."""
+    release, _, end = base.partition("-")
+    name = f"commitlog/{number * 16384:020d}"
+    data = fixture(f"damage/bases/{release}-{'crash' if end == 'clean' else 'clean'}/store/{name}").read_bytes()
+    about = "a segment of another broker's log in the place of the store's own"
+    return _written(f"foreign-segment-{number}", base, about, name, [(0, data)])
+
+
+def _written(kind: str, base: str, about: str, name: str, writes: list[tuple[int, bytes]]) -> DamageCase:
+    edits = tuple({"op": "write", "file": name, "offset": at, "hex": data.hex()} for at, data in writes)
+    return DamageCase(f"{kind}@{base}", base, about, edits)
+
+
 CASES: dict[str, DamageCase] = _read_cases()
+"""Cases of which the fixtures have what real brokers did."""
+
+MADE = {
+    case.id: case
+    for base in ("4.9.7-clean", "4.9.7-crash", "5.5.0-clean", "5.5.0-crash")
+    for case in (foreign_segment(base, number) for number in (0, 2, 5, 8))
+}
+"""Further cases."""

@@ -1,6 +1,7 @@
 """Every damaged store by every automatic way to repair it: what a start loses before and after, counted.
 
-`python -m tests.support.repair_sweep ROWS.jsonl [PART OF A CASE'S ID]…` computes the table of docs/repair.md over all cases of `fixtures/damage`.
+`python -m tests.support.repair_sweep ROWS.jsonl [PART OF A CASE'S ID]…` computes the table of docs/repair.md over all cases of `fixtures/damage`, and
+of the further ones of `tests.support.damage`.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from mqtool.store import Message
 from mqtool.store.store import open_store
 from mqtool.store.topics import purgeable_topics
 from mqtool.verify import State, verify
-from tests.support.damage import CASES, damage_case
+from tests.support.damage import CASES, MADE, damage_case
 from tests.support.stores import tree_digest
 
 WAYS = ("plan", "runbook", "salvage", "purge")
@@ -268,7 +269,8 @@ def main(target: Path, parts: Sequence[str]) -> None:
     """Sweeps all cases whose ids contain some words; writes every row as JSON and prints the table."""
     first = ("4.9.7-clean", "5.5.0-crash")
     names = sorted(
-        (name for name in CASES if all(part in name for part in parts)), key=lambda name: not name.endswith(first)
+        (name for name in CASES | MADE if all(part in name for part in parts)),
+        key=lambda name: not name.endswith(first),
     )
     rows: list[Row] = []
     with ProcessPoolExecutor(2) as pool, target.open("w", encoding="utf-8") as out:

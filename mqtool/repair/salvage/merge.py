@@ -16,7 +16,7 @@ from mqtool.formats.commit_log import Record
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.repair.salvage.fields import correct_fields
-from mqtool.repair.salvage.unit_evidence import UnitEvidence
+from mqtool.repair.salvage.unit_evidence import ForeignRecords, UnitEvidence
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.store import Store
 
@@ -83,7 +83,7 @@ class Merge:
         self._changed: set[int] = set()
         self._times = [0] * len(stores)
         self._logs = [store.commit_log for store in stores]
-        self._evidence = [UnitEvidence(store) for store in stores]
+        self._evidence = [UnitEvidence(store, keeps_foreign=len(copies) == 1) for store in stores]
         self._paths = [store.path for store in stores]
 
     def runs(self) -> Iterator[Run]:
@@ -144,6 +144,11 @@ class Merge:
     def corrected(self) -> list[int]:
         """Physical offsets of records in which a field without a checksum was corrected."""
         return sorted(self._changed.union(*(evidence.corrected for evidence in self._evidence)))
+
+    @property
+    def foreign(self) -> list[tuple[int, ForeignRecords]]:
+        """Segments of other brokers' logs, with the number of the copy that they are in."""
+        return [(number, part) for number, evidence in enumerate(self._evidence) for part in evidence.foreign]
 
     def _correct(self, number: int, frames: Frames) -> Frames:
         if not len(frames):

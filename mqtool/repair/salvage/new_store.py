@@ -2,10 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,15 +28,17 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.compaction import CompactedQueue, rebuild_compaction
 from mqtool.rebuild.expired_queues import has_expired_queue, write_expired_queues
 from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.job import KINDS, rebuild
+from mqtool.rebuild.job import KINDS, claims_of, rebuild
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import ComposedFiles, compose
+from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import settings_of
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.repair.journal import check_finished
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
+from mqtool.repair.salvage.unit_evidence import ForeignRecords
 from mqtool.repair.timer import timer_notes
 from mqtool.store.config_tables import SINGLE_DATABASE, unread_database
 from mqtool.store.copies import copy_tree
@@ -179,6 +182,10 @@ def _displaced(store: Store) -> Iterator[Store]:
         yield opened
 
 
+def _unmoved(physical: np.ndarray) -> np.ndarray:
+    return physical
+
+
 _MAP_MARK = "map-written"
 """File next to an unfinished store that names the map of offsets which its run wrote."""
 
@@ -196,18 +203,21 @@ class _Salvage:
         self._result = SalvageResult(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
         self._settings_source = next((store for store in stores if store.commit_log.segments), stores[0])
         self._settings = settings_of(self._settings_source)
+        self._foreign: list[tuple[int, ForeignRecords]] = []
         self.has_map = False
         """Whether the map of offsets was written, which is of no use without the store."""
 
     def run(self, on_progress: OnProgress) -> SalvageResult:
         """Does everything except naming the new store."""
         log = self._copy_log(on_progress)
-        self._derive()
+        moved = log.moves.records if isinstance(log, MovedLog) else _unmoved
+        self._derive(moved)
         self._keep_config()
         self._rebuild_timer()
         missing = self._missing_ranges(log)
         with open_store(self._new) as new:
-            add_losses(self._result, self._stores, missing, new, self._rebuild_compaction(new))
+            compacted = self._rebuild_compaction(new)
+            add_losses(self._result, self._stores, missing, self._foreign, new, moved, compacted)
         self._result.has_unread = self._is_unread(missing)
         if isinstance(log, MovedLog):
             self._write_map(log)
@@ -246,6 +256,12 @@ class _Salvage:
         result.records_by_copy = by_source[: len(self._stores)]
         self._close_displaced(by_source[len(self._stores) :])
         self._note_decisions(merge)
+        self._foreign = merge.foreign
+        for _, part in self._foreign:
+            result.notes.append(
+                f"{part.path} is of another broker's log: {part.evidence}. {len(part.kept)} of its records fit "
+                f"between those of this log and are kept, {part.left_out} are left out"
+            )
         return log
 
     def _write_runs(self, merge: Merge, by_source: list[int], on_progress: OnProgress) -> "KeptLog | MovedLog":
@@ -330,12 +346,19 @@ class _Salvage:
         ]
         return any(start < end_gone and start_gone < end for start, end in unread for start_gone, end_gone in missing)
 
-    def _derive(self) -> None:
-        """Builds queues and index from the new log."""
+    def _derive(self, moved: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Builds queues and index from the new log; `moved` returns the new physical offsets of old records."""
+        claims = [claims_of(store) for store in self._stores]
+
+        def claimed(name: QueueName, offset: int) -> int | None:
+            places = (claim(name, offset) for claim in claims)
+            place = next((place for place in places if place is not None), None)
+            return None if place is None else int(moved(np.array([place]))[0])
+
         derived = self._work / "derived"
         with open_store(self._new, self._config) as opened:
             bit_maps = bit_maps_of(self._stores[0]) if self._settings.has_extension else None
-            result = rebuild(opened, derived, self._settings, bit_maps=bit_maps)
+            result = rebuild(opened, derived, self._settings, claims=claimed, bit_maps=bit_maps)
         for kind in KINDS:
             if (derived / kind).exists():
                 (derived / kind).rename(self._new / kind)

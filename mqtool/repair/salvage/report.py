@@ -1,6 +1,6 @@
 """Result of a salvage: content of the new store, and losses by topic, queue and consumer group."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from mqtool.errors import UnreadableError
 from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
+from mqtool.repair.salvage.unit_evidence import ForeignRecords
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 from mqtool.values import asdict
@@ -147,7 +148,9 @@ def add_losses(
     result: SalvageResult,
     sources: Sequence[Store],
     missing_ranges: Sequence[tuple[int, int]],
+    foreign: Sequence[tuple[int, ForeignRecords]],
     new_store: Store,
+    moved: Callable[[np.ndarray], np.ndarray],
     compacted: Iterable[CompactedQueue] = (),
 ) -> None:
     """Adds the losses of queues and groups to the result.
@@ -159,33 +162,44 @@ def add_losses(
         result: takes the losses.
         sources: the old copies.
         missing_ranges: physical ranges of the old log that are not in the new one, in order.
+        foreign: segments of other brokers' logs, with the number of the copy. A unit that points into one proves a
+            message unless the new queue has that record at its queue offset; an offset that one of its records skips
+            proves none.
         new_store: the new store, with its queues.
+        moved: returns the new physical offsets of records of the old log.
         compacted: its compacted queues, which have messages that the log has no longer.
     """
-    starts = np.array([start for start, _ in missing_ranges], np.int64)
-    ends = np.array([end for _, end in missing_ranges], np.int64)
+    new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
     missing: dict[tuple[str, int], list[np.ndarray]] = {}
-    for store in sources:
+    replaced: dict[tuple[str, int], list[np.ndarray]] = {}
+    others = moved(np.array([at for _, part in foreign for at in part.kept], np.int64))
+    renumbered = np.array([at for _, part in foreign for at in part.moved], np.int64)
+    for number, store in enumerate(sources):
+        replacing = [(part.start, part.end) for source, part in foreign if source == number]
         for queue in store.disk_queues():
             if queue.is_batch:
                 continue
             try:
-                lost = _offsets_into(queue, starts, ends, store.commit_log.min_offset)
+                lost, _, _ = _units_into(queue, missing_ranges, store.commit_log.min_offset)
+                taken, physical, sizes = _units_into(queue, replacing, store.commit_log.min_offset)
             except UnreadableError as error:
                 result.has_unread_queues = True
                 name = f"{queue.topic}/{queue.queue_id}"
                 result.notes.append(f"which messages of {name} its units prove is unknown, more may be lost: {error}")
                 continue
-            missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
-    new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
+            key = queue.topic, queue.queue_id
+            missing.setdefault(key, []).append(lost)
+            is_there = _has_units(new.get(key), taken, moved(physical), sizes) & ~np.isin(physical, renumbered)
+            replaced.setdefault(key, []).append(taken[~is_there])
     log_min = new_store.commit_log.min_offset
     kept = {}
     for rebuilt in compacted:
         kept[rebuilt.name] = rebuilt.offsets
         missing.setdefault(rebuilt.name, []).append(rebuilt.lost)
     for key in sorted(set(missing) | set(new)):
-        salvaged, holes = _offsets(new.get(key), log_min)
+        salvaged, holes = _offsets(new.get(key), log_min, others)
         lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), kept.get(key, salvaged))
+        lost = np.union1d(lost, np.concatenate([*replaced.get(key, []), lost[:0]]))
         if len(salvaged) or len(lost):
             queue_or_none = new.get(key)
             low, high = (queue_or_none.min_offset, queue_or_none.max_offset) if queue_or_none else (0, 0)
@@ -193,20 +207,34 @@ def add_losses(
     result.groups = list(_groups(result, sources[0]).groups)
 
 
-def _offsets_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: int) -> np.ndarray:
-    """Returns queue offsets of units that point into given ranges; expired ones do not count."""
+def _units_into(
+    queue: Queue, ranges: Sequence[tuple[int, int]], log_min: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns queue offset, physical offset and size of units that point into given ranges, without expired ones."""
+    starts, ends = np.array(ranges, np.int64).reshape(-1, 2).T
     units = queue.units()
     physical = units["physical_offset"].astype(np.int64)
     at = np.searchsorted(starts, physical, side="right") - 1
     inside = (at >= 0) & has_record(units) & (physical >= log_min)
     inside[inside] &= physical[inside] < ends[at[inside]]
-    return np.flatnonzero(inside) + queue.first_offset
+    return np.flatnonzero(inside) + queue.first_offset, physical[inside], units["size"][inside]
 
 
-def _offsets(queue: Queue | None, log_min: int) -> tuple[np.ndarray, np.ndarray]:
+def _has_units(queue: Queue | None, offsets: np.ndarray, physical: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Returns a bool for each queue offset: whether its unit leads to a given place and has a given size."""
+    if queue is None or not len(offsets):
+        return np.zeros(len(offsets), bool)
+    units, rows = queue.units(), offsets - queue.first_offset
+    there = (rows >= 0) & (rows < len(units))
+    unit = units[np.where(there, rows, 0)]
+    return np.asarray(there & (unit["physical_offset"] == physical) & (unit["size"] == size))
+
+
+def _offsets(queue: Queue | None, log_min: int, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the queue offsets that have a message, and the offsets between them that have none.
 
-    A unit whose record has expired, which only shows where its queue continues, does not count.
+    A unit whose record has expired, which only shows where its queue continues, does not count, and neither do offsets
+    before one of the records `others`, which are of another log.
     """
     none = np.empty(0, np.int64)
     if queue is None:
@@ -222,7 +250,7 @@ def _offsets(queue: Queue | None, log_min: int) -> tuple[np.ndarray, np.ndarray]
     stands_in[:-1] = units["physical_offset"][:-1] == units["physical_offset"][1:]
     return (
         np.flatnonzero(real & ~stands_in) + queue.first_offset,
-        np.flatnonzero(real & stands_in) + queue.first_offset,
+        np.flatnonzero(real & stands_in & ~np.isin(units["physical_offset"], others)) + queue.first_offset,
     )
 
 

@@ -7,21 +7,23 @@ lengths add up, its body matches its CRC, and topic, queue and queue offset are 
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.errors import FormatError, StoreError, UnreadableError
+from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import FRAME, RECORD_MAGICS, TRANSACTION_MASK, Record, SysFlag
 from mqtool.formats.consume_queue import tags_code
-from mqtool.formats.topics import is_lmq
+from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.frames import Frames
-from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.consume_queue import Queue
+from mqtool.store.foreign_segments import ForeignSegments, UnitsByPlace, claim_at, units_by_place
 from mqtool.store.store import Store
 from mqtool.verify.continuity import Continuity
 
@@ -29,19 +31,34 @@ _OFFSET_AT = commit_log.field_offset("physical_offset")
 _FLAG_AT = commit_log.field_offset("sys_flag")
 _QUEUE_ID_AT = commit_log.field_offset("queue_id")
 _QUEUE_OFFSET_AT = commit_log.field_offset("queue_offset")
+_EVER = 1 << 62
+_PLACE = ("topic", "queue_id", "queue_offset", "physical_offset")
+_SAMPLE = 8
+"""Number of records of a segment whose units are looked for."""
 _FARTHEST = 4096
 """Maximum number of units to try for one that agrees with its record."""
 _UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
-class _Units(Struct, frozen=True):
-    """Units of all queues, by physical offset."""
+class ForeignRecords(Struct):
+    """The records in a segment of another broker's log.
 
-    physical: np.ndarray
-    size: np.ndarray
-    queue: np.ndarray
-    offset: np.ndarray
-    tags_code: np.ndarray
+    Attributes:
+        path: of the segment.
+        start, end: its physical offsets.
+        evidence: why its records are not of this log.
+        kept: physical offsets of records that fit into their queues.
+        moved: physical offsets of those of them that got the queue offset of the unit that names them.
+        left_out: number of records whose queue offsets other records have.
+    """
+
+    path: Path
+    start: int
+    end: int
+    evidence: str
+    kept: list[int] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)
+    left_out: int = 0
 
 
 class UnitEvidence:
@@ -51,13 +68,22 @@ class UnitEvidence:
         corrected: physical offsets of records whose topic, queue id or queue offset was corrected.
     """
 
-    def __init__(self, store: Store) -> None:
-        """Takes the store. Units are read on the first question; an intact log needs none."""
+    def __init__(self, store: Store, *, keeps_foreign: bool = True) -> None:
+        """Takes the store. Units are read on the first question; an intact log needs none.
+
+        Args:
+            store: opened; only read.
+            keeps_foreign: whether records of another broker are kept where they fit. If there are copies, these have
+                the records that were there.
+        """
         self._log = store.commit_log
         self._store = store
         self._dispatcher = Dispatcher(settings_of(store).rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
         self.corrected: list[int] = []
+        self._keeps_foreign = keeps_foreign
+        self._foreign: dict[int, ForeignRecords] = {}
+        self._sampled = -1
         self._unknown: list[int] = []
         self._checked = 0
         self._assigned: set[tuple[int, int]] = set()
@@ -73,23 +99,20 @@ class UnitEvidence:
         return {queue.topic for queue in self._store.disk_queues()} | self._store.metadata.topics.keys()
 
     @cached_property
-    def _units(self) -> _Units:
-        none = np.empty(0, np.int64)
-        columns: list[list[np.ndarray]] = [[none], [none], [none], [none], [none]]
-        for number, queue in enumerate(self._queues):
-            try:
-                units = queue.units()
-            except UnreadableError:  # `add_losses` reports the queue
-                continue
-            real = np.flatnonzero(has_record(units) & (units["size"] >= commit_log.MIN_RECORD_SIZE))
-            columns[0].append(units["physical_offset"][real].astype(np.int64))
-            columns[1].append(units["size"][real].astype(np.int64))
-            columns[2].append(np.full(len(real), number))
-            columns[3].append(real + queue.first_offset)
-            columns[4].append(units["tags_code"][real].astype(np.int64))
-        joined = [np.concatenate(column) for column in columns]
-        order = np.argsort(joined[0], kind="stable")
-        return _Units(*(column[order] for column in joined))
+    def _units(self) -> UnitsByPlace:  # `add_losses` reports queues that cannot be read
+        return units_by_place(self._queues)
+
+    @cached_property
+    def _segments(self) -> ForeignSegments:
+        return ForeignSegments(self._log, self._queues, self._units.between)
+
+    @cached_property
+    def _numbers(self) -> dict[TopicQueue, int]:
+        return {(queue.topic, queue.queue_id): number for number, queue in enumerate(self._queues)}
+
+    @cached_property
+    def _batches(self) -> set[TopicQueue]:
+        return {(queue.topic, queue.queue_id) for queue in self._store.disk_queues() if queue.is_batch}
 
     def records(self, start: int, end: int) -> Iterator[Frames]:
         """Yields the confirmed records of a range in which no record proves itself, corrected, in order."""
@@ -111,7 +134,120 @@ class UnitEvidence:
             return frames
         unprepared = self._unprepared(frames)
         dispatched = self._dispatcher.dispatch(unprepared, keys=False).units
+        foreign = self._foreign_segment(unprepared, dispatched)
+        if foreign is not None:
+            return self._fitting(frames, foreign, dispatched)
         return self._placed(self._named(unprepared, dispatched), dispatched)
+
+    def _foreign_segment(self, frames: Frames, dispatched: QueueUnits) -> "ForeignRecords | None":
+        """Returns what is known of the segment of some records if it is of another broker's log.
+
+        A segment is judged if most of the first records that are seen of it have no unit.
+        """
+        number = self._log.segment_at(int(frames.base + frames.positions[0]))
+        if number is None:
+            return None
+        if number != self._sampled:
+            self._sampled = number
+            evidence = "" if self._has_units(dispatched) else self._segments.evidence(number)
+            if evidence and number not in self._foreign:
+                segment = self._log.segments[number]
+                self._foreign[number] = ForeignRecords(segment.path, segment.base, segment.end, evidence)
+        return self._foreign.get(number)
+
+    def _has_units(self, dispatched: QueueUnits) -> bool:
+        """Whether at least half of some records in ConsumeQueues have their units."""
+        topics, answers = self._dispatcher.topics.names, []
+        step = max(1, len(dispatched) // _SAMPLE)
+        for topic, queue_id, *place in dispatched.select(slice(None, None, step)).tuples(*_PLACE):
+            key = topics[topic], queue_id
+            if key not in self._batches:
+                number = self._numbers.get(key)
+                answers.append(number is not None and self._queues[number].names(*place))
+        return 2 * sum(answers) >= len(answers)
+
+    @property
+    def foreign(self) -> "list[ForeignRecords]":
+        """Segments of another broker's log."""
+        return [self._foreign[number] for number in sorted(self._foreign)]
+
+    def _fitting(self, frames: Frames, foreign: "ForeignRecords", dispatched: QueueUnits) -> Frames:
+        """Returns the records of another broker that fit between the records of this log in all their queues."""
+        if not self._keeps_foreign:
+            foreign.left_out += len(frames)
+            return frames.select(slice(0, 0))
+        codes = self._continuity.codes(dispatched)
+        named = self._named_offsets(codes, dispatched)
+        offsets = np.where(named < 0, dispatched.queue_offset, named)
+        fits = np.ones(len(codes), bool)
+        for code in np.unique(codes).tolist():
+            low, high = self._bounds(code, foreign)
+            mine = np.flatnonzero(codes == code)
+            is_named, mine_offsets = named[mine] >= 0, offsets[mine]
+            floor = np.maximum.accumulate(np.where(is_named, mine_offsets, low - 1))
+            ceiling = np.minimum.accumulate(np.where(is_named, mine_offsets, high)[::-1])[::-1]
+            fits[mine] = is_named | ((mine_offsets > floor) & (mine_offsets < ceiling))
+        left_out = np.unique(dispatched.row[~fits])
+        kept = np.flatnonzero(~np.isin(dispatched.row, left_out))
+        frames, moved = self._with_offsets(frames, dispatched.row[kept], dispatched.queue_offset[kept], offsets[kept])
+        self._continuity.follow(codes[kept], replace(dispatched.select(kept), queue_offset=offsets[kept]))
+        fitting = frames.select(np.setdiff1d(np.arange(len(frames)), left_out))
+        foreign.kept += (fitting.base + fitting.positions).tolist()
+        foreign.moved += moved
+        foreign.left_out += len(left_out)
+        return fitting
+
+    def _named_offsets(self, codes: np.ndarray, dispatched: QueueUnits) -> np.ndarray:
+        """Returns the queue offset of the unit of the same queue that names each record, with its size; -1 for none.
+
+        The broker serves such a record there, whatever it states.
+        """
+        units, offsets = self._units, np.full(len(codes), -1)
+        first, last = (
+            np.searchsorted(units.physical, dispatched.physical_offset, side=side) for side in ("left", "right")
+        )
+        for row in np.flatnonzero(last > first).tolist():
+            key = self._continuity.span.queues[int(codes[row])]
+            mine = None if is_lmq(key[0]) else self._numbers.get(key)  # whose offsets are in properties
+            for number in range(int(first[row]), int(last[row])):
+                if units.queue[number] == mine and units.size[number] == dispatched.size[row]:
+                    offsets[row] = units.offset[number]
+        return offsets
+
+    @staticmethod
+    def _with_offsets(
+        frames: Frames, rows: np.ndarray, stated: np.ndarray, offsets: np.ndarray
+    ) -> tuple[Frames, list[int]]:
+        """Returns frames with changed queue offsets, and the physical offsets of the changed records."""
+        changed = np.flatnonzero(stated != offsets)
+        if not len(changed):
+            return frames, []
+        data = bytearray(frames.view)
+        for index in changed.tolist():
+            at, size = int(frames.positions[rows[index]]), int(frames.sizes[rows[index]])
+            data[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = int(offsets[index]).to_bytes(8, "big")
+            data[at : at + size] = properties.renew_crc32(bytes(data[at : at + size]))
+        moved = (frames.base + frames.positions[rows[changed]]).tolist()
+        return Frames(memoryview(data), frames.base, frames.positions, frames.sizes), moved
+
+    def _bounds(self, code: int, foreign: "ForeignRecords") -> tuple[int, int]:
+        """Returns the queue offsets, half-open, that a queue has free between the records around a segment."""
+        span, units = self._continuity.span, self._units
+        key = span.queues[code]
+        low = int(span.following[code]) if span.messages[code] else 0
+        if key in self._batches:
+            return low, low  # without units by queue offset nothing shows what is free
+        number = self._numbers.get(key)
+        if number is None:
+            return low, _EVER
+        before, after = (
+            part.offset[part.queue == number]
+            for part in (units.between(0, foreign.start), units.between(foreign.end, _EVER))
+        )
+        top, bottom = int(before.max(initial=-1)), int(after.min(initial=_EVER))
+        last = self._nearest(number, range(top, top - _FARTHEST, -1))
+        first = self._nearest(number, range(bottom, bottom + _FARTHEST))
+        return max(low, -1 if last is None else last + 1), _EVER if first is None else first
 
     def _named(self, frames: Frames, dispatched: QueueUnits) -> Frames:
         """Corrects topics that no queue and no configuration knows, if exactly one unit confirms another topic.
@@ -204,35 +340,16 @@ class UnitEvidence:
         return None
 
     def _is_taken(self, topic: bytes, queue_id: int, offset: int) -> bool:
-        key = topic.decode("utf-8", "replace"), queue_id
-        numbers = [number for number, queue in enumerate(self._queues) if (queue.topic, queue.queue_id) == key]
-        return any(self._agrees(number, offset) for number in numbers)
+        number = self._numbers.get((topic.decode("utf-8", "replace"), queue_id))
+        return number is not None and bool(self._agrees(number, offset))
 
     def _agrees(self, queue: int, offset: int) -> bool | None:
         """Whether a unit and its record state the same place; None if there is no unit."""
         key = queue, offset
         if key not in self._agreements:
-            self._agreements[key] = self._compared(self._queues[queue], offset)
+            claim = claim_at(self._log, self._queues[queue], offset)
+            self._agreements[key] = None if claim is None else claim.is_confirmed
         return self._agreements[key]
-
-    def _compared(self, queue: Queue, offset: int) -> bool | None:
-        file = queue.find_file(offset) if offset >= 0 else None
-        if file is None:
-            return None
-        index = offset - queue.files[file].base // queue.unit_size
-        try:
-            units = queue.units_of(file)[index : index + 1]
-        except UnreadableError:
-            return None
-        if not len(units):
-            return None
-        if not has_record(units)[0]:
-            return False
-        try:
-            record = self._log.record(int(units["physical_offset"][0]), int(units["size"][0]))
-        except StoreError:
-            return False
-        return (record.topic, record.queue_id, record.queue_offset) == (queue.topic.encode(), queue.queue_id, offset)
 
     def _unprepared(self, frames: Frames) -> Frames:
         """Returns frames without the transaction flags that would keep records with a unit out of their queues."""

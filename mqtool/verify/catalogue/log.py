@@ -58,6 +58,15 @@ CHECKS = (
         "RB-01",
     ),
     _error(
+        "log-foreign-segment",
+        "The segment is of another broker's log: the units that point into it were written for other records. The "
+        "broker starts, and consumers get wrong bytes instead of the messages that were here.",
+        "Do not start the broker. Bring the right segment back, or salvage with a copy of the log. Salvage without one "
+        "keeps every other message.",
+        run("RB-13"),
+        "RB-13",
+    ),
+    _error(
         "log-segment-size",
         "The file's length is not the segment size: the broker refuses to start. (A warning for an empty last file "
         "of a 5.x store, which the broker deletes.)",

@@ -91,3 +91,25 @@ def test_units_that_waited_keep_their_byte_order():
     steps = list(placement.place(np.array([0, 1, 4], np.int64), units([7, 8, 9])))
     steps += placement.place(np.array([5], np.int64), units([10]), is_end=True)
     assert b"".join(step.units.tobytes() for step in steps) == units([7, 8, 9, 10]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("stated", "claimed", "expected", "notes"),
+    [
+        ([0, 1, 2, 1, 2, 3, 4], {1: 1, 2: 2}, {0: 0, 1: 1, 2: 2, 3: 5, 4: 6}, [(NoteKind.FOREIGN, 1, 2)]),
+        ([0, 1, 1, 2, 2, 3], {1: 1, 2: 4, 3: 5}, {0: 0, 1: 1, 2: 4, 3: 5}, [(NoteKind.FOREIGN, 1, 2)]),
+        ([0, 1, 7, 8, 2, 3, 4], {7: 99, 8: 98}, {0: 0, 1: 1, 2: 4, 3: 5, 4: 6}, [(NoteKind.FOREIGN, 7, 8)]),
+        ([0, 1, 2, 1, 2], {1: 3, 2: 4}, {0: 0, 1: 3, 2: 4}, [(NoteKind.FOREIGN, 1, 2)]),
+        ([0, 1, 2, 1, 2], {}, {0: 0, 1: 3, 2: 4}, [(NoteKind.RESTARTED, 1, 2)]),
+    ],
+)
+def test_no_record_takes_the_place_that_a_unit_gives_to_another(stated, claimed, expected, notes):
+    placement = Placement(HoleBudget(1 << 20), claimed.get)
+    found = {}
+    for step in placement.place(np.array(stated, np.int64), units(range(len(stated))), is_end=True):
+        if isinstance(step, Cut):
+            found = {offset: record for offset, record in found.items() if offset < step.offset}
+        else:
+            found.update(enumerate(step.units["physical_offset"].tolist(), step.first))
+    assert found == expected
+    assert [(note.kind, note.first, note.last) for note in placement.notes.items] == notes

@@ -49,7 +49,7 @@ def written(root, kind="consumequeue", topic="T"):
 
 def write(root, *batches, file_units=5, name=NAME):
     with OutputFiles(root) as output:
-        writer = SimpleQueueWriter(name, output, file_units * 20, HoleBudget(1 << 20))
+        writer = SimpleQueueWriter(name, output, file_units * 20, HoleBudget(1 << 20), lambda _offset: None)
         for one in batches:
             writer.add(one)
         writer.finish()
