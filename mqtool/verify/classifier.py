@@ -15,6 +15,7 @@ from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ex
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
 from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.displaced_blocks import displaced_messages
 from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
 from mqtool.verify.finding_collector import FindingCollector, area_of, in_order
@@ -99,7 +100,8 @@ class Classifier:
                 if not any(part.start <= at < part.end for part in foreign for at in (jump.before, jump.after))
             ]
         refine(self._store.commit_log, units.wrong)
-        account = LossAccount(damages)
+        saved = {} if self._survey.live else displaced_messages(self._store, facts, damages, self._collector)
+        account = LossAccount(damages, saved)
         bodies = [body for segment in facts.segments for body in segment.bad_bodies]
         add_proved_losses(account, units.wrong, facts.queues, bodies)
         wrong = explain_jumps(jumps, account, units.wrong)

@@ -27,10 +27,12 @@ class LossAccount(Struct):
 
     Attributes:
         damages: in log order.
+        saved: queue offsets of messages that are not lost, because their records are in displaced blocks.
         by_damage: queues and messages, one item per damage.
     """
 
     damages: list[DamagedRange]
+    saved: Mapping[TopicQueue, list[Interval]] = field(default_factory=dict)
     by_damage: list[dict[TopicQueue, int]] = field(default_factory=list)
     _units: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
     _offsets: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
@@ -42,10 +44,11 @@ class LossAccount(Struct):
 
     def by_unit(self, queue: TopicQueue, first: int, last: int, damage: int | None) -> None:
         """Records losses that are proved by units of the queue."""
-        self._units.setdefault(queue, []).append((first, last))
-        if damage is not None:
-            taken = self.by_damage[damage]
-            taken[queue] = taken.get(queue, 0) + last - first + 1
+        for low, high in without(first, last, self.saved.get(queue, [])):
+            self._units.setdefault(queue, []).append((low, high))
+            if damage is not None:
+                taken = self.by_damage[damage]
+                taken[queue] = taken.get(queue, 0) + high - low + 1
 
     def by_jump(self, jump: Jump) -> bool:
         """Records losses that are proved by a jump around damage; returns whether there is damage that explains it."""
@@ -53,7 +56,7 @@ class LossAccount(Struct):
         if first == len(self.damages) or self.damages[first].end > jump.after or jump.actual <= jump.expected:
             return False
         queue = (jump.topic, jump.queue_id)
-        fresh = without(jump.expected, jump.actual - 1, self._units.get(queue, []))
+        fresh = without(jump.expected, jump.actual - 1, [*self._units.get(queue, []), *self.saved.get(queue, [])])
         taken = self.by_damage[first]
         for low, high in fresh:
             self._offsets.setdefault(queue, []).append((low, high))

@@ -11,6 +11,7 @@ SAMPLE = (
     "flip-physical-offset@5.5.0-crash",
     "tail-page-hole@4.9.7-crash",
     "foreign-segment-2@5.5.0-clean",
+    "exchanged-blocks-2-0-2-4096@4.9.7-crash",
 )
 """One of each kind; MQTOOL_LONG=1 takes all."""
 

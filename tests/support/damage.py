@@ -150,6 +150,15 @@ def foreign_segment(base: str, number: int) -> DamageCase:
     return _written(f"foreign-segment-{number}", base, about, name, [(0, data)])
 
 
+def exchanged_blocks(base: str, number: int, first: int, second: int, size: int) -> DamageCase:
+    """A base in which two blocks of a segment, counted in their size in bytes, have changed places."""
+    name = f"commitlog/{number * 16384:020d}"
+    data = fixture(f"damage/bases/{base}/store/{name}").read_bytes()
+    writes = [(to * size, data[block * size : (block + 1) * size]) for block, to in ((first, second), (second, first))]
+    kind = f"exchanged-blocks-{number}-{first}-{second}-{size}"
+    return _written(kind, base, "two blocks of a segment have changed places", name, writes)
+
+
 def _written(kind: str, base: str, about: str, name: str, writes: list[tuple[int, bytes]]) -> DamageCase:
     edits = tuple({"op": "write", "file": name, "offset": at, "hex": data.hex()} for at, data in writes)
     return DamageCase(f"{kind}@{base}", base, about, edits)
@@ -161,6 +170,10 @@ CASES: dict[str, DamageCase] = _read_cases()
 MADE = {
     case.id: case
     for base in ("4.9.7-clean", "4.9.7-crash", "5.5.0-clean", "5.5.0-crash")
-    for case in (foreign_segment(base, number) for number in (0, 2, 5, 8))
+    for case in (
+        *(foreign_segment(base, number) for number in (0, 2, 5, 8)),
+        *(exchanged_blocks(base, number, 0, 2, 4096) for number in (2, 8)),
+        exchanged_blocks(base, 4, 1, 2, 2048),
+    )
 }
 """Further cases."""

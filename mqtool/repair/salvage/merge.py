@@ -18,6 +18,7 @@ from mqtool.records.frames import Frames
 from mqtool.repair.salvage.fields import correct_fields
 from mqtool.repair.salvage.unit_evidence import ForeignRecords, UnitEvidence
 from mqtool.store.commit_log import CommitLog
+from mqtool.store.displaced_blocks import DisplacedRecords
 from mqtool.store.store import Store
 
 _EVER = 1 << 62
@@ -65,6 +66,7 @@ class Merge:
         conflicts: number of records that differ between copies in fields without a checksum; those of the first copy
             are taken.
         conflict_offsets: physical offsets of some of them.
+        displaced: physical offsets of records that were found in displaced blocks.
     """
 
     def __init__(self, copies: list[Store], displaced: "list[Store]") -> None:
@@ -80,6 +82,8 @@ class Merge:
         self.common = [0] * len(stores)
         self.conflicts = 0
         self.conflict_offsets: list[int] = []
+        self.displaced: list[int] = []
+        self._blocks: dict[int, tuple[int, DisplacedRecords]] = {}
         self._changed: set[int] = set()
         self._times = [0] * len(stores)
         self._logs = [store.commit_log for store in stores]
@@ -99,7 +103,10 @@ class Merge:
 
     def is_blank(self, start: int, end: int) -> bool:
         """Whether a BLANK in any copy leads from one offset to another."""
-        return any(blank_between(log, start, end) for log in self._logs)
+        if any(blank_between(log, start, end) for log in self._logs):
+            return True
+        blocks = (self._blocks_of(number, log.segment_at(start)) for number, log in enumerate(self._logs))
+        return any(part is not None and part.is_blank(start, end) for part in blocks)
 
     def check_history(self, used: set[int]) -> None:
         """Raises RefusedError if a copy contributed records but shares none with the first copy."""
@@ -132,13 +139,37 @@ class Merge:
         last = log.min_offset if start is None else start
         for item in log.walk(start, end):
             if isinstance(item, Damage):
-                yield from self._only_here(number, evidence.records(item.start, item.end))
+                yield from self._in_damage(number, item.start, item.end)
                 last = max(last, item.end)
             else:
                 yield self._correct(number, evidence.queued(item))
                 last = int(item.base + item.positions[-1] + item.sizes[-1]) if len(item) else last
-        if end is None:
+        if end is None and log.tail.length:
+            yield from self._in_damage(number, last, _EVER)
+        elif end is None:
             yield from self._only_here(number, evidence.records(last, _EVER))
+
+    def _in_damage(self, number: int, start: int, end: int) -> Iterator[Frames]:
+        """Yields the records of a damaged range: those of displaced blocks, and those that only units confirm."""
+        evidence = self._evidence[number]
+        for record in self._displaced_records(number, start, end):
+            yield from self._only_here(number, evidence.records(start, record.base))
+            yield self._correct(number, evidence.queued(record))
+            start = record.base + int(record.sizes[0])
+            self.displaced.append(record.base)
+        yield from self._only_here(number, evidence.records(start, end))
+
+    def _displaced_records(self, number: int, start: int, end: int) -> Iterator[Frames]:
+        blocks = self._blocks_of(number, self._logs[number].segment_at(start))
+        return iter(()) if blocks is None else blocks.between(start, end)
+
+    def _blocks_of(self, number: int, segment: int | None) -> DisplacedRecords | None:
+        """Returns the displaced records of a segment of one copy that has damage, None without a segment."""
+        if segment is None or self._logs[number].segments[segment].entries:
+            return None
+        if number not in self._blocks or self._blocks[number][0] != segment:
+            self._blocks[number] = segment, DisplacedRecords.of_segment(self._logs[number], segment)
+        return self._blocks[number][1]
 
     @property
     def corrected(self) -> list[int]:

@@ -318,6 +318,12 @@ class _Salvage:
                 f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
                 f"those of {result.store} were taken: physical offsets {some}"
             )
+        if merge.displaced:
+            some = ", ".join(map(str, merge.displaced[:10]))
+            result.notes.append(
+                f"{len(merge.displaced)} record(s) are from blocks of a segment that were in another place of it: "
+                f"physical offsets {some}"
+            )
         if merge.corrected:
             some = ", ".join(map(str, merge.corrected[:10]))
             result.notes.append(

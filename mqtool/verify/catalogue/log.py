@@ -138,6 +138,14 @@ CHECKS = (
         "RB-05",
     ),
     _error(
+        "log-displaced-block",
+        "Complete records of damaged places are in other places of the same segment: blocks of the file were "
+        "exchanged or moved. The broker does not serve these messages, but they are not lost.",
+        "Salvage: it puts them back.",
+        run("RB-05"),
+        "RB-05",
+    ),
+    _error(
         "log-zeros",
         "Zeros where records were. The broker cuts the log here if its recovery meets them, else it serves them.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
