@@ -98,7 +98,7 @@ def _by_codes(store: Store, proposal: RepairProposal, verification: Verification
     if plan and (proposal.needs_another_run or not left):
         return plan
     ways = _needed(left)
-    stuck = verification.next_start is not None and verification.next_start.lost_messages is None
+    stuck = verification.next_start is not None and verification.next_start.losses is None
     # A change in place is refused where what it leaves cuts the log at the next start, or keeps the broker from it.
     copying = [runbook for runbook in ways if runbook.id == _SALVAGE or (runbook.id == _SEGMENTS and stuck)]
     runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in dict.fromkeys((*ways[:1], *copying)))

@@ -57,7 +57,16 @@ EXPLAIN_START = OutputSchema(
     (
         text("path", "the store's root directory"),
         text("release", "of the broker: 4.9 or 5.5"),
-        text("release_evidence", "why this release: given, or what it was detected or assumed from"),
+        text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
+        Column(
+            "other",
+            "object",
+            "the start of the other known release, if the evidence for the release disagrees, or if its outcome is "
+            "another one; else null",
+            show=TABLE,
+            nullable=True,
+            fields=(text("release", "4.9 or 5.5"), text("verdict", "in one line")),
+        ),
         text("verdict", "in one line; begins with unknown: where files cannot be read that decide it"),
         flag("clean_stop", "there is no abort file: recovered normally"),
         _number("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
@@ -75,6 +84,8 @@ EXPLAIN_START = OutputSchema(
         _number("cut_at", "physical offset at which the log ends by the scan", nullable=True),
         _map("queues", "by topic/queue: min, max and next offset; null unless it runs"),
         _map("lost", "by topic/queue: ranges of queue offsets that are provable now and not delivered then"),
+        _map("gone", "those of lost that are lost already: no intact record is left"),
+        _map("unserved", "those of lost whose records stay in the log, but no queue leads to them, now or then"),
         _number("readable", "messages that consumers get intact", nullable=True),
         _map("repeated", "by topic/queue: ranges of queue offsets that are delivered more than once"),
         Column(
@@ -82,6 +93,11 @@ EXPLAIN_START = OutputSchema(
             "array",
             "index files: name or new, begin and end physical offset, used slots, entry counter",
             items="any",
+        ),
+        _number(
+            "index_lost",
+            "index entries of records in the log that the start deletes and does not write again; null if unknown",
+            nullable=True,
         ),
         Column(
             "abort_after",
@@ -111,6 +127,7 @@ VIEW = OutputSchema(
         text("verdict", "in one line"),
         text("store", "root, and how it was closed"),
         text("broker", "the release that would be started"),
+        text("other", "what another release would do", nullable=True),
         text("log", "bounds after the start"),
         text("scan", "from where to where recovery reads"),
         text("index", "index files afterwards"),
@@ -165,14 +182,13 @@ def print_start_outcome(
     Returns:
         NO if the broker would not start, messages would be lost, or the outcome is unknown.
     """
-    from mqtool.recovery import predict
-
     try:
-        outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
+        outcome, other, disputed = _starts(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     except UnreadableError as error:
         return _unknown(invocation, path, config, output_format, broker, error)
     waiting, timer = _waiting(path, config, outcome)
-    code = ExitCode.OK if outcome.runs and not outcome.lost and not timer else ExitCode.NO
+    starts = [outcome, other] if other is not None and disputed else [outcome]
+    code = ExitCode.OK if all(start.runs and not start.lost for start in starts) and not timer else ExitCode.NO
     steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
     verdict = outcome.verdict
     if timer and outcome.runs:
@@ -180,15 +196,37 @@ def print_start_outcome(
     if output_format in (Format.TABLE, Format.WIDE):
         view = _view(path, outcome, wide=output_format is Format.WIDE)
         view |= {"verdict": verdict, "waiting": waiting, "next_steps": steps}
+        if other is not None:
+            view["other"] = f"RocketMQ {other.release}: {other.verdict}"
         return Output(invocation, VIEW, output_format).document(view, code)
     document = {
         "path": str(path),
         "verdict": verdict,
         **outcome.as_dict(),
+        "other": other and {"release": other.release, "verdict": other.verdict},
         "waiting": waiting,
         "next_steps": steps,
     }
     return Output(invocation, EXPLAIN_START, output_format).document(document, code)
+
+
+def _starts(
+    path: Path, broker: str | None, config: Path | None, *, read_log: bool, heap_bytes: int | None
+) -> tuple[Outcome, Outcome | None, bool]:
+    """Returns the start, that of the other release where it matters, and whether the evidence disagrees."""
+    from mqtool.recovery import predict
+    from mqtool.recovery.predict import detect_version, other_start
+    from mqtool.recovery.settings import read_config
+
+    def start(release: str | None, read: bool) -> Outcome:
+        return predict(path, release, config, read_log=read and read_log, heap_bytes=heap_bytes)
+
+    outcome = start(broker, True)
+    if broker is not None:
+        return outcome, None, False
+    version = detect_version(path, read_config(config))
+    other = other_start(outcome, version, lambda release, read: start(str(release), read))
+    return outcome, other, bool(version.contrary)
 
 
 def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[dict[str, Any]] | None, str]:
@@ -292,7 +330,7 @@ def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
         "broker": _broker(outcome.release, outcome.release_evidence),
         "log": None if bounds is None else f"{bounds[0]} to {bounds[1]}",
         "scan": _scan(outcome),
-        "index": f"{len(outcome.index_after)} file(s), {new} of them new",
+        "index": f"{len(outcome.index_after)} file(s), {new} of them new{_index_lost(outcome)}",
         "time": f"{effort.min_minutes} to {effort.max_minutes} minutes" if bounds else None,
         "lost": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
         "deleted": outcome.files.deleted,
@@ -306,6 +344,12 @@ def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
             for name, queue in (outcome.queues or {}).items()
         ],
     }
+
+
+def _index_lost(outcome: Outcome) -> str:
+    if not outcome.index_lost:
+        return ""
+    return f"; {outcome.index_lost} entries are deleted for good: their messages are not found by those keys any more"
 
 
 def _scan(outcome: Outcome) -> str | None:

@@ -8,6 +8,7 @@ from mqtool.cli.cells import counted
 from mqtool.cli.colour import Style, paint
 from mqtool.cli.render import Table
 from mqtool.cli.schema import TABLE, Column
+from mqtool.recovery.outcome import GIVEN
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
 
 STYLES = {
@@ -58,6 +59,10 @@ def _head(verification: Verification) -> Iterator[str]:
     start = verification.next_start
     if start and (start.do_not_start or verification.state is not State.CLEAN):
         yield cells.escape(start.headline)
+        if start.other is not None:
+            yield cells.escape(start.other.headline)
+        if start.release_evidence != GIVEN:
+            yield cells.escape(f"release {start.release} is {start.release_evidence}; --release states another")
     if verification.live:
         yield "a broker is running on it: only what is certain is reported"
     if not verification.complete:

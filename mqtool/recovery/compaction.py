@@ -13,14 +13,11 @@ from msgspec.structs import replace
 from mqtool.formats import file_names
 from mqtool.formats.topics import TopicQueue
 from mqtool.recovery.action_log import StartFailed, load_fails
-from mqtool.recovery.delivery import Delivery
 from mqtool.recovery.mapped_files import LENGTH_NOT_MATCHED, Segments, list_entries
-from mqtool.recovery.reading import STATES, QueueReading
+from mqtool.recovery.reading import NOT_COMPACTED, QueueReading
 from mqtool.recovery.state import StoreState
 from mqtool.store.compacted_queue import last_queue_offset
 from mqtool.store.layout import queue_directories
-
-_NOT_COMPACTED = STATES.index(Delivery.NOT_COMPACTED)
 
 
 def load_compaction(state: StoreState) -> None:
@@ -67,4 +64,4 @@ def without_uncompacted(state: StoreState, key: TopicQueue, reading: QueueReadin
     dispatched = state.reput_from if state.clean_stop else (state.scanned.from_offset or 0)
     last = state.compacted_ends.get(key, -1)
     missing = (reading.offsets > last) & (reading.physical >= 0) & (reading.physical < dispatched)
-    return replace(reading, states=np.where(missing, np.int8(_NOT_COMPACTED), reading.states))
+    return replace(reading, states=np.where(missing, np.int8(NOT_COMPACTED), reading.states))

@@ -63,6 +63,8 @@ class SimulatedIndex:
         full_until: end timestamp of the last file that dispatch filled, which goes into the checkpoint; None if
             none.
         is_broken: no file can be created because something else is in place of the directory.
+        deleted: files that the start deletes, and their headers.
+        indexed_from: physical offset of the first record whose keys dispatch added; None if it added none.
     """
 
     def __init__(self, settings: RecoverySettings, actions: ActionLog) -> None:
@@ -71,6 +73,8 @@ class SimulatedIndex:
         self._directory = settings.root / file_names.INDEX
         self.files: list[SimulatedIndexFile] = []
         self.full_until: int | None = None
+        self.deleted: list[tuple[Path, IndexHeader]] = []
+        self.indexed_from: int | None = None
         self.is_broken = self._directory.exists() and not self._directory.is_dir()
         self.refusal: str | None = None
 
@@ -100,6 +104,7 @@ class SimulatedIndex:
         header = read_header(entry)
         if not clean_stop and header.end_timestamp > index_timestamp:
             self._actions.do(Action.DELETE, entry.path)
+            self.deleted.append((entry.path, header))
             self._actions.log_reason(
                 "after a crash every index file whose end time is later than the checkpoint's index time is deleted; "
                 "only scanned records are indexed again (IndexService.load)"
@@ -131,6 +136,8 @@ class SimulatedIndex:
                 "index/ is not a directory: no index file can be created, the store becomes read-only"
             )
             return
+        if len(keys) and self.indexed_from is None:
+            self.indexed_from = int(keys.physical_offset[0])
         for file, part in spread(self.current, keys, records):
             if len(part):
                 self._fill(file, part)
@@ -166,6 +173,30 @@ class SimulatedIndex:
     def _file_size(self) -> int:
         slots, entries = self._settings.index_slots, self._settings.index_entries
         return index_file.file_size(slots, entries) if slots is not None and entries is not None else 0
+
+    def lost(self, log_min: int, log_end: int) -> int | None:
+        """Returns how many entries for records in the log the start deletes and does not add again; None if unknown.
+
+        A record before the first one that is indexed again stays without them, for ever.
+
+        Args:
+            log_min, log_end: bounds of the log after the start.
+        """
+        slots = self._settings.index_slots
+        if not self.deleted:
+            return 0
+        if slots is None:
+            return None
+        end = log_end if self.indexed_from is None else min(log_end, self.indexed_from)
+        lost = 0
+        for path, header in self.deleted:
+            with ReadFile(path) as file:
+                start = index_file.entry_position(1, slots)
+                count = max(0, min(header.index_count - 1, (file.size - start) // index_file.ENTRY_SIZE))
+                entries = index_file.ENTRY.rows(file.read(start, count * index_file.ENTRY_SIZE))
+            places = entries["physical_offset"]
+            lost += int(((places >= log_min) & (places < end)).sum())
+        return lost
 
     def flush_all(self) -> None:
         """Writes every header, as 5.5 does when it stops (IndexService.shutdown)."""

@@ -1,10 +1,14 @@
-"""The messages that consumers no longer get after a start, of those that the store provably has now.
+"""The messages that consumers do not get after a start, of those that the store provably had, by what lost them.
 
 A message is proven by a complete record in the log, or by a unit in a queue whose record is missing or damaged.
-Messages before the log's present minimum have expired and count as neither.
+Messages before the log's present minimum have expired and count as neither. It is lost already if there is no complete
+record; lost by the start if consumers could get it, or a repair could bring it back, and neither is so afterwards; and
+not served if its record stays in the log and no unit leads to it, neither before the start nor after it, or if the log
+of its compacted topic lacks it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -14,64 +18,141 @@ from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.records.number_sets import among, distinct, stable_order, union
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queue_files import QueueFile
-from mqtool.recovery.reading import OK, QueueReading
+from mqtool.recovery.reading import NOT_COMPACTED, OK, QueueReading
 
 Ranges = tuple[tuple[int, int], ...]
 """First and last queue offset, both included."""
+
+
+_NONE = np.empty(0, np.int64)
 
 
 class Losses(Struct, frozen=True):
     """The losses of a start; None if unknown.
 
     Attributes:
-        lost: queue offsets by queue.
+        lost: queue offsets by queue, of all three kinds.
+        gone: those that are lost already; see `gone_of`.
+        unserved: those that are not served, and could be.
         unqueued: number of messages whose complete records stay in the log, but that no consumer gets.
         readable: number of proven messages that consumers get intact.
         repeated: queue offsets by queue of messages that they get more than once.
     """
 
     lost: Mapping[TopicQueue, Ranges] | None
+    gone: Mapping[TopicQueue, Ranges] | None
+    unserved: Mapping[TopicQueue, Ranges] | None
     unqueued: int
     readable: int | None
     repeated: Mapping[TopicQueue, Ranges] | None
 
 
-UNKNOWN = Losses(None, 0, None, None)
+UNKNOWN = Losses(None, None, None, 0, None, None)
 """Nobody reads, or the log was not read for it."""
+
+
+class LossCount(Struct, frozen=True):
+    """How many messages are lost, and by what.
+
+    Attributes:
+        gone: lost already: no intact record is left.
+        by_start: lost by the next start of the broker; None if it does not start, or if that is unknown.
+        unserved: their records are intact and stay in the log, but no consumer gets them.
+        by_change: lost by a change of the files.
+    """
+
+    gone: int = 0
+    by_start: int | None = 0
+    unserved: int = 0
+    by_change: int = 0
+
+    @property
+    def words(self) -> str:
+        """Everything but `by_start` in words, each part after a semicolon; "" if nothing is lost."""
+        parts = []
+        if self.by_change:
+            parts.append(f"this change loses {_messages(self.by_change)}")
+        if self.gone:
+            parts.append(f"{self.gone} {_are(self.gone)} lost already")
+        if self.unserved:
+            reason = "intact in the log, but no consumer gets"
+            parts.append(
+                f"{self.unserved} {_are(self.unserved)} not served: {reason} {'it' if self.unserved == 1 else 'them'}"
+            )
+        return "".join(f"; {part}" for part in parts)
+
+    @property
+    def start_words(self) -> str:
+        """What a start loses, and everything else, in words: `loses 2 messages; 1 is lost already`."""
+        lost = _messages(self.by_start) if self.by_start else "no message"
+        return f"loses {lost}{self.words}"
+
+
+def _messages(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def count_of(ranges: Mapping[Any, Ranges] | None, includes: Callable[[Any], bool] = lambda _: True) -> int:
+    """Returns the number of queue offsets in ranges by queue, of the queues that are included."""
+    return sum(last - first + 1 for key, parts in (ranges or {}).items() if includes(key) for first, last in parts)
 
 
 class Claims(Struct, frozen=True):
     """What the units of one queue prove before the start.
 
     Attributes:
-        offsets: int64, queue offsets.
+        offsets: int64, queue offsets; each message of a batch has its own.
         physical: int64, where the records should be.
+        size: int64, of the records.
         expired: number of units that point before the log's minimum; they prove nothing.
     """
 
     offsets: np.ndarray
     physical: np.ndarray
+    size: np.ndarray
     expired: int = 0
+
+    def select(self, which: np.ndarray) -> "Claims":
+        """Returns the chosen claims."""
+        return Claims(self.offsets[which], self.physical[which], self.size[which], self.expired)
+
+
+NO_CLAIMS = Claims(_NONE, _NONE, _NONE)
 
 
 def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
-    """Reads the units of a queue; units of a BatchConsumeQueue prove nothing.
+    """Reads the units of a queue.
 
     Args:
         files: of one queue.
         log_min: start of the log.
     """
-    offsets, physical, expired = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    offsets, physical, sizes, expired = [_NONE], [_NONE], [_NONE], 0
     for file in files:
-        if file.content.unit is not CONSUME_QUEUE_UNIT:
-            continue
         units = file.content.on_disk()
         real = (units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE_FIELD)
         inside = real & (units["physical_offset"] >= log_min)
-        expired += int((real & ~inside).sum())
-        offsets.append(np.flatnonzero(inside) + file.base // UNIT_SIZE)
-        physical.append(units["physical_offset"][inside].astype(np.int64))
-    return Claims(np.concatenate(offsets), np.concatenate(physical), expired)
+        if file.content.unit is CONSUME_QUEUE_UNIT:
+            first, count = np.arange(len(units)) + file.base // UNIT_SIZE, np.ones(len(units), np.int64)
+        else:
+            first, count = units["base_queue_offset"].astype(np.int64), units["batch_size"].astype(np.int64)
+            inside &= (first >= 0) & (count > 0)
+        expired += int(count[real & (units["physical_offset"] < log_min)].sum())
+        first, count, units = first[inside], count[inside], units[inside]
+        offsets.append(spread(first, count))
+        physical.append(np.repeat(units["physical_offset"].astype(np.int64), count))
+        sizes.append(np.repeat(units["size"].astype(np.int64), count))
+    return Claims(np.concatenate(offsets), np.concatenate(physical), np.concatenate(sizes), expired)
+
+
+def spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Returns the numbers of runs, each given by its first number and its length, one run after another."""
+    start = np.repeat(first - np.cumsum(count) + count, count)
+    return np.asarray(start + np.arange(count.sum()))
 
 
 def are_moved(queue: TopicQueue, stated: TopicQueue, count: int) -> bool:
@@ -107,12 +188,16 @@ def without_moved(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> dict[Top
         counts = np.bincount(queue[is_other], minlength=len(proof.queues))
         moved = [are_moved(key, stated, count) for stated, count in zip(proof.queues, counts.tolist(), strict=True)]
         kept = ~(is_other & np.array(moved, bool)[queue])
-        of_queues[key] = Claims(claim.offsets[kept], claim.physical[kept], claim.expired)
+        of_queues[key] = claim.select(kept)
     return of_queues
 
 
 def losses_of(
-    proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading], end: int
+    proof: Proof,
+    claims: Mapping[TopicQueue, Claims],
+    readings: Mapping[TopicQueue, QueueReading],
+    end: int,
+    misnamed: np.ndarray = _NONE,
 ) -> Losses:
     """Compares what is proven with what is delivered.
 
@@ -121,6 +206,7 @@ def losses_of(
         claims: what units proved before the start.
         readings: pulls after the start.
         end: physical offset at which the log ends after the start.
+        misnamed: physical offsets of the intact records in segments with a wrong name, which no unit leads to.
     """
     delivered = np.zeros(len(proof.position), np.int32)
     others = 0
@@ -129,15 +215,52 @@ def losses_of(
         np.add.at(delivered, reading.records[ok & (reading.records >= 0)], 1)
         others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
     lost: dict[TopicQueue, Ranges] = {}
+    gone: dict[TopicQueue, Ranges] = {}
+    unserved: dict[TopicQueue, Ranges] = {}
     repeated: dict[TopicQueue, Ranges] = {}
-    comparison = _Comparison(proof, claims, readings, delivered)
+    comparison = _Comparison(proof, claims, readings, delivered, end, misnamed)
     readable = others
     for key in dict.fromkeys((*proof.queues, *claims)):
-        _put(lost, key, comparison.lost(key, readings.get(key)))
+        parts = comparison.lost(key, readings.get(key))
+        _put(gone, key, parts.gone)
+        _put(unserved, key, parts.unserved)
+        _put(lost, key, union(parts.gone, union(parts.unserved, parts.by_start)))
         _put(repeated, key, comparison.offsets(comparison.rows(key, delivered > 1)))
         readable += int(proof.messages[comparison.rows(key, delivered > 0)].sum())
     unqueued = proof.queued & (delivered == 0) & (proof.physical < end)
-    return Losses(lost, int(unqueued.sum()), readable, repeated)
+    return Losses(lost, gone, unserved, int(unqueued.sum()), readable, repeated)
+
+
+def gone_of(
+    proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading]
+) -> dict[TopicQueue, Claims]:
+    """Returns the messages that are lost already, and where their records should be.
+
+    No intact record is left of them: the log has an undecodable one, or a unit leads to none, or the queue offsets of
+    the records around damage skip them.
+
+    Args:
+        proof: records in the log.
+        claims: what units prove.
+        readings: pulls after a start; what they deliver all the same is not lost.
+    """
+    comparison = _Comparison(proof, claims, readings, np.zeros(len(proof.position), np.int32), 0)
+    everywhere = {key: comparison.gone(key, readings.get(key)) for key in dict.fromkeys((*proof.queues, *claims))}
+    return {key: gone for key, gone in everywhere.items() if len(gone.offsets)}
+
+
+def _delivered(reading: QueueReading) -> np.ndarray:
+    """Returns where the records are that are delivered, without those of another place in a misnamed segment."""
+    is_own = (reading.records >= 0) | (reading.stated == reading.offsets)
+    return np.asarray(reading.physical[(reading.states == OK) & is_own])
+
+
+class _Lost(Struct, frozen=True):
+    """Queue offsets of one queue; see the module."""
+
+    gone: np.ndarray
+    unserved: np.ndarray
+    by_start: np.ndarray
 
 
 class _Comparison:
@@ -153,12 +276,17 @@ class _Comparison:
         claims: Mapping[TopicQueue, Claims],
         readings: Mapping[TopicQueue, QueueReading],
         delivered: np.ndarray,
+        end: int,
+        misnamed: np.ndarray = _NONE,
     ) -> None:
-        none = [np.empty(0, np.int64)]
+        none = [_NONE]
         self._proof = proof
         self._claims = claims
         self._delivered = delivered
+        self._end = end
+        self._intact = np.concatenate([proof.physical, misnamed])
         self._rows = rows_by_queue(proof)
+        self._numbers = {key: number for number, key in enumerate(proof.queues)}
         self._place = proof.queue_offset.copy()
         for key, rows in self._rows.items():
             queued = rows[proof.queued[rows]]
@@ -174,27 +302,90 @@ class _Comparison:
                 self._belongs[rows] |= among(proof.physical[rows], claims[key].physical)
         fine = none
         for key, reading in readings.items():
-            readable = reading.physical[reading.states == OK]
+            readable = _delivered(reading)
             fine.append(readable[among(readable, claims[key].physical)] if key in claims else readable[:0])
         self._fine = np.concatenate(fine)
 
     def rows(self, key: TopicQueue, chosen: np.ndarray) -> np.ndarray:
         """Returns the chosen proven records of a queue that get a unit."""
-        rows = self._rows.get(key, np.empty(0, np.int64))
+        rows = self._rows.get(key, _NONE)
         return rows[self._proof.queued[rows] & self._belongs[rows] & chosen[rows]]
 
     def offsets(self, rows: np.ndarray) -> np.ndarray:
         """Returns every queue offset of some records; a batch has several."""
-        counts = np.maximum(self._proof.messages[rows], 1)
-        first = np.repeat(self._place[rows] - np.cumsum(counts) + counts, counts)
-        return np.asarray(first + np.arange(counts.sum()))
+        return spread(self._place[rows], np.maximum(self._proof.messages[rows], 1))
 
-    def lost(self, key: TopicQueue, reading: QueueReading | None) -> np.ndarray:
-        """Returns the queue offsets of messages that are not delivered."""
-        claims = self._claims.get(key)
-        rows = self.rows(key, self._delivered == 0)
-        undelivered = self.offsets(rows[~self._is_replaced(rows, claims, reading)])
-        return union(undelivered, self._only_claimed(key, claims, reading))
+    def lost(self, key: TopicQueue, reading: QueueReading | None) -> _Lost:
+        """Returns the messages that are not delivered."""
+        proof, claims = self._proof, self._claims.get(key)
+        rows = self.rows(key, (self._delivered == 0) & proof.decodable)
+        rows = rows[~self._is_replaced(rows, claims, reading)]
+        unserved = (proof.physical[rows] < self._end) & ~self._has_unit(rows, claims)
+        if reading is not None:
+            unserved |= among(proof.physical[rows], reading.physical[reading.states == NOT_COMPACTED])
+        claimed = self._only_claimed(key, claims, reading)
+        is_proven = among(claimed.physical, self._intact)
+        return _Lost(
+            self.gone(key, reading).offsets,
+            union(self.offsets(rows[unserved]), self._unserved_further(key, claims, reading)),
+            union(self.offsets(rows[~unserved]), claimed.offsets[is_proven]),
+        )
+
+    def gone(self, key: TopicQueue, reading: QueueReading | None) -> Claims:
+        """Returns the messages of which no intact record is left; see `gone_of`."""
+        proof, claims = self._proof, self._claims.get(key)
+        rows = self.rows(key, ~proof.decodable)
+        if reading is not None:
+            rows = rows[~among(proof.physical[rows], reading.physical[reading.states == OK])]
+        count = np.maximum(proof.messages[rows], 1)
+        places, sizes = (np.repeat(column[rows], count) for column in (proof.physical, proof.size))
+        claimed = self._only_claimed(key, claims, reading)
+        claimed = claimed.select(~among(claimed.physical, self._intact))
+        parts = (Claims(self.offsets(rows), places, sizes), claimed, self._skipped(key, claims))
+        _, first = np.unique(np.concatenate([part.offsets for part in parts]), return_index=True)
+        return Claims(
+            np.concatenate([part.offsets for part in parts])[first],
+            np.concatenate([part.physical for part in parts])[first],
+            np.concatenate([part.size for part in parts])[first],
+        )
+
+    def _has_unit(self, rows: np.ndarray, claims: Claims | None) -> np.ndarray:
+        """Whether a unit on disk leads to each record."""
+        if claims is None or not len(claims.physical):
+            return np.zeros(len(rows), bool)
+        order = np.argsort(claims.physical, kind="stable")
+        physical, size = self._proof.physical[rows], self._proof.size[rows]
+        at = order[np.minimum(np.searchsorted(claims.physical[order], physical), len(order) - 1)]
+        return np.asarray((claims.physical[at] == physical) & (claims.size[at] == size))
+
+    def _skipped(self, key: TopicQueue, claims: Claims | None) -> Claims:
+        """Returns offsets that the records of a queue skip around damage, and that neither unit nor record has.
+
+        Their records should be in the damage that follows the record before.
+        """
+        rows, starts = self.rows(key, self._proof.queued), np.sort(self._proof.damages[:, 0])
+        if len(rows) < 2 or not len(starts):
+            return NO_CLAIMS
+        first = self._place[rows[:-1]] + np.maximum(self._proof.messages[rows[:-1]], 1)
+        count = self._place[rows[1:]] - first
+        after, before = (np.searchsorted(starts, self._proof.physical[ends]) for ends in (rows[:-1], rows[1:]))
+        which = (after < before) & (count > 0)
+        offsets, damage = spread(first[which], count[which]), np.repeat(starts[after[which]], count[which])
+        known = self._place[rows] if claims is None else union(self._place[rows], claims.offsets)
+        left = ~among(offsets, known)
+        return Claims(offsets[left], damage[left], np.zeros(int(left.sum()), np.int64))
+
+    def _unserved_further(self, key: TopicQueue, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
+        """Returns the offsets in a further queue that records name, and for which it has no unit."""
+        numbers = self._numbers.get(key, -1)
+        record, _, offset = self._proof.further[self._proof.further[:, 1] == numbers].T
+        physical = self._proof.physical[record]
+        left = self._proof.queued[record] & self._proof.decodable[record] & (physical < self._end)
+        if claims is not None:
+            left &= ~among(physical, claims.physical)
+        if reading is not None:
+            left &= ~among(physical, reading.physical[reading.states == OK])
+        return np.asarray(offset[left])
 
     def _is_replaced(self, rows: np.ndarray, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
         """Whether no unit points to a record, and another record with the same queue offset is delivered there.
@@ -209,16 +400,19 @@ class _Comparison:
             replaced &= ~among(self._proof.physical[rows], claims.physical)
         return np.asarray(replaced)
 
-    def _only_claimed(self, key: TopicQueue, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
-        """Returns offsets that only a unit proves: no proven record is there, and nothing is delivered."""
+    def _only_claimed(self, key: TopicQueue, claims: Claims | None, reading: QueueReading | None) -> Claims:
+        """Returns what only units prove: no proven record of the queue is there, and nothing is delivered.
+
+        Units of a light queue point to records of other queues.
+        """
         if claims is None:
-            return np.empty(0, np.int64)
+            return NO_CLAIMS
         known = self.rows(key, self._proof.queued)
         left = ~among(claims.offsets, self._place[known]) & ~among(claims.physical, self._proof.physical[known])
         if reading is not None:
-            left[left] &= ~among(claims.physical[left], reading.physical[reading.states == OK])
+            left[left] &= ~among(claims.physical[left], _delivered(reading))
         left[left] &= ~among(claims.physical[left], self._fine)
-        return claims.offsets[left]
+        return claims.select(left)
 
 
 def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims: Claims | None) -> np.ndarray:
@@ -244,7 +438,7 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
         disordered |= among(physical, claims.physical)
     offsets = stated.copy()
     for at in np.flatnonzero(disordered & ~fits).tolist():
-        units = np.empty(0, np.int64) if claims is None else claims.offsets[claims.physical == physical[at]]
+        units = _NONE if claims is None else claims.offsets[claims.physical == physical[at]]
         if len(units):
             offsets[at] = stated[at] if stated[at] in units else units[0]
         elif at:

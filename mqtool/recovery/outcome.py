@@ -3,7 +3,7 @@
 `mqtool explain-start` prints it, and the engine's own recovery executes it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ from msgspec import Struct, field
 
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.recovery.action_log import Step
-from mqtool.recovery.losses import Ranges
+from mqtool.recovery.losses import LossCount, Ranges, count_of
 from mqtool.recovery.reading import QueueReading
 
 GIVEN = "given"
 """The release was chosen by whoever asks."""
+
+OTHER = "the other release"
+"""The release is the known one that was not assumed."""
 
 IndexSummary = tuple[str, int, int, int, int]
 """Name (or "new"), begin and end physical offset, used slots, entry counter (one more than entries)."""
@@ -130,9 +133,13 @@ class Outcome(Struct, frozen=True):
         queues: by "topic/queue"; None unless it runs.
         lost: queue offsets by "topic/queue" that are proven now and not delivered then; None unless it runs,
             or where the log was not read for it.
+        gone: those of `lost` that are lost already: no intact record is left.
+        unserved: those of `lost` whose records stay in the log, but no queue leads to them, now or then.
         readable: messages that consumers get intact; None as for lost.
         repeated: queue offsets that consumers get more than once.
         index_after: index files after the start and an orderly stop.
+        index_lost: index entries of records in the log that the start deletes for good; None as for lost, or if the
+            number of slots is unknown.
         abort_after: the abort file is there then.
         files: what is different then.
         why, accepted, undecided: rules applied; faults taken without a word; what the files do not decide.
@@ -151,9 +158,12 @@ class Outcome(Struct, frozen=True):
     after_start: tuple[int, int] | None
     queues: Mapping[str, QueueOutcome] | None
     lost: Mapping[str, Ranges] | None
+    gone: Mapping[str, Ranges] | None
+    unserved: Mapping[str, Ranges] | None
     readable: int | None
     repeated: Mapping[str, Ranges] | None
     index_after: tuple[IndexSummary, ...]
+    index_lost: int | None
     abort_after: bool
     files: FileChanges
     why: tuple[str, ...]
@@ -179,8 +189,16 @@ class Outcome(Struct, frozen=True):
             return f"never finishes starting: {self.hung}"
         if self.lost is None:
             return "starts; which messages are lost was not checked"
-        lost = sum(last - first + 1 for ranges in self.lost.values() for first, last in ranges)
-        return f"starts, but consumers lose {lost} message(s)" if lost else "starts, and no message is lost"
+        count = self.count()
+        if count == LossCount():
+            return "starts, and no message is lost"
+        return f"starts, {'but' if count.by_start else 'and'} {count.start_words}"
+
+    def count(self, includes: Callable[[str], bool] = lambda _: True) -> LossCount:
+        """Returns the losses in numbers, of the queues that are included by their names."""
+        gone, unserved = count_of(self.gone, includes), count_of(self.unserved, includes)
+        by_start = None if self.lost is None else count_of(self.lost, includes) - gone - unserved
+        return LossCount(gone, by_start, unserved)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the outcome as JSON values: a broker's answer by its field names, and the reasons."""
@@ -196,9 +214,12 @@ class Outcome(Struct, frozen=True):
             "cut_at": self.plan and self.plan.cut_at,
             "queues": self.queues and {name: _queue(queue) for name, queue in self.queues.items()},
             "lost": _lists(self.lost),
+            "gone": _lists(self.gone),
+            "unserved": _lists(self.unserved),
             "readable": self.readable,
             "repeated": _lists(self.repeated),
             "index_after": [list(summary) for summary in self.index_after],
+            "index_lost": self.index_lost,
             "abort_after": self.abort_after,
             "files": {
                 "deleted": list(self.files.deleted),

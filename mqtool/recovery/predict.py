@@ -1,7 +1,7 @@
 """`predict`: a broker's start on a store, as data, without changing a byte."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from mqtool.errors import LayoutError, NotAStoreError, UnreadableError
 from mqtool.formats import file_names
-from mqtool.formats.release import Release, release_of
+from mqtool.formats.release import MEASURED, Release, release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.recovery import changes, losses
 from mqtool.recovery.compaction import without_uncompacted
 from mqtool.recovery.delivery import Delivery
 from mqtool.recovery.dledger_start import LedgerStart
+from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.outcome import GIVEN, Effort, FilePlan, Outcome, Plan, QueueOutcome, QueuePlan
 from mqtool.recovery.proof import prove
 from mqtool.recovery.queue_files import QueueFile
@@ -79,7 +80,11 @@ def _predict(
     checked: Mapping[int, np.ndarray] | None,
 ) -> Outcome:
     keys = read_config(config)
-    release, evidence = (release_of(broker), GIVEN) if broker is not None else detect_release(root, keys)
+    if broker is not None:
+        release, evidence = release_of(broker), GIVEN
+    else:
+        version = detect_version(root, keys)
+        release, evidence = version.release, evidence_of(version)
     settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
     kind = Start if settings.dledger is None else LedgerStart
     lock = root / file_names.LOCK
@@ -92,23 +97,39 @@ def _predict(
     return replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
 
 
-def detect_release(root: Path, config: BrokerConfig) -> tuple[Release, str]:
-    """Returns the release whose start is assumed if none is given, and the reason in words."""
+def detect_version(root: Path, config: BrokerConfig) -> Version:
+    """Returns the release whose start is assumed if none is given, and the evidence for it."""
     try:
         with open_store(root, config) as store:
-            version = store.version
+            return store.version
     except (LayoutError, NotAStoreError):
-        version = Version(None, "unknown from the store")
-    return version.release, evidence_of(version)
+        return Version(None, "unknown from the store")
 
 
 def evidence_of(version: Version) -> str:
-    """Returns in words why `version.release` is assumed for a store."""
-    if version.line == str(version.release):
-        return f"detected: {version.evidence}"
-    if version.line is None:
-        return f"assumed: {version.evidence}"
-    return f"assumed for a {version.line} store: {version.evidence}"
+    """Returns in words why `version.release` is assumed for a store, and what speaks against it."""
+    known = version.line in (None, str(version.release))
+    words = f"assumed: {version.evidence}" if known else f"assumed for a {version.line} store: {version.evidence}"
+    if not version.contrary:
+        return words
+    more = len(version.contrary) - 1
+    return f"{words}; against it: {version.contrary[0]}" + (f", and {more} more" if more else "")
+
+
+def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bool], Outcome]) -> Outcome | None:
+    """Returns the start of the other known release, if the evidence disagrees or that start has another outcome.
+
+    Args:
+        outcome: of the release that is assumed.
+        version: for which evidence it is.
+        start: predicts the start of a release, and may read the log for it.
+    """
+    other = next(release for release in MEASURED if str(release) != outcome.release)
+    if not version.contrary:
+        quick = start(other, False)
+        if (quick.exit, quick.hung, quick.after_start) == (outcome.exit, outcome.hung, outcome.after_start):
+            return None
+    return start(other, True)
 
 
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
@@ -124,9 +145,12 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         after_start=(state.log.min_offset, state.log.max_offset) if ending.started else None,
         queues=_queues(start) if ending.runs else None,
         lost=_named(result.lost),
+        gone=_named(result.gone),
+        unserved=_named(result.unserved),
         readable=result.readable,
         repeated=_named(result.repeated),
         index_after=changes.index_after(start),
+        index_lost=state.index.lost(state.log.min_offset, state.log.max_offset) if ending.runs and read_log else None,
         abort_after=_abort_after(start),
         files=changes.file_changes(start),
         why=tuple(actions.why),
@@ -159,9 +183,14 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     reader = Reader(state, proof)
     readings = {key: without_uncompacted(state, key, reader.read(queue)) for key, queue in sorted(state.queues.items())}
     state.segments.close()
-    log_min = state.loaded_segments[0].base if state.loaded_segments else 0
+    bases = start.settings.misnamed
+    log_min = min((bases.get(file.path, file.base) for file in state.loaded_segments), default=0)
+    misnamed = [
+        SimulatedFile(file.path, bases[file.path], file.wrote) for file in state.loaded_segments if file.path in bases
+    ]
+    intact = prove(start.settings, misnamed).physical
     claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
-    result = losses.losses_of(proof, losses.without_moved(proof, claims), readings, state.log.max_offset)
+    result = losses.losses_of(proof, losses.without_moved(proof, claims), readings, state.log.max_offset, intact)
     expired = sum(claim.expired for claim in claims.values())
     if expired:
         start.actions.log_accepted(

@@ -13,7 +13,9 @@ from msgspec import Struct, structs
 
 from mqtool.formats import commit_log, properties
 from mqtool.formats.topics import TopicQueue
+from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher, is_queued
+from mqtool.records.dispatched import rules_for
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import distinct
 from mqtool.recovery.dispatch import by_queue
@@ -38,6 +40,9 @@ class _Columns(Struct, frozen=True):
         messages: int32; more than 1 only in batches.
         queued: bool, gets a unit: no transaction, or a committed one.
         decodable: bool, a client can decode it.
+        further: int64, three columns: a record, the number of a further queue that it was given an offset in
+            (INNER_MULTI_DISPATCH), and that queue offset.
+        damages: int64, two columns: physical offsets of the ranges without a record.
         queues: topic and queue id of each number.
     """
 
@@ -48,16 +53,34 @@ class _Columns(Struct, frozen=True):
     messages: np.ndarray
     queued: np.ndarray
     decodable: np.ndarray
+    further: np.ndarray
+    damages: np.ndarray
     queues: tuple[TopicQueue, ...]
 
 
-def _joined(windows: Iterable[tuple[np.ndarray, ...]], queues: tuple[TopicQueue, ...]) -> _Columns:
+def _joined(
+    windows: Iterable[tuple[np.ndarray, ...]],
+    further: Iterable[np.ndarray],
+    damages: Iterable[np.ndarray],
+    queues: tuple[TopicQueue, ...],
+) -> _Columns:
     """Returns columns whose parts are the items of some windows."""
     none = [np.empty(0, kind) for kind in _KINDS]
     position, size, queue, offset, messages, queued, decodable = (
         np.concatenate(column) for column in zip(none, *windows, strict=True)
     )
-    return _Columns(position, size, queue, offset, messages, queued, decodable, queues)
+    return _Columns(
+        position,
+        size,
+        queue,
+        offset,
+        messages,
+        queued,
+        decodable,
+        np.concatenate([np.empty((0, 3), np.int64), *further]),
+        np.concatenate([np.empty((0, 2), np.int64), *damages]),
+        queues,
+    )
 
 
 class Proof(_Columns, frozen=True, dict=True):
@@ -113,34 +136,48 @@ class _FileColumns:
     """The columns of one file, which grow by a window at a time."""
 
     def __init__(self, settings: RecoverySettings) -> None:
-        self._dispatcher = Dispatcher()
+        rules = rules_for(
+            settings.release, multi_dispatch=settings.has_further_queues, delay_levels=settings.delay_levels_ms
+        )
+        self._dispatcher = Dispatcher(rules)
         self._release = settings.release
         self._queues: dict[TopicQueue, int] = {}
         self._windows: list[tuple[np.ndarray, ...]] = []
+        self._further: list[np.ndarray] = []
+        self._damages: list[np.ndarray] = []
+        self._count = 0
 
     def add(self, base: int, frames: Frames) -> None:
         """Adds the valid frames of one window."""
+        dispatched = self._dispatcher.dispatch(frames, keys=False)
         columns = (
             frames.positions + (frames.base - base),
             frames.sizes,
-            self._queue_numbers(frames),
+            self._queue_numbers(dispatched.topic, frames.column("queue_id")),
             frames.column("queue_offset"),
             _messages(frames),
             is_queued(frames),
             self._decodable(frames),
         )
         self._windows.append(tuple(column.astype(kind) for column, kind in zip(columns, _KINDS, strict=True)))
+        units = dispatched.units
+        further = units.select(units.topic != dispatched.topic[units.row])
+        queues = self._queue_numbers(further.topic, further.queue_id)
+        self._further.append(np.stack([further.row + self._count, queues, further.queue_offset], axis=1))
+        self._count += len(frames)
+
+    def add_damage(self, damage: Damage) -> None:
+        """Adds a range without a record."""
+        self._damages.append(np.array([[damage.start, damage.end]], np.int64))
 
     def joined(self) -> _Columns:
         """Returns all columns, concatenated."""
-        return _joined(self._windows, tuple(self._queues))
+        return _joined(self._windows, self._further, self._damages, tuple(self._queues))
 
-    def _queue_numbers(self, frames: Frames) -> np.ndarray:
-        numbers = np.empty(len(frames), np.int64)
-        topic = self._dispatcher.dispatch(frames, keys=False).topic
-        names = self._dispatcher.topics.names
-        for name, queue_id, rows in by_queue(topic, frames.column("queue_id"), names):
-            numbers[rows] = self._queues.setdefault((name, queue_id), len(self._queues))
+    def _queue_numbers(self, topic: np.ndarray, queue_id: np.ndarray) -> np.ndarray:
+        numbers = np.empty(len(topic), np.int64)
+        for name, number, rows in by_queue(topic, queue_id, self._dispatcher.topics.names):
+            numbers[rows] = self._queues.setdefault((name, number), len(self._queues))
         return numbers
 
     def _decodable(self, frames: Frames) -> np.ndarray:
@@ -163,13 +200,19 @@ def prove(settings: RecoverySettings, segments: Sequence[SimulatedFile]) -> Proo
     """
     parts = [_proven(settings, file) for file in segments]
     queues: dict[TopicQueue, int] = {}
-    windows = []
+    windows, further, count = [], [], 0
     for part in parts:
         numbers = np.array([queues.setdefault(key, len(queues)) for key in part.queues], np.int32)
         queue = numbers[part.queue]
         windows.append((part.position, part.size, queue, part.queue_offset, part.messages, part.queued, part.decodable))
+        record, named, offset = part.further.T
+        further.append(np.stack([record + count, numbers[named], offset], axis=1))
+        count += len(part.position)
+    ends = [file.base + settings.segment_size for file in segments]
+    gaps = [np.array([[end, file.base]]) for end, file in zip(ends, segments[1:], strict=False) if end < file.base]
+    columns = _joined(windows, further, (*(part.damages for part in parts), *gaps), tuple(queues))
     edges = np.cumsum([0, *(len(part.position) for part in parts)])
-    return Proof(**structs.asdict(_joined(windows, tuple(queues))), segments=tuple(segments), edges=edges)
+    return Proof(**structs.asdict(columns), segments=tuple(segments), edges=edges)
 
 
 def _proven(settings: RecoverySettings, file: SimulatedFile) -> _Columns:
@@ -178,13 +221,15 @@ def _proven(settings: RecoverySettings, file: SimulatedFile) -> _Columns:
     with ReadFile(file.path) as opened:
         at = file.path.stat()
         same = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
-        key = (*same, file.base, file.entries, settings.release)
+        key = (*same, file.base, file.entries, settings.release, settings.has_further_queues)
         if known is not None and key in known:
             return known[key]
         columns = _FileColumns(settings)
         for item in walk_file(opened, MappedFile(file.path, file.base, opened.size, file.entries)):
             if isinstance(item, Frames):
                 columns.add(file.base, item)
+            else:
+                columns.add_damage(item)
     part = columns.joined()
     if known is not None:
         known[key] = part

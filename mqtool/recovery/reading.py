@@ -24,6 +24,7 @@ from mqtool.store.get_message import DEFAULT_LIMITS, next_file
 STATES = tuple(Delivery)
 _NUMBER = {state: number for number, state in enumerate(STATES)}
 OK = _NUMBER[Delivery.OK]
+NOT_COMPACTED = _NUMBER[Delivery.NOT_COMPACTED]
 _SCAN_UNITS = DEFAULT_LIMITS.filter_bytes // UNIT_SIZE
 """A pull looks at that many units at most."""
 _NONE = -1

@@ -4,7 +4,7 @@ A missing key has the release's default, except for sizes of files, which come f
 MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from msgspec import field, structs
 from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, file_names, timer
 from mqtool.formats.release import Release
+from mqtool.formats.topics import is_lmq
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
 from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
 from mqtool.store.configured_place import place_or_name
+from mqtool.store.dispatch_rules import has_further_queues
 from mqtool.store.dledger_place import LedgerPlace, ledger_place
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
@@ -66,12 +68,15 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         whole_broker: also the tables in config/ are loaded, as a broker does; the bare store does not.
         sync_flush: flushDiskType is SYNC_FLUSH.
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
-        multi_dispatch, lmq: enableMultiDispatch, enableLmq.
+        multi_dispatch, lmq: enableMultiDispatch, enableLmq; where they are not configured, whether there are light
+            queues.
+        has_further_queues: see `store.dispatch_rules.has_further_queues`.
         compaction_sizes: bytes of a file of compacted logs and of their queues; None without enableCompaction.
         timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
         timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
+        misnamed: segments whose records state other physical offsets than their names: right base, by path.
         unmodelled_parts: parts of the store that a start touches and that are not followed here, and sizes that are not
             certain, in words.
         discarded_from: physical offset that the scan does not begin after, because queue units from there on were
@@ -93,10 +98,12 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     lmq: bool = False
     compaction_sizes: tuple[int, int] | None = None
     queue_ext_file_size: int | None = None
+    has_further_queues: bool = True
     timer_wheel: bool = False
     timer_log_size: int | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
     dledger: LedgerPlace | None = None
+    misnamed: Mapping[Path, int] = field(default_factory=dict)
     unmodelled_parts: tuple[str, ...] = ()
     discarded_from: int | None = None
 
@@ -124,6 +131,7 @@ def settings_of(
     if config.flag("enableConsumeQueueExt"):
         extension = _size_or_default(detected.consume_queue_ext_size if detected else None, CONSUME_QUEUE_EXT.default)
     shape = _index_shape(root, config)
+    topics = {topic for topic, _, _ in layout.queue_directories(root / file_names.CONSUME_QUEUE)}
     return RecoverySettings(
         **structs.asdict(recovery_rules(config, release, heap)),
         root=root,
@@ -135,12 +143,14 @@ def settings_of(
         index_slots=None if shape is None else shape.slots,
         index_entries=None if shape is None else shape.places,
         whole_broker=whole_broker,
-        **_keys_of(config, release),
+        **_keys_of(config, release, topics),
+        has_further_queues=has_further_queues(config, topics),
         timer_log_size=log_file_size(root, config) if _has_timer(config, release) else None,
         compaction_sizes=_compaction_sizes(root, config, release),
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
         dledger=_ledger_place(root, config),
+        misnamed={file.path: file.base for file in detected.misplaced} if detected else {},
         unmodelled_parts=(
             *scope.unmodelled_parts(root, config),
             *(size.doubt for size in (segment, queue, batch, extension) if size and not size.is_certain),
@@ -162,14 +172,15 @@ def _with_defaults_for_ignored(config: BrokerConfig) -> BrokerConfig:
     return BrokerConfig({**config.values, **ignored}, config.directory, config.source) if ignored else config
 
 
-def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
+def _keys_of(config: BrokerConfig, release: Release, topics: Collection[str]) -> dict[str, Any]:
     """Returns the keys that are flags or names; 4.9 ignores keys that it does not know."""
+    has_light = any(is_lmq(topic) for topic in topics)
     flag = partial(config.flag_or_default, release=release)
     return {
         "sync_flush": config.text("flushDiskType", release) == "SYNC_FLUSH",
         "is_slave": config.text("brokerRole", release) == "SLAVE",
-        "multi_dispatch": flag("enableMultiDispatch"),
-        "lmq": flag("enableLmq"),
+        "multi_dispatch": flag("enableMultiDispatch", default=has_light),
+        "lmq": flag("enableLmq", default=has_light),
         "timer_wheel": _has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
     }
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -19,11 +20,12 @@ from msgspec import Struct, field
 from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.formats import file_names
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among, distinct, union
-from mqtool.recovery.losses import Claims, claims_of, losses_of, rows_by_queue, without_moved
+from mqtool.recovery.losses import Claims, claims_of, gone_of, rows_by_queue, without_moved
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.predict import predict
 from mqtool.recovery.proof import Proof, prove
@@ -56,7 +58,7 @@ class Outlook(Struct, frozen=True, dict=True):
         verdict: the start in one line.
         present: int64, ascending: physical offsets of intact records that belong in a queue.
         messages: int64, number of messages in each of them.
-        orphan_units: physical offsets of messages of which only a unit is left, by queue and queue offset.
+        gone: physical offsets at which the records of lost messages were, by queue and queue offset.
         served: int64, ascending: physical offsets of records that consumers get intact after the start.
         served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
     """
@@ -65,7 +67,7 @@ class Outlook(Struct, frozen=True, dict=True):
     verdict: str
     present: np.ndarray
     messages: np.ndarray
-    orphan_units: Mapping[TopicQueue, Mapping[int, int]]
+    gone: Mapping[TopicQueue, Mapping[int, int]]
     served: np.ndarray
     served_offsets: Mapping[TopicQueue, np.ndarray]
 
@@ -73,7 +75,7 @@ class Outlook(Struct, frozen=True, dict=True):
     def digest(self) -> str:
         """Returns the SHA-256 over all but the words. Outlooks with equal digests are judged alike."""
         digest = hashlib.sha256(
-            repr((self.starts, sorted((key, *at.items()) for key, at in self.orphan_units.items()))).encode()
+            repr((self.starts, sorted((key, *at.items()) for key, at in self.gone.items()))).encode()
         )
         for array in (self.present, self.messages, self.served):
             digest.update(b"|" + array.astype(">i8").tobytes())
@@ -187,6 +189,7 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
     if start.runs:
         named = ((_key(name), reading) for name, reading in start.readings.items())
         readings = {key: reading for key, reading in named if file_names.is_directory_name(key[0])}
+    gone = gone_of(proof, claims, readings)
     belonging = _belonging(proof, claims)
     served, served_offsets = _served(readings)
     for file in misplaced:  # a broker reads them at the offsets that their names state
@@ -200,7 +203,7 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
         start.verdict,
         proof.physical[belonging][order],
         np.maximum(proof.messages[belonging][order], 1),
-        _orphan_units(proof, claims, readings),
+        {key: dict(zip(lost.offsets.tolist(), lost.physical.tolist(), strict=True)) for key, lost in gone.items()},
         served,
         served_offsets,
     )
@@ -214,14 +217,12 @@ def _key(name: str) -> TopicQueue:
 def _claims(store: Store) -> dict[TopicQueue, Claims]:
     claims = {}
     for queue in store.disk_queues():
-        if not queue.is_batch:
-            files = [
-                QueueFile(
-                    file.path, file.base, file.size, UnitContent(file.path, CONSUME_QUEUE_UNIT, file.size, is_new=False)
-                )
-                for file in queue.files
-            ]
-            claims[queue.topic, queue.queue_id] = claims_of(files, store.commit_log.min_offset)
+        unit: Any = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
+        files = [
+            QueueFile(file.path, file.base, file.size, UnitContent(file.path, unit, file.size, is_new=False))
+            for file in queue.files
+        ]
+        claims[queue.topic, queue.queue_id] = claims_of(files, store.commit_log.min_offset)
     return claims
 
 
@@ -255,48 +256,6 @@ def _is_taken(proof: Proof, rows: np.ndarray, claims: Claims) -> np.ndarray:
     return is_stated & ~among(proof.physical[rows], claims.physical[confirmed])
 
 
-def _orphan_units(
-    proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading]
-) -> dict[TopicQueue, dict[int, int]]:
-    rows = rows_by_queue(proof)
-    if all(_is_proven(proof, rows.get(key, _NONE), claim) for key, claim in claims.items()):
-        return {}  # as nearly always; what follows looks at every message
-    everything = {
-        key: _all_served(proof, rows.get(key, _NONE), readings.get(key))
-        for key in dict.fromkeys((*proof.queues, *claims))
-    }
-    lost = losses_of(proof, claims, everything, 0).lost or {}
-    orphans = {}
-    for key, ranges in lost.items():
-        if key not in claims:
-            continue
-        places = dict(zip(claims[key].offsets.tolist(), claims[key].physical.tolist(), strict=True))
-        offsets = [at for first, last in ranges for at in range(first, last + 1) if at in places]
-        if offsets:
-            orphans[key] = {at: places[at] for at in offsets}
-    return orphans
-
-
-def _is_proven(proof: Proof, rows: np.ndarray, claims: Claims) -> bool:
-    """Whether every unit of a queue leads to a proven record that belongs in it."""
-    return bool(among(claims.physical, proof.physical[rows[proof.queued[rows]]]).all())
-
-
-def _all_served(proof: Proof, rows: np.ndarray, reading: QueueReading | None) -> QueueReading:
-    """Returns a reading that delivers every proven record of a queue, in addition to what is really delivered."""
-    ok = np.full(len(rows), OK, np.int8)
-    mine = QueueReading(proof.queue_offset[rows], ok, proof.physical[rows], proof.queue_offset[rows], rows)
-    if reading is None:
-        return mine
-    return QueueReading(
-        np.concatenate([mine.offsets, reading.offsets]),
-        np.concatenate([mine.states, reading.states]),
-        np.concatenate([mine.physical, reading.physical]),
-        np.concatenate([mine.stated, reading.stated]),
-        np.concatenate([rows, np.full(len(reading.records), -1)]),  # the prediction numbers records by its own proof
-    )
-
-
 def _served(readings: Mapping[TopicQueue, QueueReading]) -> tuple[np.ndarray, dict[TopicQueue, np.ndarray]]:
     physical, offsets = [_NONE], {}
     for key, reading in readings.items():
@@ -315,19 +274,19 @@ def compare(before: Outlook, after: Outlook, release: str, intended: IntendedLog
     mine = among(known, before.present)
     counts[mine] = before.messages[np.searchsorted(before.present, known[mine])]
     now = kept.moved(known)
-    orphans = {
+    gone = {
         key: [at for at, place in places.items() if kept.start <= place < kept.end]
-        for key, places in before.orphan_units.items()
+        for key, places in before.gone.items()
     }
-    unserved_orphans = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in orphans.items())
+    gone_after = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in gone.items())
     served_before, served_after = among(known, before.served), among(now, after.served)
-    physically_lost = sum(map(len, orphans.values()))
+    physically_lost = sum(map(len, gone.values()))
     remaining = union(after.present, after.served)
     return Comparison(
         release,
         physically_lost,
         physically_lost + int(counts[~served_before].sum()) if before.starts else None,
-        unserved_orphans + int(counts[~served_after].sum()) if after.starts else None,
+        gone_after + int(counts[~served_after].sum()) if after.starts else None,
         int(counts[~among(now, remaining)].sum()),
         int(counts[served_before & ~served_after].sum()),
         int(counts.sum()) + physically_lost,

@@ -42,6 +42,8 @@ from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection
 from mqtool.store.start_index import QueueStartIndex
 
+_NEWEST = 64
+"""Records that are tried, from the newest on, to see which release wrote one of them."""
 _LOG_MISSING = "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one"
 _ITS_CONFIGURATION = (
     "give the configuration of the store's broker (--config; replay: --source-config; Python and Spark: config)"
@@ -138,15 +140,17 @@ class Store:
 
     @cached_property
     def version(self) -> version.Version:
-        """The release that wrote it."""
-        return version.detect(self.path, self.metadata, self.checkpoint, self._first_properties())
+        """The release that wrote it last."""
+        newest = (self.record_at(place) for place in sorted(self.newest_records(), reverse=True)[:_NEWEST])
+        first = self.record_at(self.commit_log.first_record)
+        record = next((record for record in (*newest, first) if record is not None), None)
+        return version.detect(self.path, self.metadata, self.checkpoint, record, self.record_at)
 
-    def _first_properties(self) -> bytes | None:
-        try:
-            stored = self.commit_log.record(self.commit_log.first_record).properties
-        except StoreError:
-            return None
-        return stored or None
+    def record_at(self, physical_offset: int) -> Record | None:
+        """Returns the record at a physical offset, None if there is none that can be read."""
+        with contextlib.suppress(StoreError):
+            return self.commit_log.record(physical_offset)
+        return None
 
     @cached_property
     def _disk_queues(self) -> dict[tuple[str, int], Queue]:
@@ -183,7 +187,8 @@ class Store:
         """The rules by which the broker dispatched records to queues and index."""
         batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
         levels = delay_levels(self.config, self.disk_queues(), self.commit_log)
-        return rules_of(self.version.release, self.config, self.metadata, levels, batch_topics)
+        topics = {queue.topic for queue in self.disk_queues()}
+        return rules_of(self.version.release, self.config, self.metadata, levels, topics, batch_topics)
 
     @cached_property
     def _queues(self) -> dict[tuple[str, int], Queue]:

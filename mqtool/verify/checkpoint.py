@@ -3,7 +3,7 @@
 Source: StoreCheckpoint, DefaultMessageStore.load and recover, IndexService.load (4.9.7, 5.5.0).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
@@ -11,10 +11,12 @@ from mqtool.errors import StoreError
 from mqtool.formats import checkpoint as layout
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.store import Store
 from mqtool.store.files import read_file
 from mqtool.store.named_files import kind_of
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.index_file import IndexFacts
+from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
@@ -23,12 +25,21 @@ _LAGGING = 1
 """Full index files that may be newer than the checkpoint: it is written a moment after a file is full."""
 
 
-def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
+def check_checkpoint(
+    survey: Survey,
+    store: Store,
+    newest: int,
+    damages: Iterable[DamagedRange],
+    index: Sequence[IndexFacts],
+    collector: FindingCollector,
+) -> None:
     """Checks the checkpoint.
 
     Args:
         survey: the store.
+        store: the same store, to read single records.
         newest: latest store timestamp in the log in ms, 0 if it contains no record.
+        damages: damaged ranges of the log.
         index: facts about the index files.
         collector: receives the findings.
     """
@@ -53,6 +64,10 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], c
             collector.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
     if survey.segments and not survey.live and not survey.has_dledger:
         _ahead(survey, checkpoint, newest, collector)
+        if newest and not survey.ledger:
+            evidence = _foreign(survey, store, checkpoint, damages)
+            if evidence:
+                collector.add("checkpoint-foreign", path, evidence)
     if not survey.live:  # a running broker writes it a while after the files
         _behind(survey, checkpoint, index, collector)
 
@@ -77,6 +92,24 @@ def _ahead(survey: Survey, checkpoint: Checkpoint, newest: int, collector: Findi
                 f"{name} is {value}, the log ends at {survey.end}",
                 position=layout.CHECKPOINT.offset(name),
             )
+
+
+def _foreign(survey: Survey, store: Store, checkpoint: Checkpoint, damages: Iterable[DamagedRange]) -> str:
+    """Returns why a checkpoint cannot be of this log; "" if it can.
+
+    A broker takes places and times from its records, and does not flush what is older than the first one left.
+    """
+    for name in _OFFSETS:
+        place = getattr(checkpoint, name)
+        inside = survey.min_offset < place < survey.end and not any(part.start <= place < part.end for part in damages)
+        if inside and store.record_at(place) is None and store.commit_log.after_blank(place) == place:
+            return f"{name} is {place}, where no record begins"
+    first = store.record_at(store.commit_log.first_record)
+    oldest = 0 if first is None else first.store_timestamp
+    for name in _TIMES[:2]:
+        if 0 < getattr(checkpoint, name) < oldest:
+            return f"{name} is {getattr(checkpoint, name)}, the first record was stored at {oldest}"
+    return ""
 
 
 def _behind(survey: Survey, checkpoint: Checkpoint, index: Sequence[IndexFacts], collector: FindingCollector) -> None:

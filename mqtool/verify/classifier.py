@@ -111,7 +111,7 @@ class Classifier:
         self._queues(units, wrong, account)
         if self._survey.topics is None:
             self._index(damages)
-            self._around()
+            self._around(damages)
         self._config_files()
         ranges.sort(key=lambda part: part.start)
         self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets, self._survey.includes)
@@ -350,10 +350,10 @@ class Classifier:
         if survey.has_dledger:
             self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 
-    def _around(self) -> None:
+    def _around(self, damages: list[DamagedRange]) -> None:
         """Checks all files other than log, queues and index."""
         survey, collector = self._survey, self._collector
-        checkpoint.check_checkpoint(survey, self._facts.newest, self._facts.index, collector)
+        checkpoint.check_checkpoint(survey, self._store, self._facts.newest, damages, self._facts.index, collector)
         checkpoint.check_shutdown(survey, collector)
         self._details[Area.CHECKPOINT] = "fields against log and index"
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from mqtool.recovery.losses import LossCount
+
 
 class Severity(enum.StrEnum):
     """Severity of a finding."""
@@ -213,28 +215,28 @@ class NextStart(Struct, frozen=True):
         release: release of the broker that starts.
         release_evidence: why that release: given, detected or assumed.
         verdict: `Outcome.verdict`, or why it is unknown.
-        lost_messages: number of messages of the requested topics that provably would not reach consumers; None if
-            unknown.
-        do_not_start: the start fails, or loses messages that are not lost yet; None if unknown.
+        losses: of messages of the requested topics; None if unknown, or if it does not start.
+        do_not_start: the start fails, or messages are lost by it or not served after it; None if unknown.
+        other: the start of the other known release, if the release is assumed and the evidence for it disagrees, or if
+            its outcome is another one.
     """
 
     release: str
     release_evidence: str
     verdict: str
-    lost_messages: int | None = None
+    losses: LossCount | None = None
     do_not_start: bool | None = None
+    other: "NextStart | None" = None
 
     @property
     def headline(self) -> str:
         """One sentence: what happens, and what to avoid."""
         if self.do_not_start is None:
             return f"what a start of {self.release} loses is unknown: {self.verdict}"
-        if self.lost_messages is None:
-            return f"{self.release} {self.verdict}; do not start the broker"
-        count = f"{self.lost_messages} message{'' if self.lost_messages == 1 else 's'}"
-        if self.do_not_start:
-            return f"a start of {self.release} loses {count}; do not start the broker"
-        return f"a start of {self.release} loses {f'{count}, lost already' if self.lost_messages else 'no message'}"
+        words = (
+            f"a start of {self.release} {self.losses.start_words}" if self.losses else f"{self.release} {self.verdict}"
+        )
+        return f"{words}; do not start the broker" if self.do_not_start else words
 
 
 class Verification(Struct, frozen=True):

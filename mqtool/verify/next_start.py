@@ -12,9 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from mqtool.errors import MqtoolError
-from mqtool.formats.release import assumed_release, release_of
+from mqtool.formats.release import Release, release_of
 from mqtool.recovery import Outcome, predict
-from mqtool.recovery.predict import evidence_of
+from mqtool.recovery.outcome import GIVEN, OTHER
+from mqtool.recovery.predict import evidence_of, other_start
 from mqtool.store import Store
 from mqtool.store.remote import RemotePath
 from mqtool.verify.facts import Facts
@@ -57,8 +58,8 @@ def next_start(
     survey = facts.survey
     if isinstance(where, RemotePath):
         return None
-    release = assumed_release(store.version.line) if broker is None else release_of(broker)
-    evidence = evidence_of(store.version) if broker is None else "given"
+    release = store.version.release if broker is None else release_of(broker)
+    evidence = evidence_of(store.version) if broker is None else GIVEN
     if survey.live:
         return NextStart(str(release), evidence, _LIVE)
     if survey.unlisted:
@@ -67,14 +68,22 @@ def next_start(
     size = sum(segment.size for segment in survey.segments)
     records = sum(segment.records for segment in facts.segments)
     is_small = size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG) and records <= MAX_RECORDS
-    read_log = survey.throttle is None and is_small
-    start = partial(predict, store.path, str(release), store.config)
+    read = survey.throttle is None and is_small
+    is_plain = is_consistent and _is_plain(facts)
+
+    def start(of: Release, read_log: bool) -> Outcome:
+        begin = partial(predict, store.path, str(of), store.config)
+        outcome = _consistent_start(facts, begin) if is_plain else None
+        return outcome or begin(read_log=read_log and read)
+
     try:
-        outcome = _consistent_start(facts, start) if is_consistent and _is_plain(facts) else None
-        outcome = outcome or start(read_log=read_log)
+        outcome = start(release, True)
+        result = _next_start_of(outcome, survey, evidence, lost)
+        is_settled = state is State.CLEAN and not store.version.contrary
+        other = None if broker is not None or is_settled else other_start(outcome, store.version, start)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
-    return _next_start_of(outcome, survey, evidence, lost)
+    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, lost))
 
 
 def _is_plain(facts: Facts) -> bool:
@@ -92,7 +101,7 @@ def _consistent_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | 
         for segment in facts.segments
     }
     outcome = start(read_log=False, checked=starts)
-    return replace(outcome, lost={}) if outcome.runs and _keeps_all(outcome, facts) else None
+    return replace(outcome, lost={}, gone={}, unserved={}) if outcome.runs and _keeps_all(outcome, facts) else None
 
 
 def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
@@ -129,7 +138,7 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     """
     if start.do_not_start is not False:
         return start
-    return replace(start, verdict=uncounted_timers(what), lost_messages=None, do_not_start=None)
+    return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)
 
 
 def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, already: int) -> NextStart:
@@ -137,10 +146,8 @@ def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, already: int
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
         return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
-    lost = sum(
-        last - first + 1
-        for name, ranges in outcome.lost.items()
-        if survey.includes(name.rpartition("/")[0])
-        for first, last in ranges
+    count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
+    count = replace(count, gone=max(count.gone, already))
+    return NextStart(
+        outcome.release, evidence, outcome.verdict, count, do_not_start=bool(count.by_start or count.unserved)
     )
-    return NextStart(outcome.release, evidence, outcome.verdict, lost, do_not_start=lost > already)

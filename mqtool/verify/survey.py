@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
@@ -19,7 +18,7 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import Release, assumed_release
-from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
+from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store import Store, delay_levels
@@ -218,7 +217,7 @@ def survey(
             live=live,
             clean_stop=store.clean_stop,
             line=store.version.line,
-            rules=_rules(store, queues),
+            rules=store.dispatch_rules,
             delays_given=bool(store.config.values.get(delay_levels.KEY)),
             topics=topics,
             ledger=store.layout.ledger,
@@ -283,14 +282,3 @@ def _queues(root: Path) -> Iterator[QueueFiles]:
             listed = list_mapped_files(path)
             queue_files.append(QueueFiles(topic, queue_id, is_batch, path, listed.files, listed.strays))
     yield from sorted(queue_files, key=lambda queue: (queue.topic, queue.queue_id, queue.is_batch))
-
-
-def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
-    topics = {queue.topic for queue in queues} | {queue.topic for queue in store.disk_queues()}
-    rules = store.dispatch_rules
-    return replace(
-        rules,
-        # units are only looked for in light queues where there are some, whatever is configured now
-        multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
-        batch_topics=rules.batch_topics | {queue.topic for queue in queues if queue.is_batch},
-    )

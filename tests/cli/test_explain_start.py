@@ -38,7 +38,7 @@ def test_a_whole_store_ends_with_0(explain):
 def test_a_loss_is_said_first_and_ends_with_1(explain):
     result = explain(TORN)
     assert result.code == ExitCode.NO
-    assert result.text.startswith("verdict  starts, but consumers lose 1 message(s)\n")
+    assert result.text.startswith("verdict  starts, and loses no message; 1 is lost already\n")
     assert "\nlost (1)\n" in result.text
     assert "  Orders/0  " in result.text
 
@@ -98,7 +98,7 @@ def test_an_unknown_release_is_a_usage_error(mqtool, tmp_path):
 def test_the_release_is_the_detected_one_by_default(mqtool, tmp_path, fixture, release):
     result = mqtool("explain-start", copy_store(fixture, tmp_path), "-f", "json")
     assert (result.code, result.document["release"]) == (ExitCode.OK, release)
-    assert result.document["release_evidence"].startswith("detected: ")
+    assert result.document["release_evidence"].startswith("assumed: config/")
 
 
 def test_a_release_that_nothing_reveals_is_assumed_and_the_table_says_so(mqtool, tmp_path):

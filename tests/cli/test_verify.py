@@ -180,9 +180,14 @@ def test_a_store_that_is_being_written_to_has_no_findings(tmp_path):
 
 def test_text_json_and_nagios_say_not_to_start_the_broker(mqtool, tmp_path):
     store = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
-    words = "a start of 4.9 loses 50 messages; do not start the broker"
+    words = "a start of 4.9 loses 49 messages; 1 is lost already; do not start the broker"
     assert mqtool("verify", store).text.splitlines()[2] == words
     assert f", {words} | " in mqtool("verify", store, "-f", "nagios").text.splitlines()[0]
     assert mqtool("verify", store, "-f", "json").document["next_start"]["headline"] == words
     given = mqtool("verify", store, "--release", "5.5", "-f", "json").document["next_start"]
-    assert (given["release_evidence"], given["lost_messages"], given["do_not_start"]) == ("given", 1, False)
+    assert (given["release_evidence"], given["already_lost"], given["lost_by_start"], given["do_not_start"]) == (
+        "given",
+        1,
+        0,
+        False,
+    )

@@ -10,6 +10,7 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.recovery import predict
+from mqtool.recovery.losses import LossCount
 from mqtool.verify.store import verify
 from tests.support.stores import answers, copy_store, fixture, tree_digest
 
@@ -84,7 +85,7 @@ def test_messages_after_the_end_of_a_compacted_log_are_not_served(tmp_path):
         result = verify(store)
     (finding,) = [finding for finding in result.findings if finding.code == "compaction-missing"]
     assert finding.evidence == f"{102 - last} message(s), queue offsets {last + 1} to 102"
-    assert result.next_start.lost_messages == 102 - last
+    assert result.next_start.losses == LossCount(unserved=102 - last)
     assert result.next_start.do_not_start is True
 
 
@@ -98,7 +99,7 @@ def test_a_start_that_dispatches_messages_again_compacts_them(tmp_path):
     assert [(finding.code, finding.severity.value) for finding in result.findings if "compaction" in finding.code] == [
         ("compaction-missing", "warning")
     ]
-    assert result.next_start.lost_messages == 0
+    assert result.next_start.losses == LossCount()
 
 
 STARTS = {

@@ -44,7 +44,7 @@ from mqtool.values import asdict
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
     from mqtool.store import Store
-    from mqtool.verify import Finding, Verification
+    from mqtool.verify import Finding, NextStart, Verification
 
 
 HELP = """
@@ -107,18 +107,32 @@ _GROUP_COLUMNS = (
     count("unread", "lost messages that it will never see"),
 )
 
-_START_COLUMNS = (
+_START = (
     text("headline", "in one sentence"),
     text("release", "whose start: 4.9 or 5.5"),
-    text("release_evidence", "why this release: given, or what it was detected or assumed from"),
+    text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
     text("verdict", "as of explain-start, or why it is unknown"),
-    count("lost_messages", "that consumers would not get; null if unknown, or if it does not start", nullable=True),
+    count("already_lost", "messages of which no intact record is left; null if unknown", nullable=True),
+    count("lost_by_start", "messages that the start loses; null if unknown, or if it does not start", nullable=True),
+    count("not_served", "messages whose records stay in the log, but no queue leads to them", nullable=True),
     Column(
         "do_not_start",
         "boolean",
-        "the start fails, or loses more than is lost already; null if unknown",
+        "the start fails, or messages are lost by it or not served after it; null if unknown",
         show=TABLE,
         nullable=True,
+    ),
+)
+_START_COLUMNS = (
+    *_START,
+    Column(
+        "other",
+        "object",
+        "the start of the other known release, if the evidence for the release disagrees, or if its outcome is another "
+        "one; else null",
+        show=TABLE,
+        nullable=True,
+        fields=_START,
     ),
 )
 
@@ -385,8 +399,24 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
         "lost_bytes": verification.losses.bytes,
         "lost_messages": verification.losses.messages,
         "next_start": verification.next_start
-        and {"headline": verification.next_start.headline, **asdict(verification.next_start)},
+        and {
+            **_start_row(verification.next_start),
+            "other": verification.next_start.other and _start_row(verification.next_start.other),
+        },
         **asdict(verification.statistics),
+    }
+
+
+def _start_row(start: NextStart) -> dict[str, Any]:
+    return {
+        "headline": start.headline,
+        "release": start.release,
+        "release_evidence": start.release_evidence,
+        "verdict": start.verdict,
+        "already_lost": start.losses and start.losses.gone,
+        "lost_by_start": start.losses and start.losses.by_start,
+        "not_served": start.losses and start.losses.unserved,
+        "do_not_start": start.do_not_start,
     }
 
 

@@ -224,7 +224,7 @@ class _Salvage:
         with open_store(self._new, self._config) as new:
             verification = verify(new)
         self._result.verify, start = verification.state.value, verification.next_start
-        if start is not None and start.do_not_start and start.lost_messages is None:
+        if start is not None and start.do_not_start and start.losses is None:
             self._result.starts = False
             steps = command("verify", opened(self._result.store, self._options.config))
             self._result.notes.append(

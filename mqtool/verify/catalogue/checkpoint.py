@@ -58,6 +58,14 @@ CHECKS = (
         _METADATA,
         "RB-09",
     ),
+    _warning(
+        "checkpoint-foreign",
+        "The checkpoint is of another log: it names a place where no record begins, or a time before the first record. "
+        "After a crash the broker starts its scan at a wrong segment, and deletes wrong index files.",
+        "Rebuild it.",
+        _METADATA,
+        "RB-09",
+    ),
     _unknown(
         "checkpoint-unreadable",
         "The system reported an error while reading.",

@@ -8,6 +8,7 @@ import pytest
 
 import mqtool
 from mqtool.errors import UsageError
+from mqtool.recovery.losses import LossCount
 from mqtool.verify import NextStart, Options, State, verify
 from mqtool.verify import next_start as module
 from tests.support.builder import StoreBuilder
@@ -32,16 +33,20 @@ def recorded_losses(name: str, opened_by: str) -> int | None:
 @pytest.mark.parametrize(
     ("name", "broker", "headline"),
     [
-        ("recent-flip-body@4.9.7-clean", "4.9.7", "a start of 4.9 loses {lost} messages; do not start the broker"),
-        ("recent-flip-body@4.9.7-clean", "5.5.0", "a start of 5.5 loses 1 message, lost already"),
-        ("tail-torn@5.5.0-crash", "5.5.0", "a start of 5.5 loses 1 message, lost already"),
+        (
+            "recent-flip-body@4.9.7-clean",
+            "4.9.7",
+            "a start of 4.9 loses {more} messages; 1 is lost already; do not start the broker",
+        ),
+        ("recent-flip-body@4.9.7-clean", "5.5.0", "a start of 5.5 loses no message; 1 is lost already"),
+        ("tail-torn@5.5.0-crash", "5.5.0", "a start of 5.5 loses no message; 1 is lost already"),
         ("cq-behind@5.5.0-crash", "5.5.0", "a start of 5.5 loses no message"),
     ],
 )
 def test_the_headline_has_the_losses_that_the_real_broker_had(tmp_path, name, broker, headline):
     found = judged(damage_case(name, tmp_path), broker=broker)
     assert found is not None
-    assert found.headline == headline.format(lost=recorded_losses(name, broker))
+    assert found.headline == headline.format(more=recorded_losses(name, broker) - 1)
     assert found.do_not_start is ("do not start" in headline)
     assert found.release_evidence == "given"
 
@@ -51,15 +56,15 @@ def test_a_broker_that_would_refuse_is_not_to_be_started(tmp_path):
     assert found is not None
     assert found.headline.startswith("5.5 does not start, exit -3: ")
     assert found.headline.endswith("; do not start the broker")
-    assert (found.lost_messages, found.do_not_start) == (None, True)
+    assert (found.losses, found.do_not_start) == (None, True)
 
 
 @pytest.mark.parametrize(("fixture", "release"), [("orders-4.9.7", "4.9"), ("orders-5.5.0", "5.5")])
 def test_a_healthy_store_is_judged_by_the_release_that_wrote_it(tmp_path, fixture, release):
     found = judged(copy_store(fixture, tmp_path))
     assert found is not None
-    assert (found.release, found.lost_messages, found.do_not_start) == (release, 0, False)
-    assert found.release_evidence.startswith("detected: ")
+    assert (found.release, found.losses, found.do_not_start) == (release, LossCount(), False)
+    assert found.release_evidence.startswith("assumed: config/")
 
 
 def test_no_promise_is_made_where_waiting_messages_are_lost(tmp_path):
@@ -71,7 +76,7 @@ def test_no_promise_is_made_where_waiting_messages_are_lost(tmp_path):
     found = judged(root)
     assert found is not None
     assert found.headline.startswith("what a start of 5.5 loses is unknown: the timer's files are damaged")
-    assert (found.lost_messages, found.do_not_start) == (None, None)
+    assert (found.losses, found.do_not_start) == (None, None)
 
 
 def test_only_losses_of_the_topics_asked_for_count(tmp_path):
@@ -79,7 +84,7 @@ def test_only_losses_of_the_topics_asked_for_count(tmp_path):
     whole, narrow = judged(root), judged(root, topics=("Orders",))
     assert whole is not None
     assert narrow is not None
-    assert 0 < (narrow.lost_messages or 0) < (whole.lost_messages or 0)
+    assert 0 < narrow.losses.by_start < whole.losses.by_start
 
 
 def test_damage_of_another_topic_is_reported_and_its_messages_are_not_counted(tmp_path):
@@ -94,7 +99,7 @@ def test_damage_of_another_topic_is_reported_and_its_messages_are_not_counted(tm
 
 
 @pytest.mark.parametrize(
-    ("broker", "release", "evidence"), [(None, "5.5", "detected: checkpoint"), ("4.9.7", "4.9", "given")]
+    ("broker", "release", "evidence"), [(None, "5.5", "assumed: config"), ("4.9.7", "4.9", "given")]
 )
 def test_what_the_next_start_does_is_unknown_while_a_broker_is_running(broker, release, evidence, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
@@ -103,7 +108,7 @@ def test_what_the_next_start_does_is_unknown_while_a_broker_is_running(broker, r
     assert found is not None
     assert found.release == release
     assert found.release_evidence.startswith(evidence)
-    assert (found.lost_messages, found.do_not_start) == (None, None)
+    assert (found.losses, found.do_not_start) == (None, None)
     assert found.headline.startswith(f"what a start of {release} loses is unknown: a broker is running")
     assert "another one would fail at the lock" in found.verdict
 
@@ -117,7 +122,7 @@ def test_a_log_that_is_too_long_or_throttled_is_not_read_again(tmp_path, monkeyp
             unread.append(judged(root))
     for found in unread:
         assert found is not None
-        assert (found.lost_messages, found.do_not_start) == (None, None)
+        assert (found.losses, found.do_not_start) == (None, None)
         assert found.headline.startswith("what a start of 4.9 loses is unknown: ")
 
 
@@ -170,7 +175,7 @@ def test_records_that_only_the_brokers_own_test_refuses_are_seen(properties, rel
         builder.put(bytes(600_000), **(properties if number == 2 else {}))
     found = judged(builder.write(tmp_path / "store"), broker=release)
     assert found is not None
-    assert found.lost_messages == lost
+    assert found.losses.by_start == lost
 
 
 @pytest.mark.parametrize(
