@@ -80,6 +80,9 @@ class IndexDetail:
         present = _mixed(hashes, physical)
         absent = ~among(due, present)
         foreign = ~among(present, due)
+        if foreign.any() and not self._survey.rules.index_tags:
+            with_tags = self._keys(records, number, first_record, index_tags=True)
+            foreign &= ~among(present, _mixed(with_tags.key_hash, with_tags.physical_offset))
         foreign_at = set(physical[foreign].tolist())
         self._foreign(records, file, entry, hashes, physical, foreign)
         known = np.flatnonzero(~foreign)
@@ -169,15 +172,23 @@ class IndexDetail:
     def _tags_not_indexed(
         self, records: Records, number: int, first_record: int, present: np.ndarray, absent: np.ndarray
     ) -> np.ndarray:
-        """Marks the keys of tags if no tag of the range is indexed, because an older release indexed it."""
-        rules = replace(self._survey.rules, index_tags=False)
-        without = read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
-        tags = ~among(
-            _mixed(records.keys.key_hash, records.keys.physical_offset),
-            _mixed(without.key_hash, without.physical_offset),
-        )
-        indexed = among(_mixed(records.keys.key_hash, records.keys.physical_offset), present)
-        return tags if not (tags & indexed).any() else np.zeros(len(absent), bool)
+        """Marks the absent keys of tags before the first and after the last tag of the range that is indexed.
+
+        An older release dispatched these records, before an upgrade or after a return to it.
+        """
+        keys = records.keys
+        without = self._keys(records, number, first_record, index_tags=False)
+        mixed = _mixed(keys.key_hash, keys.physical_offset)
+        tags = ~among(mixed, _mixed(without.key_hash, without.physical_offset))
+        indexed = keys.row[tags & among(mixed, present)]
+        if not len(indexed):
+            return tags
+        return np.asarray(tags & absent & ((keys.row < indexed.min()) | (keys.row > indexed.max())))
+
+    def _keys(self, records: Records, number: int, first_record: int, *, index_tags: bool) -> IndexKeys:
+        """Returns the keys of a range, with or without those of tags."""
+        rules = replace(self._survey.rules, index_tags=index_tags)
+        return read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
 
     def _missing(self, records: Records, keys: IndexKeys, absent: np.ndarray) -> None:
         """Stores runs of records whose keys are absent; a record between them whose keys are present ends a run."""
