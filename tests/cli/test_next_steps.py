@@ -185,7 +185,7 @@ def test_every_next_step_of_the_catalogue_is_a_command_with_options_that_exist()
     group = typer.main.get_command(app)
     for code, check in CATALOGUE.items():
         book = FindingCollector(Path("-a store"), Path("broker conf"))
-        book.add(code, "-a store/commitlog/0", "", span=(1, 2), queue=("a[b]", 3))
+        book.add(code, "-a store/commitlog/0", "", span=(1, 2), queue=("a[b]", 3), group="-g")
         words = shlex.split(book.findings()[0].next_step)
         if check.severity is Severity.NOTE and not words:
             continue
