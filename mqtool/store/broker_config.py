@@ -7,6 +7,7 @@ ignored silently: `timerWheelEnable=true ` is false, and `fileReservedTime=24 ` 
 trimmed from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and 5.5.0).
 """
 
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -283,3 +284,47 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
         reason = f"expected a broker's properties file, found no key that a broker reads: {first}"
         raise ConfigFileError(reason, path)
     return loaded
+
+
+_PLACES = ("broker.conf", "conf/broker.conf", "conf/2m-*/*.properties", "conf/2m-*/*.conf")
+"""Where configuration files are, relative to the directory of the store or, with the broker's program, above it."""
+
+
+def find(root: Path) -> Path | None:
+    """Returns the configuration file of the broker that uses a store, None if there is not exactly one.
+
+    A running broker states its file (`-c`). Otherwise files count that are where brokers keep them and whose
+    storePathRootDir is this store; one right next to the store may leave the key out.
+    """
+    store = root.resolve()
+    running = [path for path in _of_running_brokers() if _is_config_of(path, store, stated=True)]
+    near = [
+        path
+        for directory, stated in ((store.parent, False), (store.parent.parent, True))
+        for place in _PLACES
+        for path in directory.glob(place)
+        if _is_config_of(path, store, stated=stated)
+    ]
+    candidates = dict.fromkeys(running or near)
+    return next(iter(candidates)) if len(candidates) == 1 else None
+
+
+def _is_config_of(path: Path, store: Path, *, stated: bool) -> bool:
+    """Returns whether a file is the configuration of a store; if `stated`, it must name the store."""
+    try:
+        roots = load(path).paths("storePathRootDir")
+    except StoreError:
+        return False
+    return any(place.resolve() == store for place in roots) if roots else not stated
+
+
+def _of_running_brokers() -> list[Path]:
+    """Returns the files that brokers on this machine were started with."""
+    paths = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+            main = next((number for number, word in enumerate(words) if word.endswith("BrokerStartup")), len(words))
+            if "-c" in words[main:-1]:
+                paths.append((process / "cwd").resolve() / words[words.index("-c", main) + 1])
+    return paths

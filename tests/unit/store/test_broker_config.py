@@ -1,5 +1,8 @@
 """What a broker takes from the text of a value; tests/interop/test_configurations.py asks the real classes."""
 
+import subprocess
+import sys
+
 import pytest
 
 from mqtool.cli.app import run
@@ -134,3 +137,50 @@ def test_a_setting_on_the_command_line_is_refused(tmp_path, capsys):
     assert run(["serve", str(tmp_path / "store"), "--set", "fileReservedTime=a day"]) == 2
     assert "--set fileReservedTime='a day': " in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "is_found"),
+    [
+        ("broker.conf", "brokerRole=SLAVE\n", True),
+        ("broker.conf", "brokerRole=SLAVE\nstorePathRootDir=elsewhere\n", False),
+        ("conf/broker.conf", "brokerRole=SLAVE\nstorePathRootDir=STORE\n", True),
+        ("conf/2m-noslave/broker-a.properties", "storePathRootDir=STORE\n", True),
+        ("../conf/broker.conf", "storePathRootDir=STORE\n", True),
+        ("../conf/broker.conf", "brokerRole=SLAVE\n", False),
+        ("broker.conf", "not=a broker's file\n", False),
+    ],
+)
+def test_the_configuration_is_found_where_brokers_keep_it(tmp_path, place, text, is_found):
+    store = tmp_path / "data" / "store"
+    store.mkdir(parents=True)
+    path = store.parent / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace("STORE", str(store)), "utf-8")
+    assert broker_config.find(store) == (path.resolve() if is_found else None)
+
+
+def test_of_two_configurations_that_name_a_store_none_is_chosen(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "conf").mkdir()
+    for name in ("broker.conf", "conf/broker.conf"):
+        (tmp_path / name).write_text(f"storePathRootDir={tmp_path / 'store'}\n", "utf-8")
+    assert broker_config.find(tmp_path / "store") is None
+
+
+def test_a_running_broker_names_its_configuration(tmp_path):
+    (tmp_path / "store").mkdir()
+    path = tmp_path / "mine.conf"
+    path.write_text(f"storePathRootDir={tmp_path / 'store'}\n", "utf-8")
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; print(flush=True); sys.stdin.read()",
+        "BrokerStartup",
+        "-c",
+        path.name,
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert broker_config.find(tmp_path / "store") == path
+        process.stdin.close()
