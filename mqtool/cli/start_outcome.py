@@ -56,6 +56,7 @@ EXPLAIN_START = OutputSchema(
     "what a broker would do to a store",
     (
         text("path", "the store's root directory"),
+        text("config", "broker.conf: given, or found where brokers keep it; else null", nullable=True),
         text("release", "of the broker: 4.9 or 5.5"),
         text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
         Column(
@@ -126,6 +127,7 @@ VIEW = OutputSchema(
     (
         text("verdict", "in one line"),
         text("store", "root, and how it was closed"),
+        text("config", "broker.conf: given, or found where brokers keep it", nullable=True),
         text("broker", "the release that would be started"),
         text("other", "what another release would do", nullable=True),
         text("log", "bounds after the start"),
@@ -163,6 +165,8 @@ VIEW = OutputSchema(
     single=True,
 )
 
+_UNCHECKED = "; sizes are taken from the files, broker.conf was not checked: pass --config FILE"
+
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""
 
@@ -177,11 +181,14 @@ def print_start_outcome(
     read_log: bool = True,
     heap_bytes: int | None = None,
 ) -> ExitCode:
-    """Predicts a start and prints it, for `explain-start` and `recover --dry-run`.
+    """Predicts a start and prints it, with the configuration that the broker is found to use if none is given.
 
     Returns:
         NO if the broker would not start, messages would be lost, or the outcome is unknown.
     """
+    from mqtool.store import broker_config
+
+    config = config or broker_config.find(path)
     try:
         outcome, other, disputed = _starts(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     except UnreadableError as error:
@@ -193,14 +200,17 @@ def print_start_outcome(
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
+    if config is None and outcome.runs:
+        verdict += _UNCHECKED
     if output_format in (Format.TABLE, Format.WIDE):
         view = _view(path, outcome, wide=output_format is Format.WIDE)
-        view |= {"verdict": verdict, "waiting": waiting, "next_steps": steps}
+        view |= {"verdict": verdict, "config": config and str(config), "waiting": waiting, "next_steps": steps}
         if other is not None:
             view["other"] = f"RocketMQ {other.release}: {other.verdict}"
         return Output(invocation, VIEW, output_format).document(view, code)
     document = {
         "path": str(path),
+        "config": config and str(config),
         "verdict": verdict,
         **outcome.as_dict(),
         "other": other and {"release": other.release, "verdict": other.verdict},

@@ -8,6 +8,7 @@ trimmed from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -300,9 +301,9 @@ def find(root: Path) -> Path | None:
     running = [path for path in _of_running_brokers() if _is_config_of(path, store, stated=True)]
     near = [
         path
-        for directory, stated in ((store.parent, False), (store.parent.parent, True))
+        for directory, stated in ((root / "..", False), (root / "../..", True))
         for place in _PLACES
-        for path in directory.glob(place)
+        for path in Path(os.path.normpath(directory)).glob(place)
         if _is_config_of(path, store, stated=stated)
     ]
     candidates = dict.fromkeys(running or near)

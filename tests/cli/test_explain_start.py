@@ -17,6 +17,9 @@ from tests.support.unreadable import unreadable
 TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
 
 
+UNCHECKED = "; sizes are taken from the files, broker.conf was not checked: pass --config FILE"
+
+
 @pytest.fixture
 def explain(mqtool, tmp_path):
     def call(case: str, *arguments: object, broker: str = "5.5"):
@@ -32,13 +35,24 @@ def explain(mqtool, tmp_path):
 def test_a_whole_store_ends_with_0(explain):
     result = explain(WHOLE)
     assert result.code == ExitCode.OK
-    assert result.text.startswith("verdict  starts, and no message is lost\n")
+    assert result.text.startswith(f"verdict  starts, and no message is lost{UNCHECKED}\n")
+
+
+def test_the_configuration_next_to_a_store_decides_as_if_it_were_given(mqtool, tmp_path):
+    store = copy_store("crash-5.5.0", tmp_path)
+    config = store.parent / "broker.conf"
+    config.write_text("mappedFileSizeCommitLog=1073741824\n", "utf-8")
+    found = mqtool("explain-start", store, "-f", "json")
+    assert (found.code, found.document["exit"], found.document["config"]) == (ExitCode.NO, -3, str(config))
+    assert found.document == mqtool("explain-start", store, "--config", config, "-f", "json").document
+    config.unlink()
+    assert mqtool("explain-start", store, "-f", "json").document["verdict"].endswith(UNCHECKED)
 
 
 def test_a_loss_is_said_first_and_ends_with_1(explain):
     result = explain(TORN)
     assert result.code == ExitCode.NO
-    assert result.text.startswith("verdict  starts, and loses no message; 1 is lost already\n")
+    assert result.text.startswith(f"verdict  starts, and loses no message; 1 is lost already{UNCHECKED}\n")
     assert "\nlost (1)\n" in result.text
     assert "  Orders/0  " in result.text
 
@@ -132,7 +146,7 @@ def test_what_is_lost_of_timers_with_damaged_files_is_unknown(mqtool, tmp_path, 
     verdict = (
         f"starts; what it loses is unknown: the timer's files {what}, and messages that wait there are not counted"
     )
-    assert found.document["verdict"] == ("starts, and no message is lost" if is_known else verdict)
+    assert found.document["verdict"] == ("starts, and no message is lost" if is_known else verdict) + UNCHECKED
     assert found.document["verdict"] in text
     rows = found.document["waiting"] or []
     assert [(row["kind"], row["messages"], row["lost"]) for row in rows] == (

@@ -157,7 +157,8 @@ def test_the_configuration_is_found_where_brokers_keep_it(tmp_path, place, text,
     path = store.parent / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.replace("STORE", str(store)), "utf-8")
-    assert broker_config.find(store) == (path.resolve() if is_found else None)
+    found = broker_config.find(store)
+    assert (found and found.resolve()) == (path.resolve() if is_found else None)
 
 
 def test_of_two_configurations_that_name_a_store_none_is_chosen(tmp_path):
