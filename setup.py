@@ -25,29 +25,29 @@ class BuildWithDocs(build_py):
 
 
 def extension(name: str, *further: str) -> Extension:
-    """Returns one extension module; without a compiler it is left out, and mqtool works in Python alone."""
+    """Returns one extension module."""
     return Extension(
         f"mqtool.native.{name}",
         [str(NATIVE / f"{name}.pyx"), *(str(NATIVE / source) for source in further)],
         include_dirs=[str(NATIVE)],
         depends=[str(NATIVE / "bytes.h"), str(NATIVE / "bytes.pxd")],
         extra_compile_args=["-O3", "-g0"],
-        optional=True,
     )
 
 
-setup(
-    cmdclass={"build_py": BuildWithDocs},
-    ext_modules=cythonize(
-        [extension("logs", "crc32.c"), extension("lines"), extension("engine", "crc32.c")],
-        build_dir="build/cython",
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "initializedcheck": False,
-            "cdivision": True,
-            "embedsignature": True,
-        },
-    ),
+EXTENSIONS = cythonize(
+    [extension("logs", "crc32.c"), extension("lines"), extension("engine", "crc32.c")],
+    build_dir="build/cython",
+    compiler_directives={
+        "language_level": 3,
+        "boundscheck": False,
+        "wraparound": False,
+        "initializedcheck": False,
+        "cdivision": True,
+        "embedsignature": True,
+    },
 )
+for module in EXTENSIONS:
+    module.optional = True  # without a compiler it is left out, and mqtool works in Python alone; cythonize drops this
+
+setup(cmdclass={"build_py": BuildWithDocs}, ext_modules=EXTENSIONS)
