@@ -1,4 +1,4 @@
-"""CRC-32 of bodies. The compiled form takes a seventh of the time."""
+"""CRC-32 of bodies."""
 
 import zlib
 
