@@ -100,6 +100,10 @@ class UnreadableError(StoreError):
     """The operating system refuses to read an existing file or directory, so its contents are unknown."""
 
 
+class PermissionDeniedError(UnreadableError):
+    """This user may not read a file or directory; another one may."""
+
+
 class NotAStoreError(StoreError):
     """The path contains no part of a message store."""
 

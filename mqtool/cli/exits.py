@@ -97,6 +97,7 @@ RULES = (
         "nothing was changed; run `mqtool verify STORE` to see its state",
     ),
     Rule(errors.CorruptionError, ExitCode.NO, "corruption", "run `mqtool verify STORE` to see all damage"),
+    Rule(errors.PermissionDeniedError, ExitCode.REFUSED, "permission", "run this as a user who may read it"),
     Rule(
         errors.UnreadableError,
         ExitCode.IO_ERROR,

@@ -10,6 +10,7 @@ from mqtool.commands import PLAN_FILE, command, opened, salvage_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.store import Store
 from mqtool.verify import Finding, Severity, Verification
+from mqtool.verify.finding_collector import PERMISSION_DENIED
 
 if TYPE_CHECKING:
     from mqtool.repair.from_findings import RepairProposal
@@ -51,6 +52,9 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
                 return (command("undo", store.path, "--yes"),)
             case "discard-undo":
                 return (command("discard-undo", store.path, "--dry-run"), command("undo", store.path, "--yes"))
+    for finding in verification.findings:
+        if finding.code == PERMISSION_DENIED:  # what is wrong is unknown before all of it is read
+            return (finding.next_step,)
     proposal = changes_of(store, verification.findings)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:

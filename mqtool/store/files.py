@@ -20,6 +20,7 @@ from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, Unreadab
 from mqtool.formats import file_names
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.store.named_files import kind_of
+from mqtool.store.permissions import DENIED, denied
 from mqtool.store.remote import RemoteBytes, RemotePath
 
 LARGEST = (1 << 31) - 1
@@ -37,6 +38,8 @@ class _LocalBytes:
         try:
             self.descriptor = open_regular(path, os.O_RDONLY)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            if isinstance(error, OSError) and error.errno in DENIED:
+                raise denied(path, "cannot be opened") from error
             is_there = isinstance(error, OSError) and (not is_absent(error) or path.is_symlink())
             kind = UnreadableError if is_there else StoreError
             raise kind(f"cannot be opened: {_reason(error)}", path) from error
@@ -331,6 +334,8 @@ def is_absent(error: OSError) -> bool:
 
 def _not_listed(directory: Path, error: OSError) -> None:
     noted = _unlisted.get()
+    if noted is None and error.errno in DENIED:
+        raise denied(directory, "cannot be listed") from error
     if noted is None:
         raise UnreadableError(f"cannot be listed: {_reason(error)}", directory) from error
     noted.setdefault(directory, _reason(error))

@@ -7,9 +7,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mqtool.commands import PLAN_FILE, fill, opened
+from mqtool.store.permissions import evidence_of, is_denied, reader_of
 from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Severity
 
+PERMISSION_DENIED = "permission-denied"
+"""Code of anything that this user may not read, whatever it is."""
 MAX_OF_A_CODE = 10_000
 """Maximum number of findings kept per code; further ones are only counted, which bounds the memory."""
 
@@ -61,6 +64,8 @@ class FindingCollector:
             severity: if it differs from the code's default.
         """
         check = CATALOGUE[code]
+        if check.severity is Severity.UNKNOWN and is_denied(Path(path)):
+            code, check, evidence = PERMISSION_DENIED, CATALOGUE[PERMISSION_DENIED], evidence_of(Path(path))
         self._counts[code] += 1
         if self._counts[code] > MAX_OF_A_CODE:
             return
@@ -124,6 +129,7 @@ class FindingCollector:
                 "group": None if group is None else glob.escape(group),
                 "queue_id": None if topic is None else queue_id,
                 "plan": PLAN_FILE,
+                "owner": reader_of(path),
             },
         )
 
@@ -151,5 +157,8 @@ def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
 def area_of(finding: Finding) -> Area:
     """Returns the area of a finding; findings about batch queues are assigned by their directory tree."""
     area = CATALOGUE[finding.code].area
+    if finding.code == PERMISSION_DENIED:
+        tree = Path(finding.file).parts[0]
+        return next((of_tree for of_tree in Area if of_tree.value == tree), area)
     batch = area is Area.CONSUME_QUEUE and finding.file.startswith(f"{Area.BATCH_CONSUME_QUEUE}/")
     return Area.BATCH_CONSUME_QUEUE if batch else area

@@ -187,6 +187,7 @@ def test_every_next_step_of_the_catalogue_is_a_command_with_options_that_exist()
         book = FindingCollector(Path("-a store"), Path("broker conf"))
         book.add(code, "-a store/commitlog/0", "", span=(1, 2), queue=("a[b]", 3), group="-g")
         words = shlex.split(book.findings()[0].next_step)
+        words = words[words.index("mqtool") :] if words[:1] == ["sudo"] else words
         if check.severity is Severity.NOTE and not words:
             continue
         assert words[0] == "mqtool", check

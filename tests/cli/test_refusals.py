@@ -76,7 +76,7 @@ CASES = {
     ),
     "a compact store of another system": (
         ["salvage", EQUEUE, "-o", NEW, "--compact"],
-        "leave --with, --compact, --without-topic and --map out: a store of kind equeue has none",
+        "leave --with, --compact, --without-topic, --map and --skip-unreadable out: a store of kind equeue has none",
     ),
     "serving nothing": (["serve"], "name the store: mqtool serve DIR"),
     "a zone of this machine in SQL": (

@@ -144,6 +144,13 @@ def salvage(
         Path | None,
         option("--map", metavar="FILE", help="CSV file for old and new offsets. Default: that of -o with .map.csv."),
     ] = None,
+    skip_unreadable: Annotated[
+        bool,
+        option(
+            "--skip-unreadable",
+            help="Leave out what this user may not read; what is lost is then unknown, exit code 1.",
+        ),
+    ] = False,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
@@ -159,9 +166,10 @@ def salvage(
         map_file = target.with_name(f"{target.name}.map.csv")
     kind = recognise(store)
     if kind is not None:
-        if copies or compact or map_file or without_topic:
+        if copies or compact or map_file or without_topic or skip_unreadable:
             raise UsageError(
-                f"leave --with, --compact, --without-topic and --map out: a store of kind {kind.name} has none"
+                "leave --with, --compact, --without-topic, --map and --skip-unreadable out: a store of kind "
+                f"{kind.name} has none"
             )
         from mqtool.cli import siblings
 
@@ -169,7 +177,9 @@ def salvage(
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()
         total = opened.commit_log.bytes_in_use
-    options = SalvageOptions(tuple(copies or ()), compact, tuple(without_topic or ()), map_file, config)
+    options = SalvageOptions(
+        tuple(copies or ()), compact, tuple(without_topic or ()), map_file, config, skip_unreadable
+    )
     with show_progress(progress, "salvage", 0, total) as bar:
         result = salvage_store(store, target, options, share_of(bar, total))
     return Output(ctx.obj, SALVAGE, output_format).document(

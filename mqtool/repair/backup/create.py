@@ -23,6 +23,7 @@ from mqtool.repair.journal import check_finished
 from mqtool.store.broker_config import ConfigSource
 from mqtool.store.controller_files import files_outside
 from mqtool.store.lock import lock_holder
+from mqtool.store.permissions import require_permission
 from mqtool.store.queue_database import has_queue_database
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
@@ -97,6 +98,7 @@ def backup(
 
 def _check(store: Store) -> None:
     check_finished(store.path)
+    require_permission(store.path, *store.layout.log_dirs)
     for directory in store.layout.log_dirs:
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(

@@ -49,6 +49,7 @@ from mqtool.store.known_file import KnownFile
 from mqtool.store.layout import queue_files
 from mqtool.store.log_file import LogFiles
 from mqtool.store.pending import pending_messages
+from mqtool.store.permissions import denied, denied_paths, evidence_of
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
 from mqtool.store.rocksdb import has_data
@@ -72,6 +73,7 @@ class SalvageOptions(Struct, frozen=True):
         without_topics: globs of topics whose messages are left out; requires `compact`.
         map_file: new file for the moves as CSV `old,new,length`; required with `compact`.
         config: broker keys, of all copies; where each one's log is counts from its root.
+        skip_unreadable: leave out what this user may not read; what is lost by that is unknown.
     """
 
     copies: tuple[Path, ...] = ()
@@ -79,6 +81,7 @@ class SalvageOptions(Struct, frozen=True):
     without_topics: tuple[str, ...] = ()
     map_file: Path | None = None
     config: "str | Path | Mapping[str, object] | None" = None
+    skip_unreadable: bool = False
 
 
 def salvage(
@@ -98,6 +101,7 @@ def salvage(
         UnsupportedFormatError: the log is a DLedger log.
         NothingFoundError: no record is provable.
         UsageError: options do not go together, the target is inside of a store, or a copy has no log.
+        PermissionDeniedError: this user may not read a file or directory of a copy.
         StoreError: a file cannot be read or written.
     """
     chosen = options or SalvageOptions()
@@ -110,6 +114,9 @@ def salvage(
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(root, chosen.config))]
         stores += [stack.enter_context(open_store(copy, stores[0].config.for_copy(copy))) for copy in chosen.copies]
+        left_out = [path for store in stores for path in denied_paths(store.path, *store.layout.log_dirs)]
+        if left_out and not chosen.skip_unreadable:
+            raise denied(left_out[0], "cannot be read", "; or leave it out: mqtool salvage --skip-unreadable")
         for store in stores:
             store.commit_log.unreadable = UnreadableParts()
         _check(stores, target, chosen)
@@ -119,6 +126,7 @@ def salvage(
         try:
             with staged_directory(target) as work:
                 job = _Salvage(stores, target, chosen, work)
+                job.note_left_out(left_out)
                 return job.run(on_progress)
         except BaseException:
             if job is not None and job.has_map and chosen.map_file is not None:
@@ -218,7 +226,7 @@ class _Salvage:
         with open_store(self._new) as new:
             compacted = self._rebuild_compaction(new)
             add_losses(self._result, self._stores, missing, self._foreign, new, moved, compacted)
-        self._result.has_unread = self._is_unread(missing)
+        self._result.has_unread |= self._is_unread(missing)
         if isinstance(log, MovedLog):
             self._write_map(log)
         with open_store(self._new, self._config) as new:
@@ -341,6 +349,12 @@ class _Salvage:
             with open_store(self._new) as opened:
                 first = opened.commit_log.min_offset
         return sorted([(0, first), *ranges, (log.end, _EVER)] if first else [*ranges, (log.end, _EVER)])
+
+    def note_left_out(self, paths: list[Path]) -> None:
+        """Notes what this user may not read, so that the result is not complete."""
+        self._result.has_unread = bool(paths)
+        reason = "was left out, and what is lost is unknown"
+        self._result.notes += [f"{path} {reason}: {evidence_of(path)}" for path in paths]
 
     def _is_unread(self, missing: list[tuple[int, int]]) -> bool:
         """Whether bytes that could not be read lie where the new log has nothing."""

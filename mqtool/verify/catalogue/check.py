@@ -15,7 +15,7 @@ class Check(Struct, frozen=True):
         meaning: what is wrong, and how the broker reacts to it.
         remedy: what to do, as text.
         next_step: the command to run; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
-            `{queue_id}`, `{group}`, `{offsets}` and `{plan}`.
+            `{queue_id}`, `{group}`, `{offsets}`, `{plan}` and `{owner}`.
         runbooks: ids of its runbooks, most likely first.
         no_runbook: if there is none, the reason.
     """

@@ -273,6 +273,14 @@ CHECKS = (
         "RB-05",
     ),
     _unknown(
+        "permission-denied",
+        "This user may not read a file or directory, of whatever part of the store: its contents are unknown, and "
+        "nothing is wrong with it.",
+        "Verify as its owner, or as root.",
+        "sudo -u {owner} mqtool verify {store}",
+        no_runbook=NOT_READ,
+    ),
+    _unknown(
         "log-not-listed",
         "A directory of the CommitLog cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",

@@ -1,0 +1,80 @@
+"""What this user may not read is no damage: it is a finding of its own, and nothing is copied without it."""
+
+import os
+import pwd
+import shlex
+
+import pytest
+
+from mqtool.cli.exits import ExitCode
+from tests.support.permissions import without_rights
+from tests.support.stores import copy_store, tree_digest
+
+OTHER = pwd.getpwuid(1).pw_name if os.geteuid() == 0 else ""
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A healthy store with a segment that only its owner may read, who is another user if the tests run as root."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    segment = root / "commitlog" / "00000000000000131072"
+    if OTHER:
+        os.chown(segment, 1, -1)
+    segment.chmod(0o600 if OTHER else 0)
+    yield root
+    segment.chmod(0o600)
+
+
+@pytest.mark.parametrize("place", ["commitlog/00000000000000131072", "consumequeue/Orders/0", "index", "config"])
+def test_it_is_a_finding_of_its_own_whose_step_is_the_owners(mqtool, store, place):
+    (store / "commitlog" / "00000000000000131072").chmod(0o600 if place.startswith("commitlog") else 0o644)
+    mode = (store / place).stat().st_mode
+    if OTHER:
+        os.chown(store / place, 1, -1)
+    (store / place).chmod((0o700 if (store / place).is_dir() else 0o600) if OTHER else 0)
+    with without_rights():
+        document = mqtool("verify", store, "--format", "json").document
+    (store / place).chmod(mode)
+    (finding,) = (row for row in document["findings"] if row["severity"] != "note")
+    assert (finding["code"], finding["severity"], finding["file"]) == ("permission-denied", "unknown", place)
+    assert "Permission denied, owner " in finding["evidence"]
+    step = ["sudo", *(["-u", OTHER] if OTHER else []), "mqtool", "verify", str(store)]
+    assert shlex.split(finding["next_step"]) == step
+    assert document["next_steps"] == [finding["next_step"]]
+    assert (document["status"], document["lost_messages"]) == ("unknown", 0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("salvage", "STORE", "-o", "NEW"),
+        ("runbook", "run", "RB-05", "STORE", "-o", "NEW", "--yes"),
+        ("backup", "STORE", "-o", "NEW"),
+        ("export", "STORE", "-o", "NEW"),
+        ("rebuild", "consumequeue", "STORE", "-o", "NEW"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_nothing_is_copied_without_it(mqtool, store, tmp_path, words):
+    before, new = tree_digest(store), tmp_path / "new"
+    with without_rights():
+        result = mqtool(*(word.replace("STORE", str(store)).replace("NEW", str(new)) for word in words))
+    assert result.code == ExitCode.REFUSED
+    assert not new.exists()
+    assert tree_digest(store) == before
+
+
+def test_a_salvage_that_leaves_it_out_says_that_the_loss_is_unknown(mqtool, store, tmp_path):
+    with without_rights():
+        result = mqtool("salvage", store, "-o", tmp_path / "new", "--skip-unreadable", "--format", "json")
+    assert (result.code, result.document["complete"]) == (ExitCode.NO, False)
+    path = store / "commitlog" / "00000000000000131072"
+    assert any(
+        note.startswith(f"{path} was left out, and what is lost is unknown: ") for note in result.document["notes"]
+    )
+
+
+def test_with_the_right_to_read_it_nothing_is_said(mqtool, store):
+    if os.geteuid() != 0:
+        (store / "commitlog" / "00000000000000131072").chmod(0o600)
+    assert mqtool("verify", store).code == ExitCode.OK
