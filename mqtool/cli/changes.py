@@ -12,9 +12,10 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, text
+from mqtool.commands import command
 
 if TYPE_CHECKING:
-    from mqtool.repair import Step, UndoResult
+    from mqtool.repair import ApplyResult, Step, UndoResult
 
 ChangedArgument = Annotated[
     Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
@@ -59,6 +60,17 @@ def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
         }
         for step in steps
     ]
+
+
+def after_apply(applied: ApplyResult) -> list[str]:
+    """Returns what to do with a changed store: append what a recovery cut, predict a start, keep or undo the change."""
+    from mqtool.engine.start.quarantine import LISTING
+
+    named = applied.opened
+    cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
+    append = [command("append", named, "--from", applied.store / path) for path in cut]
+    look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
+    return [*append, look, command("undo", applied.store, "--yes"), command("discard-undo", applied.store, "--yes")]
 
 
 def undo_schema(name: str, doc: str) -> OutputSchema:

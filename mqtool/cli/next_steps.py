@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mqtool.commands import PLAN_FILE, command, opened, salvage_command
+from mqtool.commands import command, new_directory, opened, with_config
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.store import Store
 from mqtool.verify import Finding, Severity, Verification
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mqtool.repair.from_findings import RepairProposal
     from mqtool.repair.runbooks.model import Runbook
 
-_SALVAGE, _SEGMENTS = "RB-05", "RB-13"
+_COPYING = ("RB-05", "RB-13")
 """Runbooks of damage inside the log and of missing segments: both make a new store, with all that is derived."""
 
 
@@ -75,40 +75,30 @@ def _is_small(store: Store, verification: Verification) -> bool:
 
 
 def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification: Verification) -> tuple[str, ...]:
-    """Returns the steps if the plan was tried: the plan, then runbooks for the errors that it leaves."""
-    named = opened(store.path, store.config.file)
+    """Returns the step if the plan was tried: the repair in place, or a new store where that would lose messages."""
     if isinstance(tried, RefusedError):
-        ways = _needed(finding for finding in verification.findings if finding.severity.is_serious)
-        runbooks = tuple(
-            command("runbook", "run", runbook.id, named) for runbook in ways if runbook.id in (_SALVAGE, _SEGMENTS)
-        )
-        return runbooks or (salvage_command(store.path, store.config.file),)
-    if not tried.changes:
-        return _by_codes(store, tried, verification)
-    ways = (
-        ()
-        if tried.needs_another_run
-        else _needed(finding for finding in tried.remaining if finding.severity.is_serious)
-    )
-    runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in ways)
-    return (command("plan", "repair", named, "-o", PLAN_FILE), *runbooks)
+        return (_new_store(store),)
+    return (_repair(store),) if tried.changes else _by_codes(store, tried, verification)
+
+
+def _repair(store: Store) -> str:
+    return command("repair", opened(store.path, store.config.file))
+
+
+def _new_store(store: Store) -> str:
+    """Returns the command that copies every intact record to a new store."""
+    return command("repair", store.path, "-o", new_directory(store.path), with_config(store.config.file))
 
 
 def _by_codes(store: Store, proposal: RepairProposal, verification: Verification) -> tuple[str, ...]:
-    """Returns the steps if no plan was tried."""
+    """Returns the step if no plan was tried: `mqtool repair` tries one, or states why there is none."""
+    if proposal.changes:
+        return (_repair(store),)
+    ways = _needed(finding for finding in verification.findings if finding.severity.is_serious)
     named = opened(store.path, store.config.file)
-    plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if proposal.changes else ()
-    left = [finding for finding in proposal.remaining if finding.severity.is_serious]
-    if plan and (proposal.needs_another_run or not left):
-        return plan
-    ways = _needed(left)
-    stuck = verification.next_start is not None and verification.next_start.losses is None
-    # A change in place is refused where what it leaves cuts the log at the next start, or keeps the broker from it.
-    copying = [runbook for runbook in ways if runbook.id == _SALVAGE or (runbook.id == _SEGMENTS and stuck)]
-    runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in dict.fromkeys((*ways[:1], *copying)))
-    if copying:
-        return runbooks
-    return (*runbooks, *plan) or (command("explain-start", named),)
+    if not ways:
+        return (command("explain-start", named),)
+    return (_new_store(store) if ways[0].id in _COPYING else command("runbook", "run", ways[0].id, named),)
 
 
 def _needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:

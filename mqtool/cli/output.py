@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-from mqtool.cli import bars, document
+from mqtool.cli import bars, cells, document
 from mqtool.cli.exits import QUIET, ExitCode, Failure
 from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table, Upright
@@ -86,6 +86,12 @@ class Output:
         else:
             data = document.as_text(self.schema, value, wide=self.format is Format.WIDE)
         self._write(data)
+        self._stream.flush()
+        return code
+
+    def lines_for_readers(self, lines: Iterable[str], code: ExitCode = ExitCode.OK) -> ExitCode:
+        """Writes lines in place of the object, and returns the exit code given."""
+        self._write("".join(f"{cells.escape(line)}\n" for line in lines).encode("utf-8", "replace"))
         self._stream.flush()
         return code
 

@@ -9,15 +9,15 @@ from msgspec import Struct
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.commands import salvage_command
 from mqtool.engine.start.detect import options_for
-from mqtool.errors import LayoutError, NothingToChangeError, RefusedError
+from mqtool.errors import LayoutError, NothingToChangeError, RefusedError, StoreLockedError, UnsupportedFormatError
 from mqtool.recovery import predict
 from mqtool.repair.changes import Recover
 from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_after
-from mqtool.repair.outlook import LOSSES
+from mqtool.repair.outlook import LOSSES, Comparison, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
-from mqtool.store.store import open_store
-from mqtool.verify import Finding, verify
+from mqtool.store.store import Store, open_store
+from mqtool.verify import Finding, Severity, Verification, verify
 
 
 class RepairPlan(Struct, frozen=True):
@@ -120,3 +120,58 @@ def plan_recovery(
             root,
         )
     return plan
+
+
+class Diagnosis(Struct, frozen=True):
+    """What is wrong with a store, and the one plan that is enough.
+
+    Attributes:
+        verification: of the store.
+        already_lost: messages of which the store holds no intact record; None if that is unknown.
+        plan: the plan; None if there is none.
+        reason: why there is none; "" if nothing is wrong.
+    """
+
+    verification: Verification
+    already_lost: int | None
+    plan: RepairPlan | None
+    reason: str = ""
+
+
+def diagnose(
+    root: Path, config: "str | Path | Mapping[str, object] | None" = None, *, in_place: bool = True
+) -> Diagnosis:
+    """Verifies a store and plans its repair. The store is only read.
+
+    Args:
+        root: of the store.
+        config: broker keys.
+        in_place: plan a change of the store; otherwise there is no plan.
+
+    Raises:
+        StoreLockedError: a broker has the store open.
+        NotAStoreError, LayoutError, StoreError, UnsupportedFormatError: the store cannot be read.
+    """
+    with open_store(root, config) as store:
+        verification = verify(store)
+        losses = verification.next_start.losses if verification.next_start else None
+        gone = losses.gone if losses else _gone(store)
+    if verification.live:
+        raise StoreLockedError("a broker has the store open; stop it first", root)
+    plan, reason = None, ""
+    if in_place and any(finding.severity is not Severity.NOTE for finding in verification.findings):
+        try:
+            plan = plan_repair(root, verification.findings, config=config)
+        except NothingToChangeError:
+            reason = "no change of its files repairs this"
+        except (RefusedError, UnsupportedFormatError) as error:
+            is_loss = isinstance(error, RefusedError) and error.gate == LOSSES
+            words = "after any change in place, a start of the broker would lose messages that the store still has"
+            reason = words if is_loss else str(error)
+    return Diagnosis(verification, gone, plan, reason)
+
+
+def _gone(store: Store) -> int | None:
+    """Returns how many messages are lost already, where no start can be predicted; None if that is unknown."""
+    losses = Preview(store).unchanged
+    return losses.physically_lost if isinstance(losses, Comparison) else None

@@ -35,6 +35,7 @@ CALLS = {
     ("apply",): ("PLAN",),
     ("undo",): ("CHANGED",),
     ("discard-undo",): ("CHANGED",),
+    ("repair",): ("BROKEN",),
     ("runbook", "run"): ("RB-03", "BROKEN"),
     ("clean",): ("OLD", "--now", "--allow-unread"),
 }

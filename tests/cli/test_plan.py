@@ -65,18 +65,17 @@ def test_the_whole_way_from_findings_to_a_clean_store_and_back(mqtool, store, tm
     assert tree_digest(store) == before
 
 
-def test_verify_names_the_one_plan_first_and_plan_and_apply_go_through(mqtool, store, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_verify_names_repair_first_and_it_goes_through(mqtool, store):
     shutil.rmtree(store / "index")
     text = mqtool("verify", store).text.splitlines()
     first = next(line for line in text if line.startswith("next: "))
     assert text.index(first) < next(number for number, line in enumerate(text) if line.startswith("  next: "))
     assert mqtool("verify", store, "--format", "json").document["next_steps"] == [first.removeprefix("next: ")]
-    assert shlex.split(first)[1:] == ["mqtool", "plan", "repair", str(store), "-o", "plan.json"]
-    plan = mqtool(*shlex.split(first)[2:], "--format", "json")
-    assert (plan.code, plan.document["next_step"]) == (0, "mqtool apply plan.json --yes")
-    done = mqtool(*shlex.split(plan.document["next_step"])[1:], "--format", "json")
-    assert (done.code, done.document["status"]) == (0, "clean")
+    assert first == f"next: mqtool repair {store}"
+    shown = mqtool("repair", store, "--dry-run", "--format", "json")
+    assert (shown.code, shown.document["next_steps"]) == (0, [f"mqtool repair {store} --yes"])
+    done = mqtool("repair", store, "--yes", "--format", "json")
+    assert (done.code, done.document["result"], done.document["left"]) == (0, "clean", [])
 
 
 def test_findings_come_from_a_pipe(mqtool, store, monkeypatch, tmp_path):
@@ -411,7 +410,7 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path, 
     before = tree_digest(root)
     config = ("--config", str(store_fixture("crash-4.9.7").config)) if with_config else ()
     steps = mqtool("verify", root, *config, "--format", "json").document["next_steps"]
-    assert [step.split()[3] for step in steps] == ["RB-13", "RB-05"], steps
+    assert steps == [shlex.join(["mqtool", "repair", str(root), "-o", f"{root}.new", *config])]
     refused = mqtool("plan", "repair", root, *config, "-o", tmp_path / "plan.json")
     advice = re.search(r"losses: .*(mqtool salvage \S+ -o \S+( --config \S+)?) \(RB-05\)", refused.stderr)
     assert advice, refused.stderr
@@ -422,15 +421,15 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path, 
     assert tree_digest(root) == before
 
 
-def test_verify_names_a_plan_that_is_enough_before_any_runbook(mqtool, tmp_path):
+def test_verify_names_repair_in_place_where_a_plan_is_enough(mqtool, tmp_path):
     """A truncated segment: its codes name RB-13 and RB-05, but a plan in place loses only what was cut off."""
     root = copy_store("crash-4.9.7", tmp_path)
     os.truncate(root / "commitlog" / "00000000000000393216", 30000)
     steps = mqtool("verify", root, "--format", "json").document["next_steps"]
-    assert [step.split()[:3] for step in steps] == [["mqtool", "plan", "repair"]], steps
+    assert steps == [f"mqtool repair {root}"]
     assert mqtool("plan", "repair", root, "-o", tmp_path / "plan.json").code == 0
     hurried = mqtool("verify", root, "--throttle", "1G", "--format", "json").document["next_steps"]
-    assert [step.split()[3] for step in hurried] == ["RB-13", "RB-05"]
+    assert hurried == steps, "repair itself tries the plan"
 
 
 def test_verify_builds_no_preview_of_very_many_files(mqtool, tmp_path, monkeypatch):
@@ -455,7 +454,7 @@ def test_verify_predicts_no_start_for_its_steps_where_there_is_nothing_to_plan(c
 def test_verify_prints_no_plan_where_what_it_leaves_keeps_the_broker_from_starting(mqtool, tmp_path):
     root = damage_case("segment-missing-last@4.9.7-crash", tmp_path)
     steps = mqtool("verify", root, "--format", "json").document["next_steps"]
-    assert [step.split()[3] for step in steps] == ["RB-13"], steps
+    assert steps == [f"mqtool repair {root} -o {root}.new"]
     assert mqtool("plan", "repair", root, "-o", tmp_path / "plan.json").code == 4
 
 

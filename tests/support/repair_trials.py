@@ -461,16 +461,17 @@ def follow_advice(root: Path, place: Path) -> tuple[Path, str, list[str], str]:
         commands.append(line)
         done = run_command(line, place)
         is_check = line.startswith("mqtool verify")
+        is_dry = done.code == 4 and "add --yes" in done.errors  # a terminal would be asked
         if is_check:
             first = first or str(done.document.get("status"))
-        elif done.code not in (0, 1):
+        elif done.code not in (0, 1) and not is_dry:
             return root, first, commands, f"refused: {done.errors.strip()[-300:]}"
         made = [place / word for word in shlex.split(line)[1:] if (place / word / "commitlog").is_dir()]
         if not is_check and made and made[-1] != root:
             root = made[-1]
         steps = done.document.get("next_steps") or [done.document.get("next_step")]
         steps = [step for step in steps if step and " undo " not in step and "explain-start" not in step]
-        if not is_check and not any("apply" in step for step in steps):
+        if not is_check and not is_dry and not any("apply" in step for step in steps):
             steps = [f"mqtool verify {shlex.quote(str(root))}"]
         if is_check and not steps:
             break
@@ -494,7 +495,7 @@ def judge(rocketmq: RocketMQ, written: Written, other: Written, kind: str, seed:
     root = sparse_copy(damaged, place / "store")
     end, state, commands, ended = follow_advice(root, place)
     advised = served(rocketmq, written, end, scratch / "advised").messages
-    run_command(f"mqtool salvage {damaged} {scratch / 'salvaged'}", place)
+    run_command(f"mqtool salvage {damaged} -o {scratch / 'salvaged'}", place)
     has_new = (scratch / "salvaged").is_dir()
     salvaged = served(rocketmq, written, scratch / "salvaged", scratch / "judged").messages if has_new else frozenset()
 

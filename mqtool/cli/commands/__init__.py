@@ -43,6 +43,7 @@ COMMANDS = {
     "verify": Command(CHECK, "Check a store and state what to do about each finding."),
     "explain-start": Command(CHECK, "Show what a broker would do to a store on startup."),
     "report": Command(CHECK, "Write the findings as one HTML page, for a ticket."),
+    "repair": Command(REPAIR, "Check a store, show the plan that repairs it, and apply it after a question."),
     "runbook": Command(REPAIR, "Detect and repair a known problem, step by step."),
     "plan": Command(REPAIR, "Write a plan for a change, to review before applying it."),
     "apply": Command(REPAIR, "Apply a plan; the change can be undone."),
@@ -62,5 +63,5 @@ COMMANDS = {
     "help": Command(DOCUMENTATION, "Print a page of the documentation, the meaning of a code, or the kinds of stores."),
 }
 
-ALIASES = {"check": "verify", "doctor": "verify", "ls": "info", "topics": "info"}
+ALIASES = {"check": "verify", "doctor": "verify", "fix": "repair", "ls": "info", "topics": "info"}
 """What people type, and the command that it is; not listed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli.changes import NEXT_STEPS, STEPS, step_rows
+from mqtool.cli.changes import NEXT_STEPS, STEPS, after_apply, step_rows
 from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_dash, read_input
@@ -115,7 +115,7 @@ def apply(
     if code is not None:
         return code
     applied = apply_plan(known, backup_acknowledged=True, verify_after=verify)
-    return output.document(_document(applied, _next_steps(applied)))
+    return output.document(_document(applied, after_apply(applied)))
 
 
 def _apply_to_broker(
@@ -153,14 +153,3 @@ def _document(applied: ApplyResult, next_steps: list[str], *, dry_run: bool = Fa
         "steps": step_rows(applied.steps),
         "next_steps": next_steps,
     }
-
-
-def _next_steps(applied: ApplyResult) -> list[str]:
-    """Returns what to do with a changed store: append what a recovery cut, predict a start, keep or undo the change."""
-    from mqtool.engine.start.quarantine import LISTING
-
-    named = applied.opened
-    cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
-    append = [command("append", named, "--from", applied.store / path) for path in cut]
-    look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
-    return [*append, look, command("undo", applied.store, "--yes"), command("discard-undo", applied.store, "--yes")]

@@ -1,0 +1,232 @@
+"""`mqtool repair`: checks a store, shows the one plan that is enough, and carries it out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli.cells import counted
+from mqtool.cli.changes import NEXT_STEPS, after_apply
+from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import TABLE_FORMATS, Format
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    StoreArgument,
+    copies_option,
+    output_option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.commands import command, opened
+from mqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from mqtool.repair.plans import Diagnosis
+    from mqtool.verify import Finding
+
+HELP = """
+mqtool repair /data/store
+
+Check a store, show what is wrong, what is already lost, and the one plan that repairs it; then ask, apply the plan and
+verify the result. `mqtool undo STORE` restores every byte. Where no change in place is enough, it says why, and names
+the one alternative, mostly -o NEW: copy every intact record to a new store, and take what is lost from other copies of
+the log (--with). Exit code 1 if there is no plan, or an error is left.
+
+impact: changes the store, or writes what -o names, after consent
+"""
+
+REPAIR = OutputSchema(
+    "repair",
+    1,
+    "what is wrong with a store, and its repair",
+    (
+        text("store", "root of the store"),
+        text("status", "state that verify gives it: clean, dirty, corrupt or unknown"),
+        Column("wrong", "array", "what is wrong: number of findings, code and first file", show=TABLE),
+        count("already_lost", "messages without an intact record in the store; null if unknown", nullable=True),
+        text("start", "what the next start of the broker would do, in words; null if unknown", nullable=True),
+        count(
+            "lost_by_start", "messages that the next start of the broker loses besides; null if unknown", nullable=True
+        ),
+        count("not_served", "messages that are intact, and that no consumer gets; null if unknown", nullable=True),
+        count("lost_by_repair", "further messages that the repair loses; null if unknown", nullable=True),
+        Column("changes", "array", "what the plan does", show=TABLE),
+        count("files", "files that change"),
+        text("reason", "why there is no plan; null if there is one", nullable=True),
+        Column("left", "array", "errors that the repair leaves, by their codes or in words", show=TABLE),
+        flag("dry_run", "nothing was changed"),
+        text("target", "the new store; null for a repair in place", nullable=True),
+        text("result", "state that verify gives the repaired store; null if nothing was done", nullable=True),
+        text("undo", "the command that undoes the repair; null if nothing was changed in place", nullable=True),
+        NEXT_STEPS,
+        Column("plan", "object", "the plan, as `mqtool plan repair` writes it", items="any", show=DATA, nullable=True),
+    ),
+    single=True,
+)
+
+_LINES = 6
+"""Codes that are listed; of the others, the number."""
+
+
+@prints(REPAIR)
+def repair(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    target: Annotated[Path | None, output_option("Root of the new store; must not exist.")] = None,
+    copies: Annotated[list[Path] | None, copies_option()] = None,
+    config: ConfigOption = None,
+    output_format: FormatOption = Format.TABLE,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Diagnoses, asks, repairs, and says how to undo it."""
+    from mqtool.repair.plans import diagnose
+
+    if copies and target is None:
+        raise UsageError("--with takes what is lost from another copy; add -o NEW for the new store")
+    diagnosis = diagnose(store, config, in_place=target is None)
+    document = _document(store, diagnosis)
+
+    def show(code: ExitCode) -> ExitCode:
+        output = Output(ctx.obj, REPAIR, output_format)
+        if output_format in TABLE_FORMATS:
+            return output.lines_for_readers(_lines(document), code)
+        return output.document(document, code)
+
+    if target is None and diagnosis.plan is None:
+        is_fine = not document["wrong"]
+        document["next_steps"] = [] if is_fine else _alternative(store, diagnosis, config)
+        return show(ExitCode.OK if is_fine else ExitCode.NO)
+    files = f"Change {counted(document['files'], 'file')} of {store}?"
+    question = files if target is None else f"Copy every intact record to {target}?"
+    again = command("repair", opened(store, config), *_new_store(target, copies), "--yes")
+    document |= {"target": None if target is None else str(target), "next_steps": [again]}
+    code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
+    if code is not None:
+        return code
+    done = _apply(diagnosis) if target is None else _salvage(store, target, copies or [], config)
+    document |= {"dry_run": False, **done}
+    return show(ExitCode.NO if document["left"] else ExitCode.OK)
+
+
+def _new_store(target: Path | None, copies: list[Path] | None) -> tuple[object, ...]:
+    words: tuple[object, ...] = () if target is None else ("-o", target)
+    return (*words, *(word for path in copies or () for word in ("--with", path)))
+
+
+def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
+    from mqtool.repair.changes import change_to_json
+    from mqtool.verify import Severity
+
+    repaired = diagnosis.plan
+    plan = None if repaired is None else repaired.plan
+    forecast = None if plan is None else plan.forecast
+    after = None if forecast is None or forecast.lost_after is None else forecast.lost_after - forecast.physically_gone
+    start = diagnosis.verification.next_start
+    losses = start.losses if start else None
+    findings = [item for item in diagnosis.verification.findings if item.severity is not Severity.NOTE]
+    return {
+        "store": str(store),
+        "status": diagnosis.verification.state.value,
+        "wrong": _wrong(findings),
+        "already_lost": diagnosis.already_lost,
+        "start": None if start is None else start.headline,
+        "lost_by_start": losses and losses.by_start,
+        "not_served": losses and losses.unserved,
+        "lost_by_repair": 0 if plan is not None and forecast is None else after,
+        "changes": [] if plan is None else [change_to_json(change)["verb"] for change in plan.changes],
+        "files": 0 if plan is None else len(plan.steps),
+        "reason": diagnosis.reason or None,
+        "left": [] if repaired is None else sorted({i.code for i in repaired.remaining if i.severity.is_serious}),
+        "dry_run": True,
+        "target": None,
+        "result": None,
+        "undo": None,
+        "next_steps": [],
+        "plan": None,
+    }
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    """Yields the document for a reader."""
+    yield f"{document['store']}: {document['status']}"
+    yield from (f"  {line}" for line in document["wrong"])
+    if not document["wrong"] and document["target"] is None:
+        yield "nothing to repair"
+        return
+    if document["start"] is not None:
+        yield document["start"]
+    if document["already_lost"] and document["lost_by_start"] is None:
+        yield f"lost already: {counted(document['already_lost'], 'message')}"
+    if document["target"] is not None:
+        yield f"Repair: copy every intact record to {document['target']}; the old store is only read"
+    elif document["reason"] is not None:
+        yield f"No plan: {document['reason']}"
+    else:
+        lost = document["lost_by_repair"]
+        loss = "is unknown" if lost is None else f"is {counted(lost, 'message')}"
+        yield f"Repair: {', '.join(document['changes'])}: {counted(document['files'], 'file')}; what it loses {loss}"
+    if not document["dry_run"]:
+        yield f"Done: verify now says {document['result']}"
+    yield from (f"  still there: {problem}" for problem in document["left"])
+    yield from (f"next: {step}" for step in document["next_steps"])
+
+
+def _wrong(findings: list[Finding]) -> list[str]:
+    """Returns a line for each of the worst codes, and one for the others."""
+    counts = Counter(finding.code for finding in findings)
+    first = {finding.code: finding for finding in reversed(findings)}
+    codes = sorted(first, key=lambda code: not first[code].severity.is_serious)
+    lines = [f"{counts[code]} x {code}, {first[code].severity.value}: {first[code].file}" for code in codes]
+    more = len(lines) - _LINES
+    return lines if more <= 0 else [*lines[:_LINES], f"and {more} more codes; `mqtool verify` lists all"]
+
+
+def _alternative(store: Path, diagnosis: Diagnosis, config: Path | None) -> list[str]:
+    """Returns what to do where no plan is enough."""
+    from mqtool.cli.next_steps import next_steps
+    from mqtool.store.store import open_store
+
+    with open_store(store, config) as unchanged:
+        return list(next_steps(unchanged, diagnosis.verification))
+
+
+def _apply(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Applies the plan."""
+    from mqtool.repair import apply
+
+    assert diagnosis.plan is not None
+    applied = apply(diagnosis.plan.plan, backup_acknowledged=True)
+    assert applied.verification is not None
+    serious = {finding.code for finding in applied.verification.findings if finding.severity.is_serious}
+    return {
+        "result": applied.verification.state.value,
+        "left": sorted(serious),
+        "undo": command("undo", applied.store, "--yes"),
+        "next_steps": after_apply(applied),
+    }
+
+
+def _salvage(store: Path, target: Path, copies: list[Path], config: Path | None) -> dict[str, Any]:
+    """Copies every intact record to a new store."""
+    from mqtool.repair.salvage import SalvageOptions, salvage
+
+    saved = salvage(store, target, SalvageOptions(tuple(copies), config=config))
+    problems = {
+        "a broker does not start on the new store": not saved.starts,
+        "topics, groups and positions could not be read": saved.has_unread_tables,
+    }
+    return {
+        "result": saved.verify,
+        "left": [problem for problem, is_there in problems.items() if is_there],
+        "next_steps": [command("verify", target), command("explain-start", target)],
+    }

@@ -1,0 +1,101 @@
+"""`mqtool repair`: the diagnosis, the one plan, the one alternative, and the way back."""
+
+import re
+import shlex
+import shutil
+
+import pytest
+
+import mqtool as library
+from mqtool.cli.exits import ExitCode
+from tests.cli.answers import problems
+from tests.support.damage import base_config, damage_answers, damage_case, held_lock
+from tests.support.stores import copy_store, fixture, tree_digest
+
+FLIPPED = "recent-flip-body@4.9.7-clean"
+
+
+def bodies(root):
+    with library.open(root) as store:
+        return {(m.topic, m.queue_id, m.queue_offset, m.body) for m in store.messages() if hasattr(m, "body")}
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A store without one queue and without its index."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "Orders" / "2")
+    shutil.rmtree(root / "index")
+    return root
+
+
+def test_a_store_that_a_plan_repairs_is_repaired_in_place_and_the_repair_can_be_undone(mqtool, broken):
+    before = tree_digest(broken)
+    shown = mqtool("repair", broken, "--dry-run", "--json").document
+    assert (shown["status"], shown["reason"], shown["dry_run"], shown["result"]) == ("corrupt", None, True, None)
+    assert shown["changes"] == ["rebuild-consumequeue", "rebuild-index"]
+    assert (shown["already_lost"], shown["lost_by_repair"]) == (0, 0)
+    assert (shown["lost_by_start"], shown["not_served"]) == (0, 12), "records of Orders/2"
+    assert tree_digest(broken) == before
+    done = mqtool("repair", broken, "--yes", "--json").document
+    assert (done["result"], done["left"], done["files"]) == ("clean", [], shown["files"])
+    assert mqtool("verify", broken).code == ExitCode.OK
+    assert mqtool(*shlex.split(done["undo"])[1:]).code == ExitCode.OK
+    assert tree_digest(broken) == before
+
+
+def test_the_text_is_ten_lines(mqtool, broken):
+    lines = mqtool("repair", broken).text.splitlines()
+    assert len(lines) <= 10
+    assert lines[0] == f"{broken}: corrupt"
+    assert any(
+        re.match(r"a start of 5\.5 loses no message; 12 are not served: .*; do not start the broker", line)
+        for line in lines
+    )
+    assert lines[-1] == f"next: mqtool repair {broken} --yes"
+
+
+def test_where_no_plan_is_enough_a_new_store_is_the_one_alternative(mqtool, tmp_path, monkeypatch):
+    """The numbers are those of the real broker: it cut the log at the flipped bit."""
+    root = damage_case(FLIPPED, tmp_path)
+    before, config = tree_digest(root), base_config(FLIPPED.partition("@")[2])
+    lost = damage_answers("4.9.7", None)[FLIPPED]["lost"]
+    shown = mqtool("repair", root, "--config", config, "--json")
+    assert (shown.code, shown.document["changes"], bool(shown.document["reason"])) == (ExitCode.NO, [], True)
+    assert shown.document["already_lost"] == 1
+    by_start = sum(last - first + 1 for ranges in lost.values() for first, last in ranges)
+    assert shown.document["already_lost"] + shown.document["lost_by_start"] == by_start
+    (step,) = shown.document["next_steps"]
+    assert step == f"mqtool repair {root} -o {root}.new --config {config}"
+    refused = mqtool(*shlex.split(step)[1:])
+    assert (refused.code, root.with_name(f"{root.name}.new").exists()) == (ExitCode.REFUSED, False)
+    made = mqtool(*shlex.split(step)[1:], "--yes", "--json")
+    assert (made.code, made.document["left"], made.document["undo"]) == (ExitCode.OK, [], None)
+    whole = bodies(damage_case("none@4.9.7-clean", tmp_path / "whole"))
+    assert len(whole - bodies(root.with_name(f"{root.name}.new"))) == 1
+    assert tree_digest(root) == before
+
+
+def test_another_copy_gives_back_what_is_lost(mqtool, tmp_path):
+    root, copy = damage_case(FLIPPED, tmp_path / "a"), damage_case("none@4.9.7-clean", tmp_path / "b")
+    made = mqtool("repair", root, "-o", tmp_path / "new", "--with", copy, "--yes", "--json")
+    assert made.code == ExitCode.OK, made.stderr
+    assert bodies(tmp_path / "new") == bodies(copy)
+    alone = mqtool("repair", root, "--with", copy)
+    assert (alone.code, "add -o NEW" in alone.stderr) == (ExitCode.USAGE, True)
+
+
+def test_an_intact_store_needs_nothing(mqtool):
+    result = mqtool("fix", fixture("orders-5.5.0/store"))
+    assert (result.code, result.text.splitlines()[1:]) == (ExitCode.OK, ["nothing to repair"])
+
+
+def test_a_store_in_use_is_left_alone(mqtool, broken):
+    with held_lock(broken / "lock"):
+        result = mqtool("repair", broken, "--yes")
+    assert (result.code, "stop it first" in result.stderr) == (ExitCode.REFUSED, True)
+
+
+def test_json_has_the_documented_fields_and_no_others(mqtool, broken):
+    assert problems("repair", mqtool("repair", broken, "--json").document) == []
+    assert problems("repair", mqtool("repair", broken, "--yes", "--json").document) == []
