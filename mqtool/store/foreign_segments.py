@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats import hosts, properties
-from mqtool.formats.commit_log import MIN_RECORD_SIZE, Record, parse_record
+from mqtool.formats.commit_log import MIN_RECORD_SIZE, Record, is_queued, parse_record
 from mqtool.formats.java import decode_utf8
 from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
@@ -241,7 +241,9 @@ class ForeignSegments:
         return _Contents(self._sample(number), len(places), len(named), len(confirmed), names)
 
     def _is_taken(self, record: Record) -> bool:
-        """Whether another record has the place in a queue that a record states."""
+        """Whether another record has the place in a queue that a record states; one without a unit has none."""
+        if not is_queued(record.sys_flag):
+            return False
         queue = self._by_name.get((decode_utf8(record.topic), record.queue_id))
         claim = None if queue is None else claim_at(self._log, queue, record.queue_offset)
         return claim is not None and claim.is_confirmed and claim.physical_offset != record.physical_offset

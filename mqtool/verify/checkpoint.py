@@ -104,11 +104,12 @@ def _foreign(survey: Survey, store: Store, checkpoint: Checkpoint, damages: Iter
         inside = survey.min_offset < place < survey.end and not any(part.start <= place < part.end for part in damages)
         if inside and store.record_at(place) is None and store.commit_log.after_blank(place) == place:
             return f"{name} is {place}, where no record begins"
-    first = store.record_at(store.commit_log.first_record)
-    oldest = 0 if first is None else first.store_timestamp
+    places = store.commit_log.first_record, survey.segments[survey.last_used].base
+    times = [record.store_timestamp for record in map(store.record_at, places) if record is not None]
+    oldest = min(times, default=0)  # the clock may have been set back meanwhile
     for name in _TIMES[:2]:
         if 0 < getattr(checkpoint, name) < oldest:
-            return f"{name} is {getattr(checkpoint, name)}, the first record was stored at {oldest}"
+            return f"{name} is {getattr(checkpoint, name)}, the oldest record was stored at {oldest}"
     return ""
 
 

@@ -73,6 +73,7 @@ class Classifier:
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
+        self._displaced = 0
 
     def classify(self) -> None:
         """Produces all findings."""
@@ -101,6 +102,7 @@ class Classifier:
             ]
         refine(self._store.commit_log, units.wrong)
         saved = {} if self._survey.live else displaced_messages(self._store, facts, damages, self._collector)
+        self._displaced = sum(map(len, saved.values()))
         account = LossAccount(damages, saved)
         bodies = [body for segment in facts.segments for body in segment.bad_bodies]
         add_proved_losses(account, units.wrong, facts.queues, bodies)
@@ -175,9 +177,8 @@ class Classifier:
             is_consistent = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            start = next_start(
-                self._store, facts, state, self._losses.messages, self._broker, is_consistent=is_consistent
-            )
+            lost = self._losses.messages, self._displaced
+            start = next_start(self._store, facts, state, lost, self._broker, is_consistent=is_consistent)
         timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)

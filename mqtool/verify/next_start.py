@@ -35,7 +35,7 @@ _LIVE = (
 
 
 def next_start(
-    store: Store, facts: Facts, state: State, lost: int, broker: str | None = None, *, is_consistent: bool
+    store: Store, facts: Facts, state: State, lost: tuple[int, int], broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
     """Returns what the next start does; None for a store that is not a local directory.
 
@@ -47,7 +47,7 @@ def next_start(
         store: the store.
         facts: about the store.
         state: the verdict so far.
-        lost: number of messages that are already lost.
+        lost: number of messages that are already lost, and of those that only salvage gets, from displaced blocks.
         broker: release that would be started; by default the detected one.
         is_consistent: log and queues were read and compared, and no fault was found in them.
 
@@ -141,13 +141,15 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)
 
 
-def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, already: int) -> NextStart:
+def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, lost: tuple[int, int]) -> NextStart:
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
         return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
     count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
-    count = replace(count, gone=max(count.gone, already))
+    already, displaced = lost
+    by_start = None if count.by_start is None else count.by_start + min(displaced, count.gone)
+    count = replace(count, gone=max(count.gone - displaced, already), by_start=by_start)
     return NextStart(
         outcome.release, evidence, outcome.verdict, count, do_not_start=bool(count.by_start or count.unserved)
     )

@@ -27,7 +27,7 @@ FLAGS = [
 ]
 ROLE = {"is_master", "is_slave", "timer_wheel", "timer_log_size", "compaction_sizes"}
 """The engine always opens a store as a master does, without timer and compacted topics."""
-FOUND = {"evidence", "unmodelled_parts", "dledger"}
+FOUND = {"evidence", "unmodelled_parts", "dledger", "has_further_queues"}
 """What only a forecast says of the files."""
 
 keys = st.fixed_dictionaries(

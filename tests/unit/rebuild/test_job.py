@@ -443,7 +443,7 @@ def test_a_delay_that_is_no_number_is_reported_and_the_message_keeps_its_unit(tm
     root, state = make_store(tmp_path / "s", made), tmp_path / "state"
     whole = run_rebuild(root, tmp_path / "whole")
     (odd,) = whole.oddities.items
-    assert (odd.physical_offset, odd.detail) == (made[0].total_size, "DELAY is not a number: b'soon'")
+    assert (odd.physical_offset, odd.detail) == (made[0].total_size, "DELAY is not a number: 'soon'")
     assert (whole.is_complete, whole.units) == (False, 4)
     with pytest.raises(Stop):
         run_rebuild(root, tmp_path / "out", options=Options(state=state, state_interval=1), on_progress=stop_at(2))
