@@ -263,11 +263,10 @@ def test_without_a_place_to_answer_to_nothing_is_done(in_process, monkeypatch, s
     assert ended.value.code == ExitCode.IO_ERROR
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the module is loaded already
-@pytest.mark.parametrize("module", ["mqtool", "mqtool.cli.app"])
-def test_the_package_and_its_module_are_the_program(in_process, capsysbinary, module):
+@pytest.mark.parametrize("file", ["__main__.py", "cli/app.py"])
+def test_the_package_and_its_module_are_the_program(in_process, capsysbinary, file):
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module(module, run_name="__main__")
+        runpy.run_path(str(Path(app.__file__).parents[1] / file), run_name="__main__")
     assert ended.value.code == ExitCode.NO
 
 

@@ -185,8 +185,8 @@ def test_tables_are_of_other_kinds_only(mqtool):
 
 
 def test_formats_lists_every_kind_and_its_commands(mqtool):
-    rows = {row["name"]: row for row in mqtool("formats", "--format", "jsonl").lines}
-    assert set(rows["rocketmq"]["commands"]) == set(COMMANDS) - {"formats"}
+    rows = {row["name"]: row for row in mqtool("help", "formats", "--format", "jsonl").lines}
+    assert set(rows["rocketmq"]["commands"]) == set(COMMANDS) - {"help"}
     for kind in KINDS:
         assert sorted(rows[kind.name]["commands"] + rows[kind.name]["library"]) == sorted(kind.verbs)
     assert rows["consume-queue"]["commands"] == ["dump"]

@@ -34,7 +34,7 @@ def test_once_ends_with_a_whole_copy(tmp_path):
         master, found = Master("ha-5.5.0"), []
         async with playing(master) as address:
             for _ in range(2):
-                code, out, err = await run(address, str(tmp_path / "copy"), "--once", "--format", "json")
+                code, out, err = await run(address, "-o", str(tmp_path / "copy"), "--once", "--format", "json")
                 assert code == 0, err
                 found.append(json.loads(out))
         return master, found
