@@ -52,6 +52,7 @@ def test_a_signal_ends_it_in_order(tmp_path):
         async with playing(Master("ha-4.9.7")) as address:
             return await run(
                 address,
+                "-o",
                 str(tmp_path / "copy"),
                 "--format",
                 "json",
@@ -65,7 +66,7 @@ def test_a_signal_ends_it_in_order(tmp_path):
 
 
 def test_a_master_that_is_not_there_is_an_error_of_one_line(tmp_path):
-    code, out, err = asyncio.run(run("127.0.0.1:1", str(tmp_path / "copy")))
+    code, out, err = asyncio.run(run("127.0.0.1:1", "-o", str(tmp_path / "copy")))
     assert (code, out) == (6, "")
     assert "cannot connect to 127.0.0.1:1" in err
     assert "Traceback" not in err

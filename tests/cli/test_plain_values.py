@@ -52,7 +52,7 @@ def test_values_are_those_of_typer(line, monkeypatch):
 
 def test_subcommands_too(monkeypatch):
     def answer() -> object:
-        group = LazyCommands()["offsets"]
+        group = LazyCommands()["plan"]
         found = {}
         for name, command in group.commands.items():
             try:

@@ -32,22 +32,6 @@ CASES = {
         ["export", STORE, f"b={OTHER}", "--offset", "0:1", "--output", NEW, "--jobs", 1],
         "--offset applies to one store; use --time",
     ),
-    "a table that is rewound": (
-        [
-            "export",
-            STORE,
-            "--output",
-            NEW,
-            "--rewind",
-            "--state",
-            f"{NEW}.state",
-            "--table-format",
-            "delta",
-            "--jobs",
-            1,
-        ],
-        "a Delta or Iceberg table refers to these files and cannot be rewound; export to a new directory",
-    ),
     "a broker and a store": (
         ["plan", "offsets", STORE, "--broker", "127.0.0.1:1", "--group", "g", "-o", NEW],
         "expected one store, or --broker HOST:PORT in place of it",
@@ -144,7 +128,7 @@ def test_libraries_that_are_not_installed_are_said(monkeypatch):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(version, "version", missing)
-    monkeypatch.setattr(version, "import_module", missing)
+    monkeypatch.setattr(version, "native", lambda: None)
     lines = version.lines()
     assert "numpy not installed" in lines
-    assert lines[-1] == "crc32 zlib"
+    assert lines[-1] in ("native not compiled", "native switched off")
