@@ -1,7 +1,7 @@
 """Fresh stores of the real broker, damaged in ways that no fixture has, repaired by the printed advice and by `salvage`, judged by the real store.
 
 `python -m tests.support.repair_trials ROWS.jsonl [--seed N] [PART OF AN ID]…` tries every kind of damage on stores of both releases, shut down and killed.
-`tests/interop/test_repair_trials.py` tries a dozen in every run, and all at night.
+`tests/interop/test_repair_trials.py` tries all of them at night.
 """
 
 import argparse

@@ -156,7 +156,7 @@ def test_a_store_of_equeue_that_cannot_be_listed_is_not_taken_for_something_else
     root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
     with unlistable(monkeypatch, root / "message-chunks"):
         for command in ("info", "verify", "dump"):
-            assert run([command, str(root)]) == ExitCode.IO_ERROR
+            assert run([command, str(root)]) == ExitCode.REFUSED
             assert f"{root / 'message-chunks'}: cannot be listed: Permission denied" in capsys.readouterr().err
 
 
