@@ -97,13 +97,16 @@ def _ahead(survey: Survey, checkpoint: Checkpoint, newest: int, collector: Findi
 def _foreign(survey: Survey, store: Store, checkpoint: Checkpoint, damages: Iterable[DamagedRange]) -> str:
     """Returns why a checkpoint cannot be of this log; "" if it can.
 
-    A broker takes places and times from its records, and does not flush what is older than the first one left.
+    A broker takes places and times from its records. After a crash its times stay those of the last flush before, until
+    the next message; meanwhile the records of that time may expire. So times decide only where nothing was deleted.
     """
     for name in _OFFSETS:
         place = getattr(checkpoint, name)
         inside = survey.min_offset < place < survey.end and not any(part.start <= place < part.end for part in damages)
         if inside and store.record_at(place) is None and store.commit_log.after_blank(place) == place:
             return f"{name} is {place}, where no record begins"
+    if survey.min_offset > 0:
+        return ""
     places = store.commit_log.first_record, survey.segments[survey.last_used].base
     times = [record.store_timestamp for record in map(store.record_at, places) if record is not None]
     oldest = min(times, default=0)  # the clock may have been set back meanwhile

@@ -68,6 +68,17 @@ def test_a_checkpoint_from_before_the_first_record_is_of_another_log(tmp_path):
     assert [finding.evidence.partition(",")[0] for finding in found] == ["physic_msg_timestamp is 1600000000000"]
 
 
+def test_a_checkpoint_from_before_an_expired_record_may_be_of_this_log(tmp_path):
+    """A broker that was killed, and got no message since, keeps the time of a flush whose records expire."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "checkpoint").write_bytes(checkpoint.build(Checkpoint(1_600_000_000_000, 1_600_000_000_000)))
+    first, *rest = sorted((root / "commitlog").iterdir())
+    assert rest
+    first.unlink()
+    with mqtool.open(root) as store:
+        assert "checkpoint-foreign" not in {finding.code for finding in verify(store).findings}
+
+
 def test_tables_that_are_older_than_the_newest_record_say_less_than_it_does(tmp_path):
     """A broker that was killed within seconds of its start has written messages, and no table yet."""
     root = copy_store("orders-4.9.7", tmp_path)
