@@ -14,6 +14,7 @@ from mqtool.verify.finding_collector import PERMISSION_DENIED
 
 if TYPE_CHECKING:
     from mqtool.repair.from_findings import RepairProposal
+    from mqtool.repair.outlook import LossesError
     from mqtool.repair.runbooks.model import Runbook
 
 _COPYING = ("RB-05", "RB-13")
@@ -43,18 +44,25 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
         or not any(finding.severity is not Severity.NOTE for finding in verification.findings)
     ):
         return ()
-    from mqtool.repair.from_findings import RepairProposal, changes_of, try_out  # a clean store does without
-    from mqtool.repair.journal import ending_command
+    from mqtool.repair.journal import ending_command  # a clean store does without
 
+    ending, undo = "", command("undo", store.path, "--yes")
     with contextlib.suppress(RefusedError):
-        match ending_command(store.path):
-            case "undo":
-                return (command("undo", store.path, "--yes"),)
-            case "discard-undo":
-                return (command("discard-undo", store.path, "--dry-run"), command("undo", store.path, "--yes"))
+        ending = ending_command(store.path)
+    if ending == "undo":
+        return (undo,)
     for finding in verification.findings:
         if finding.code == PERMISSION_DENIED:  # what is wrong is unknown before all of it is read
             return (finding.next_step,)
+    steps = _steps(store, verification, may_try=may_try)
+    if not ending or _new_store(store) in steps:
+        return steps
+    return (command("discard-undo", store.path, "--dry-run"), undo)
+
+
+def _steps(store: Store, verification: Verification, *, may_try: bool) -> tuple[str, ...]:
+    from mqtool.repair.from_findings import RepairProposal, changes_of, try_out
+
     proposal = changes_of(store, verification.findings)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:
@@ -74,7 +82,7 @@ def _is_small(store: Store, verification: Verification) -> bool:
     return size <= TRIED_LOG and len(verification.findings) <= TRIED_FINDINGS
 
 
-def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification: Verification) -> tuple[str, ...]:
+def _steps_for(store: Store, tried: RepairProposal | LossesError, verification: Verification) -> tuple[str, ...]:
     """Returns the step if the plan was tried: the repair in place, or a new store where that would lose messages."""
     if isinstance(tried, RefusedError):
         return (_new_store(store),)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.errors import RefusedError, UsageError
+from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.metadata import composable
 from mqtool.repair.change_builders import build
@@ -25,7 +25,7 @@ from mqtool.repair.changes import (
     SetAside,
     Truncate,
 )
-from mqtool.repair.outlook import LOSSES, Preview
+from mqtool.repair.outlook import Comparison, LossesError, Preview
 from mqtool.repair.paths import check_name
 from mqtool.repair.plan_builder import forecast_of, steps_of
 from mqtool.repair.sole_records import sole_records
@@ -196,7 +196,7 @@ class _ChangeCollector(Struct):
         return tuple(changes)
 
 
-def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding]) -> RepairProposal | RefusedError:
+def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding]) -> RepairProposal | LossesError:
     """Builds and judges the result of proposed changes, as `mqtool plan` does, without writing a plan.
 
     Args:
@@ -218,14 +218,12 @@ def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding])
             return RepairProposal((), tuple(finding for finding in findings if finding.severity is not Severity.NOTE))
         try:
             forecast_of(store, proposal.changes, staged, steps, must_repair=not proposal.needs_another_run)
-        except RefusedError as error:
-            if error.gate != LOSSES:
-                raise
-            return error
-        if not proposal.remaining:
-            return proposal
-        with Preview(store).tree(staged.files, staged.removed) as (root, config):
-            return remaining_after(proposal, findings, root, config)
+            if not proposal.remaining:
+                return proposal
+            with Preview(store).tree(staged.files, staged.removed) as (root, config):
+                return remaining_after(proposal, findings, root, config)
+        except LossesError as error:  # of this store, or of what it becomes
+            return error.comparison.refusal(store.path, store.config.file)
 
 
 def remaining_after(
@@ -238,9 +236,16 @@ def remaining_after(
         findings: of that store; those that the changes were made from.
         root: tree that looks like the store after the changes.
         config: broker keys to open it with.
+
+    Raises:
+        LossesError: the changes are the first of several, and after those that follow a start would still lose
+            messages that the store holds.
     """
     with open_store(root, config) as store:
         after = verify(store)
+        following = changes_of(store, after.findings) if proposal.needs_another_run else proposal
+        if proposal.needs_another_run:
+            _check_following(store, following, after.findings)
     remaining = {(finding.code, finding.file) for finding in after.findings}
     not_planned = set(proposal.remaining)
     unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
@@ -253,7 +258,19 @@ def remaining_after(
             or (finding in not_planned and CATALOGUE[finding.code].area in unknown)
         )
     )
-    return replace(proposal, remaining=left, needs_another_run=proposal.needs_another_run and bool(left))
+    return replace(proposal, remaining=left, needs_another_run=proposal.needs_another_run and bool(following.changes))
+
+
+def _check_following(store: Store, following: RepairProposal, findings: Iterable[Finding]) -> None:
+    """Raises LossesError if a store that the first of several plans changed cannot be repaired by the others."""
+    if following.changes:
+        tried = try_out(store, following, findings)
+        if isinstance(tried, LossesError):
+            raise tried
+        return
+    losses = Preview(store).unchanged
+    if isinstance(losses, Comparison) and not losses.is_repaired:
+        raise losses.refusal(store.path)
 
 
 def _is_file(store: Store, name: str) -> bool:

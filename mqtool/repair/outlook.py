@@ -33,6 +33,7 @@ from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import OK, QueueReading
 from mqtool.recovery.settings import settings_of
 from mqtool.repair.moves import Moves
+from mqtool.repair.paths import tree_of_links
 from mqtool.repair.plan import Forecast
 from mqtool.store.broker_config import LOG_PATH_KEYS, ConfigSource
 from mqtool.store.configured_place import place_of
@@ -126,20 +127,32 @@ class Comparison(Struct, frozen=True):
         """The numbers as a plan stores them."""
         return Forecast(self.release, self.physically_lost, self.lost_before, self.lost_after, self.outcome)
 
-    def refusal(self, root: Path, config: Path | None = None) -> RefusedError:
+    def refusal(self, root: Path, config: Path | None = None) -> "LossesError":
         """Returns the error that refuses the repair, with alternatives that lose nothing.
 
         Args:
             root: of the store.
             config: file that it was opened with.
         """
-        return RefusedError(
-            LOSSES,
+        return LossesError(
+            self,
             "after this change a start would lose messages that are still in the store, so nothing was changed "
             f"({self.forecast.words}). Salvage keeps every intact record: {salvage_command(root, config)} (RB-05); add "
             "--with COPY if another copy of the log is at hand (RB-13)",
             root,
         )
+
+
+class LossesError(RefusedError):
+    """A repair was refused because after it a start would lose messages that the store holds.
+
+    Attributes:
+        comparison: the store before and after the repair.
+    """
+
+    def __init__(self, comparison: Comparison, message: str, root: Path) -> None:
+        super().__init__(LOSSES, message, root)
+        self.comparison = comparison
 
 
 class IntendedLog(Struct, frozen=True):
@@ -389,7 +402,8 @@ class Preview:
                 if key in config:
                     places = (self._in_tree(path, Path(directory)) for path in self._config.paths(key))
                     config[key] = ",".join(map(str, places))
-            yield Path(directory), config
+            with tree_of_links(Path(directory)):
+                yield Path(directory), config
 
     def _in_tree(self, path: Path, directory: Path) -> Path:
         """Returns where a configured directory is in a tree that looks like the store, however the path is spelled.

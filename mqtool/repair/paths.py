@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mqtool.errors import RefusedError
@@ -45,17 +46,36 @@ def inside(root: Path, name: str) -> Path:
     """
     path = root
     parts = check_name(name, root).split("/")
+    look = os.stat if root in _TREES_OF_LINKS else os.lstat
     for part in parts[:-1]:
         path = path / part
         _require(path, stat.S_ISDIR, "directory")
     path = path / parts[-1]
-    _require(path, stat.S_ISREG, "regular file")
+    _require(path, stat.S_ISREG, "regular file", look)
     return path
 
 
-def _require(path: Path, kind: Callable[[int], bool], name: str) -> None:
+_TREES_OF_LINKS: set[Path] = set()
+
+
+@contextmanager
+def tree_of_links(root: Path) -> Iterator[None]:
+    """Lets `inside` accept links to files below a directory while the context lasts.
+
+    Such a directory looks like a store after a change, so that what follows that change can be planned too.
+    """
+    _TREES_OF_LINKS.add(root)
     try:
-        mode = os.lstat(path).st_mode
+        yield
+    finally:
+        _TREES_OF_LINKS.discard(root)
+
+
+def _require(
+    path: Path, kind: Callable[[int], bool], name: str, look: Callable[[Path], os.stat_result] = os.lstat
+) -> None:
+    try:
+        mode = look(path).st_mode
     except FileNotFoundError:
         return
     except OSError as error:

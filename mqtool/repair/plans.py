@@ -13,7 +13,7 @@ from mqtool.errors import LayoutError, NothingToChangeError, RefusedError, Store
 from mqtool.recovery import predict
 from mqtool.repair.changes import Recover
 from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_after
-from mqtool.repair.outlook import LOSSES, Comparison, Preview
+from mqtool.repair.outlook import LOSSES, Comparison, LossesError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
 from mqtool.store.store import Store, open_store
@@ -74,7 +74,12 @@ def plan_repair(
             after.append(remaining_after(proposal, chosen, tree, keys))
 
     must_repair = not proposal.needs_another_run
-    plan = make_plan(root, proposal.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look)
+    try:
+        plan = make_plan(
+            root, proposal.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look
+        )
+    except LossesError as error:  # of this store, or of what the first of several plans makes of it
+        raise error.comparison.refusal(root, config if isinstance(config, Path) else None) from None
     left = after[0] if after else proposal  # what damage kept from being made is in it, if it is an error
     return RepairPlan(plan, left.remaining, left.needs_another_run, bool(after) or plan.complete)
 
@@ -129,7 +134,7 @@ class Diagnosis(Struct, frozen=True):
         verification: of the store.
         already_lost: messages of which the store holds no intact record; None if that is unknown.
         plan: the plan; None if there is none.
-        reason: why there is none; "" if nothing is wrong.
+        reason: why there is none; "" if none is needed: the broker's next start repairs what is wrong.
     """
 
     verification: Verification
@@ -163,9 +168,11 @@ def diagnose(
         try:
             plan = plan_repair(root, verification.findings, config=config)
         except NothingToChangeError:
-            reason = "no change of its files repairs this"
+            start_repairs = losses is not None and not (losses.by_start or losses.unserved)
+            if not start_repairs or any(finding.severity.is_serious for finding in verification.findings):
+                reason = "no change of its files repairs this"
         except (RefusedError, UnsupportedFormatError) as error:
-            is_loss = isinstance(error, RefusedError) and error.gate == LOSSES
+            is_loss = isinstance(error, LossesError)
             words = "after any change in place, a start of the broker would lose messages that the store still has"
             reason = words if is_loss else str(error)
     return Diagnosis(verification, gone, plan, reason)

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
-from mqtool.formats.topics import TopicQueue
+from mqtool.formats.topics import SCHEDULE_TOPIC, TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import are_moved
 from mqtool.store.consume_queue_ext import ExtUnits
@@ -273,9 +273,10 @@ class UnitDetail:
             return
         own = int(same[0])
         explained[own] = absent[own]
-        code, evidence = _differs(differing, index, expected, own, absent=bool(absent[own]))
+        topic = self._facts[int(differing.queue[index])][0].topic
+        fill_tags = int(expected.tags[own]) if topic == SCHEDULE_TOPIC else 0
+        code, evidence = _differs(differing, index, expected, own, fill_tags, absent=bool(absent[own]))
         if code == "queue-wrong-tags":
-            topic = self._facts[int(differing.queue[index])][0].topic
             delay = int(differing.tags[index]) - int(expected.time[own])
             code = "queue-other-delay" if self._survey.is_other_delay(topic, delay) else code
         self._add(differing, index, code, evidence)
@@ -376,13 +377,19 @@ def _points_at_nothing(records: Records, physical: int) -> tuple[str, str]:
     return "", "points where no record starts"
 
 
-def _differs(differing: _Side, index: int, expected: _Side, own: int, *, absent: bool) -> tuple[str, str]:
-    """Compares a unit with the one that its record should have in the same queue."""
+def _differs(
+    differing: _Side, index: int, expected: _Side, own: int, fill_tags: int, *, absent: bool
+) -> tuple[str, str]:
+    """Compares a unit with the one that its record should have in the same queue.
+
+    `fill_tags` is the tags code of a unit that fills the place of a lost message; see `SimpleQueueWriter`.
+    """
     actual, due = int(differing.offset[index]), int(expected.offset[own])
     if actual != due:
         code = "queue-shifted-unit" if absent else "queue-duplicate-unit"
-        if not absent and actual < due and differing.tags[index] == 0 and differing.size[index] == expected.size[own]:
-            code = "queue-filled-hole"  # what SimpleQueueWriter writes where messages are lost
+        is_fill = differing.tags[index] == fill_tags and differing.size[index] == expected.size[own]
+        if is_fill and not absent and actual < due:
+            code = "queue-filled-hole"
         return code, f"queue offset {actual} points at the record with queue offset {due}"
     if differing.size[index] != expected.size[own]:
         return "queue-wrong-size", f"size {differing.size[index]}, the record has {expected.size[own]}"

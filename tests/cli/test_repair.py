@@ -76,6 +76,52 @@ def test_where_no_plan_is_enough_a_new_store_is_the_one_alternative(mqtool, tmp_
     assert tree_digest(root) == before
 
 
+def test_a_first_plan_is_not_offered_where_those_that_follow_it_would_lose_messages(mqtool, tmp_path):
+    """A torn end, which a plan repairs, and a flipped bit, at which a start after a crash cuts the log."""
+    root = copy_store("crash-4.9.7", tmp_path)
+    with library.open(root) as store:
+        end, flipped = store.commit_log.max_offset, next(store.messages(limit=1))
+        last = store.commit_log.segments[store.commit_log.last_used]
+    segments = root / "commitlog"
+    with (segments / f"{0:020d}").open("r+b") as file:
+        file.seek(flipped.physical_offset + 90)
+        file.write(b"\xff")
+    with last.path.open("r+b") as file:
+        file.seek(end - last.base + 4000)
+        file.write(b"\xff")
+    before = tree_digest(root)
+    refused = mqtool("plan", "repair", root, "-o", tmp_path / "plan.json")
+    assert (refused.code, str(root) in refused.stderr, "mqtool-" in refused.stderr) == (ExitCode.REFUSED, True, False)
+    assert mqtool("verify", root, "--json").document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
+    shown = mqtool("repair", root, "--yes", "--json")
+    assert (shown.code, shown.document["changes"]) == (ExitCode.NO, [])
+    assert shown.document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
+    assert tree_digest(root) == before
+
+
+def test_a_killed_store_needs_nothing_but_a_start(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "abort").touch()
+    result = mqtool("repair", root)
+    assert (result.code, "nothing to repair" in result.text.splitlines()) == (ExitCode.OK, True)
+
+
+def test_a_delayed_message_that_is_lost_leaves_no_error_in_the_new_store(mqtool, tmp_path):
+    """Its unit becomes a copy of the next one, whose tags code is the time of delivery."""
+    root = copy_store("orders-4.9.7", tmp_path)
+    with library.open(root) as store:
+        delayed = (m for m in store.messages() if (m.topic, m.queue_id) == ("SCHEDULE_TOPIC_XXXX", 0))
+        lost = next(message for message in delayed if message.queue_offset == 1)
+        segment = next(part for part in store.commit_log.segments if part.base <= lost.physical_offset < part.end)
+    with segment.path.open("r+b") as file:
+        file.seek(lost.physical_offset - segment.base + 88)
+        file.write(bytes([lost.body[0] ^ 1]))
+    assert mqtool("repair", root, "-o", tmp_path / "new", "--yes").code == ExitCode.OK
+    checked = mqtool("verify", tmp_path / "new", "--json").document
+    assert [row["code"] for row in checked["findings"] if row["severity"] == "error"] == []
+    assert "queue-filled-hole" in {row["code"] for row in checked["findings"]}
+
+
 def test_another_copy_gives_back_what_is_lost(mqtool, tmp_path):
     root, copy = damage_case(FLIPPED, tmp_path / "a"), damage_case("none@4.9.7-clean", tmp_path / "b")
     made = mqtool("repair", root, "-o", tmp_path / "new", "--with", copy, "--yes", "--json")

@@ -470,7 +470,7 @@ def follow_advice(root: Path, place: Path) -> tuple[Path, str, list[str], str]:
         if not is_check and made and made[-1] != root:
             root = made[-1]
         steps = done.document.get("next_steps") or [done.document.get("next_step")]
-        steps = [step for step in steps if step and " undo " not in step and "explain-start" not in step]
+        steps = [step for step in steps if step and "undo " not in step and "explain-start" not in step]
         if not is_check and not is_dry and not any("apply" in step for step in steps):
             steps = [f"mqtool verify {shlex.quote(str(root))}"]
         if is_check and not steps:

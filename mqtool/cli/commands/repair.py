@@ -59,7 +59,7 @@ REPAIR = OutputSchema(
         count("lost_by_repair", "further messages that the repair loses; null if unknown", nullable=True),
         Column("changes", "array", "what the plan does", show=TABLE),
         count("files", "files that change"),
-        text("reason", "why there is no plan; null if there is one", nullable=True),
+        text("reason", "why there is no plan; null if there is one, or none is needed", nullable=True),
         Column("left", "array", "errors that the repair leaves, by their codes or in words", show=TABLE),
         flag("dry_run", "nothing was changed"),
         text("target", "the new store; null for a repair in place", nullable=True),
@@ -103,9 +103,8 @@ def repair(
         return output.document(document, code)
 
     if target is None and diagnosis.plan is None:
-        is_fine = not document["wrong"]
-        document["next_steps"] = [] if is_fine else _alternative(store, diagnosis, config)
-        return show(ExitCode.OK if is_fine else ExitCode.NO)
+        document["next_steps"] = _alternative(store, diagnosis, config) if document["wrong"] else []
+        return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"
     again = command("repair", opened(store, config), *_new_store(target, copies), "--yes")
@@ -160,10 +159,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     """Yields the document for a reader."""
     yield f"{document['store']}: {document['status']}"
     yield from (f"  {line}" for line in document["wrong"])
-    if not document["wrong"] and document["target"] is None:
-        yield "nothing to repair"
-        return
-    if document["start"] is not None:
+    if document["wrong"] and document["start"] is not None:
         yield document["start"]
     if document["already_lost"] and document["lost_by_start"] is None:
         yield f"lost already: {counted(document['already_lost'], 'message')}"
@@ -171,6 +167,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"Repair: copy every intact record to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
         yield f"No plan: {document['reason']}"
+    elif not document["changes"]:
+        yield "nothing to repair"
     else:
         lost = document["lost_by_repair"]
         loss = "is unknown" if lost is None else f"is {counted(lost, 'message')}"
