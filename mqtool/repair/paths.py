@@ -46,12 +46,11 @@ def inside(root: Path, name: str) -> Path:
     """
     path = root
     parts = check_name(name, root).split("/")
-    look = os.stat if root in _TREES_OF_LINKS else os.lstat
     for part in parts[:-1]:
         path = path / part
         _require(path, stat.S_ISDIR, "directory")
     path = path / parts[-1]
-    _require(path, stat.S_ISREG, "regular file", look)
+    _require(path, stat.S_ISREG, "regular file", may_link=root in _TREES_OF_LINKS)
     return path
 
 
@@ -71,11 +70,9 @@ def tree_of_links(root: Path) -> Iterator[None]:
         _TREES_OF_LINKS.discard(root)
 
 
-def _require(
-    path: Path, kind: Callable[[int], bool], name: str, look: Callable[[Path], os.stat_result] = os.lstat
-) -> None:
+def _require(path: Path, kind: Callable[[int], bool], name: str, *, may_link: bool = False) -> None:
     try:
-        mode = look(path).st_mode
+        mode = (os.stat if may_link else os.lstat)(path).st_mode
     except FileNotFoundError:
         return
     except OSError as error:

@@ -4,6 +4,7 @@ A broker that cuts its log only moves a position back. The bytes stay, and a lat
 of them makes it part of the log again. Here they become zeros.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,7 @@ def _walk_to(store: Store, number: int, at: int) -> tuple[int, int]:
 
 
 def _cut_log(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> None:
+    size = store.layout.commit_log_size
     for segment in store.commit_log.segments:
         if segment.end <= cut.end:
             continue
@@ -134,6 +136,8 @@ def _cut_log(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> None:
         elif used:
             name = staged.name(segment.path)
             copy_file(segment.path, out / name, zeros_from=position)
+            if size is not None and segment.size < size.value:  # no broker starts with a shorter one
+                os.truncate(out / name, size.value)
             staged.put(name, out / name, keep_time=True)
 
 

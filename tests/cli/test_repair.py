@@ -1,5 +1,6 @@
 """`mqtool repair`: the diagnosis, the one plan, the one alternative, and the way back."""
 
+import os
 import re
 import shlex
 import shutil
@@ -97,6 +98,17 @@ def test_a_first_plan_is_not_offered_where_those_that_follow_it_would_lose_messa
     assert (shown.code, shown.document["changes"]) == (ExitCode.NO, [])
     assert shown.document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
     assert tree_digest(root) == before
+
+
+def test_a_short_last_segment_gets_its_size_with_the_cut_of_its_torn_end(mqtool, tmp_path):
+    root = copy_store("crash-4.9.7", tmp_path)
+    with library.open(root) as store:
+        last = store.commit_log.segments[store.commit_log.last_used]
+    os.truncate(last.path, 9_000)
+    done = mqtool("repair", root, "--yes", "--json").document
+    assert (done["changes"], done["left"], done["result"]) == (["truncate"], [], "dirty")
+    assert last.path.stat().st_size == last.size
+    assert mqtool("explain-start", root).code == ExitCode.OK
 
 
 def test_a_killed_store_needs_nothing_but_a_start(mqtool, tmp_path):

@@ -370,10 +370,9 @@ def served(rocketmq: RocketMQ, written: Written, root: Path, work: Path) -> Serv
     data: dict[Identity, bytes] = {}
     for queue in found["queues"]:
         for offset in queue["served"]:
-            row = records.get(offset)
-            if row is None:
+            row, base = records.get(offset), max((base for base in segments if base <= offset), default=None)
+            if row is None or base is None:
                 continue
-            base = max(base for base in segments if base <= offset)
             with segments[base].open("rb") as file:
                 file.seek(offset - base)
                 record = file.read(row["storeSize"])
