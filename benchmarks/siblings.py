@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mqtool.formats import commit_log, dledger, equeue, tfchunk, tfchunk_records
 from mqtool.formats.tfchunk_records import Prepare
 from mqtool.records.frames import Frames
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.arrow import batches
+from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.writer import EQueueWriter
-from mqtool.siblings.export import batches
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.store import open_store

@@ -276,7 +276,7 @@ def new_directory(store: Path, target: Path) -> None:
 
 def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
     """Writes each table of a store as one Parquet file; ends with 1 if something could not be read."""
-    from mqtool.siblings.export import export as write
+    from mqtool.siblings.arrow import export as write
 
     new_directory(path, target)
     output = Output(invocation, sibling_rows.EXPORT_KIND, output_format)

@@ -1,7 +1,7 @@
 """The interface of a kind of store: recognise, layout, rows with damage, single rows, verify.
 
-To add a kind, write a package with the modules `kind` (a subclass of `OpenedStore`, named by `KIND`) and `columns`
-(`TABLES`), and add a row to `registry.KINDS`. Commands and `export` use only this interface.
+To add a kind, write a package with `TABLES`, and its module `kind` (a subclass of `OpenedStore`, named by `KIND`), and
+add a row to `registry.KINDS`. Commands and `export` use only this interface.
 """
 
 from abc import ABC, abstractmethod

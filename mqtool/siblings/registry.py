@@ -24,7 +24,7 @@ class Kind(Struct, frozen=True):
 
     Attributes:
         name: stable name.
-        package: package with the modules `kind` (`KIND`, a class) and `columns` (`TABLES`); imported when needed.
+        package: package with `TABLES`, and its module `kind` with `KIND`, a class; imported when needed.
         summary: description for users.
         verbs: the supported ones of `VERBS`, as commands or as functions of the package.
         page: its page in docs/formats.
@@ -53,7 +53,7 @@ class Kind(Struct, frozen=True):
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables of this kind of store; `dump` prints the first one by default."""
-        tables: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
+        tables: tuple[Table, ...] = import_module(self.package).TABLES
         return tables
 
     @property

@@ -16,8 +16,7 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from mqtool.errors import UsageError
 from mqtool.records.damage import Damage
-from mqtool.siblings.arrow import arrow_schema
-from mqtool.siblings.export import batches, export_part
+from mqtool.siblings.arrow import arrow_schema, batches, export_part
 from mqtool.siblings.registry import Kind, recognise
 from mqtool.siblings.tables import Table
 from mqtool.spark.job import SparkJob, SparkJobError

@@ -117,7 +117,7 @@ def test_formats_lists_these_commands(mqtool):
     ("command", "function"),
     [
         (["salvage", fixture("equeue-small/store"), "-o", "NEW"], "mqtool.siblings.equeue.salvage.write_queue"),
-        (["salvage", fixture("tfchunk/plain/store"), "-o", "NEW"], "mqtool.siblings.export.write"),
+        (["salvage", fixture("tfchunk/plain/store"), "-o", "NEW"], "mqtool.siblings.arrow.write"),
         (
             ["rebuild", "consumequeue", fixture("equeue-small/store"), "-o", "NEW"],
             "mqtool.siblings.equeue.rebuild.write_queue",

@@ -3,9 +3,9 @@
 import pytest
 
 from mqtool.formats import equeue_message
-from mqtool.siblings.equeue import serve
+from mqtool.siblings.equeue import explain as serve
 from mqtool.siblings.equeue.explain import MAX_UNSERVED, explain
-from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
+from mqtool.siblings.equeue.listing import EQueueSettings, settings_of
 from mqtool.siblings.equeue.start import start
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, answer, case, damaged, equeue_store, opened, settings
 from tests.support.stores import copy_tree, tree_digest

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from mqtool.errors import MessageRejectedError, StoreError
 from mqtool.formats import equeue_message
-from mqtool.siblings.equeue import rebuild, salvage, serve
-from mqtool.siblings.equeue.settings import settings_of
+from mqtool.siblings.equeue import explain, rebuild, salvage
+from mqtool.siblings.equeue.listing import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter
@@ -105,12 +105,12 @@ def check_reopened(root, expected, chosen):
     for name in quiet:
         assert hashlib.sha256(files[name].read_bytes()).hexdigest() == after[name]["sha256"]
     found = start(root, chosen, equeue_message.CURRENT)
-    walked = sorted((w.number, w.records, w.end) for w in (serve.walk(c, chosen) for c in found.messages.values()))
+    walked = sorted((w.number, w.records, w.end) for w in (explain.walk(c, chosen) for c in found.messages.values()))
     reopened = expected["reopen"]
     assert walked == sorted((w["chunkNumber"], w["records"], w["end"]) for w in reopened["walk"])
     for line in reopened["queues"]:
         queue = found.queues[line["topic"], line["queueId"]]
-        unserved = list(serve.unserved_entries(found, queue, chosen, equeue_message.CURRENT))
+        unserved = list(explain.unserved_entries(found, queue, chosen, equeue_message.CURRENT))
         assert queue.next_offset == line["nextOffset"]
         assert [one.queue_offset for one in unserved] == [bad["queueOffset"] for bad in line["bad"]]
     found.close()
@@ -219,11 +219,11 @@ def test_a_salvaged_store_is_one_that_the_broker_would_serve_whole(tmp_path):
     assert sum(len(report.records) for report in reports) == 61
     found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
     assert found.refusal is None
-    assert sum(serve.walk(chunk, chosen).records for chunk in found.messages.values()) == 61
+    assert sum(explain.walk(chunk, chosen).records for chunk in found.messages.values()) == 61
     astray = [
         one
         for queue in found.queues.values()
-        for one in serve.unserved_entries(found, queue, chosen, equeue_message.CURRENT)
+        for one in explain.unserved_entries(found, queue, chosen, equeue_message.CURRENT)
     ]
     assert len(astray) == 1  # the entry in the place of the lost message
     assert not astray[0].message.startswith("another message")
@@ -241,7 +241,7 @@ def test_a_new_store_gets_queue_offsets_positions_and_ids(tmp_path):
         writer.flush()
     assert [put.queue_offset for put in puts] == list(range(60))
     found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
-    assert list(serve.unserved_entries(found, found.queues["T", 2], chosen, equeue_message.CURRENT)) == []
+    assert list(explain.unserved_entries(found, found.queues["T", 2], chosen, equeue_message.CURRENT)) == []
     assert [found.messages[n].completed for n in sorted(found.messages)] == [True, False]
     found.close()
 

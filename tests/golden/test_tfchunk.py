@@ -7,7 +7,7 @@ import pytest
 from mqtool.errors import CorruptionError, NotAStoreError
 from mqtool.formats.tfchunk import HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.tfchunk import salvage
+from mqtool.siblings.tfchunk import kind
 from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.siblings.tfchunk.verify import verify
 from mqtool.verify.findings import Severity
@@ -204,7 +204,7 @@ def test_a_directory_without_chunks_is_no_database(tmp_path):
 def test_a_salvage_report_has_every_record_but_the_damaged_one(case_id, lost, tmp_path):
     expected = answer(case_id, HOME)
     with TFChunkDb(damaged(case_id, tmp_path / "store", HOME)) as database:
-        reports = salvage.report(database)
+        reports = kind.report(database)
         assert sum(len(one.records) for one in reports) == 277 - lost
         damage = [item for one in reports for item in one.damage]
         assert [item.start for item in damage] == ([expected["forward"]["end"]] if lost else [])
@@ -215,7 +215,7 @@ def test_a_salvage_report_has_every_record_but_the_damaged_one(case_id, lost, tm
 @pytest.mark.parametrize("name", TFCHUNK_STORES)
 def test_a_salvage_report_of_a_healthy_database_finds_everything_forwards(name):
     with TFChunkDb(tfchunk_store(name)) as database:
-        reports = salvage.report(database)
+        reports = kind.report(database)
         assert all(not one.damage and not one.backwards and not one.between for one in reports)
         assert sum(len(one.forwards) for one in reports) == len(lines(f"tfchunk/{name}", "records"))
 
@@ -229,7 +229,7 @@ def test_records_between_two_damaged_ones_are_found(tmp_path):
     data[128 + later : 132 + later] = bytes(4)
     path.write_bytes(data)
     with TFChunkDb(root) as database:
-        found = salvage.salvage_chunk(database, database.chunks[1])
+        found = kind.salvage_chunk(database, database.chunks[1])
         assert found.between
         assert len(found.damage) == 2
         assert found.damage[1].position == 128 + later

@@ -13,7 +13,7 @@ from mqtool.formats.tiered import INDEX_NODE
 from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tiered.store import TieredStore
-from mqtool.siblings.tiered.verify_index import MAX_INDEX_BYTES, verify_index
+from mqtool.siblings.tiered.verify import MAX_INDEX_BYTES, verify_index
 from mqtool.verify import Severity
 from tests.support.stores import answers, copy_store, fixture, tree_digest
 from tests.support.unreadable import unreadable

@@ -29,7 +29,7 @@ USED_FROM_OUTSIDE = {
     "mqtool.formats.epoch.build",  # inverses of parsers, compared with them on every real file
     "mqtool.formats.tfchunk.build_footer",
     "mqtool.formats.tfchunk_records.build",
-    "mqtool.siblings.equeue.serve.walk",  # compared with what the real system reads
+    "mqtool.siblings.equeue.explain.walk",  # compared with what the real system reads
 }
 """Names that only documented programs, the documentation's generators or comparisons with real systems use."""
 

@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from mqtool.siblings.export import batches, export
+from mqtool.siblings.arrow import batches, export
 from mqtool.siblings.registry import recognise
 from mqtool.spark.kinds import export_table
 from tests.support.chunks import case, damaged, equeue_store, tfchunk_store

@@ -7,7 +7,7 @@ import numpy as np
 
 from mqtool.records.damage import Damage
 from mqtool.siblings import arrow
-from mqtool.siblings.equeue.columns import ENTRIES, MESSAGES
+from mqtool.siblings.equeue import ENTRIES, MESSAGES
 from mqtool.siblings.equeue.runs import ValidRun
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 

@@ -8,11 +8,9 @@ from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue_message
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import OpenedStore, is_position
-from mqtool.siblings.equeue import explain, rebuild, salvage, verify
+from mqtool.siblings.equeue import CHUNKS, ENTRIES, MESSAGES, TABLES, explain, rebuild, salvage, verify
 from mqtool.siblings.equeue.chunk import ChunkFile
-from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
-from mqtool.siblings.equeue.listing import QueueFiles, is_store
-from mqtool.siblings.equeue.settings import settings_of
+from mqtool.siblings.equeue.listing import QueueFiles, is_store, settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.tables import Row, Table

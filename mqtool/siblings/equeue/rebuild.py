@@ -3,6 +3,11 @@
 The log contains all messages of a queue, but not always in the order in which the broker's threads wrote the queue
 entries: concurrent sends may be in the reverse order. Valid existing entries therefore keep their queue offsets;
 without them the order of the log is used.
+
+Entries without a message fill the gaps that lost messages leave. The broker skips an entry if reading its message
+throws ChunkReadException or ChunkNotExistException. If the broker finds nothing, or if the record cannot be decoded,
+it stops at the entry: consumers would get no further message. Source: PullMessageRequestHandler.PullMessages (EQueue
+2.6.3), Chunk.TryReadForwardInternal (ECommon 2.6.5).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,13 +21,38 @@ from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
-from mqtool.siblings.equeue.appender import ChunkAppender
-from mqtool.siblings.equeue.filler import filler, first_filler
-from mqtool.siblings.equeue.listing import QueueFiles
-from mqtool.siblings.equeue.message_table import tag_code
-from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
+from mqtool.siblings.equeue.listing import EQueueSettings, QueueFiles, settings_of
+from mqtool.siblings.equeue.runs import tag_code
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.equeue.writer import ChunkAppender
 from mqtool.store.files import list_directory
+
+_INSIDE = 13
+"""Distance from the start of a frame at which no frame begins: a length there consists of the upper three bytes of the
+message id's length and the first digit of the id, so it is larger than any record."""
+
+
+def filler(message_position: int) -> QueueEntry:
+    """Returns a filler that points into the frame of a message.
+
+    It is to follow the entry of this message, so that the broker keeps the queue chunk as long as the message.
+    """
+    return QueueEntry(message_position + _INSIDE + 1, 0)
+
+
+def first_filler(log_start: int) -> QueueEntry:
+    """Returns a filler for the start of a queue: it points before the log, or into the first frame.
+
+    Args:
+        log_start: global position at which the oldest message chunk starts.
+    """
+    return QueueEntry(log_start, 0) if log_start > 0 else filler(0)
+
+
+def filled_after(entry: QueueEntry) -> int | None:
+    """Returns the position of the message into whose frame an entry points if it is a filler; None if it is not."""
+    return entry.message_position - _INSIDE if entry.tag_code == 0 else None
+
 
 _LONGEST_GAP = 1_000_000
 """Maximum gap between the queue offsets of two messages; a larger one comes from a damaged number, not from loss."""

@@ -15,13 +15,12 @@ from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkHeader, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
-from mqtool.siblings.equeue.listing import consume_offsets
-from mqtool.siblings.equeue.message_table import tag_code
+from mqtool.siblings.equeue.listing import EQueueSettings, consume_offsets
 from mqtool.siblings.equeue.rebuild import QueuePlan, offset_limit, stated_places, write_queue
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.runs import tag_code
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter, write_offsets, write_setting
-from mqtool.siblings.salvaged import SalvagedChunk, salvage_row
+from mqtool.siblings.frames import SalvagedChunk, salvage_row
 from mqtool.siblings.tables import Row
 from mqtool.store.readable_parts import UnreadableParts
 

@@ -15,9 +15,8 @@ from mqtool.formats.equeue_message import Shape
 from mqtool.records.damage import Damage
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
-from mqtool.siblings.equeue.listing import Listing, QueueFiles
+from mqtool.siblings.equeue.listing import EQueueSettings, Listing, QueueFiles
 from mqtool.siblings.equeue.runs import is_decodable, valid_run
-from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
 from mqtool.store.readable_parts import UnreadableParts
 

@@ -18,9 +18,8 @@ from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
-from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
+from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store, settings_of
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
-from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.frame_scan import scan_frames
 from mqtool.store.readable_parts import UnreadableParts
 

@@ -18,16 +18,16 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.base import MISSING_CHUNK, READ_IT, finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
-from mqtool.siblings.equeue.message_table import (
+from mqtool.siblings.equeue.listing import settings_of
+from mqtool.siblings.equeue.runs import (
     ID_POSITION,
     DictionaryColumn,
     MessageTable,
+    ValidRun,
     begins_an_id,
     distinct_bytes,
     stated_in_ids,
 )
-from mqtool.siblings.equeue.runs import ValidRun
-from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.verify_queues import verify_queues

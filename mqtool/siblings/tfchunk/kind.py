@@ -1,4 +1,7 @@
-"""EventStore's databases behind the common interface for kinds of stores."""
+"""EventStore's databases behind the common interface for kinds of stores.
+
+A salvage scans each chunk from both ends, and then what remains in between.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,17 +9,55 @@ from typing import Any
 
 from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
+from mqtool.formats.tfchunk import HEADER_SIZE
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import OpenedStore, is_position
-from mqtool.siblings.salvaged import salvage_row
+from mqtool.siblings.frames import SalvagedChunk, salvage_row
 from mqtool.siblings.tables import Row, Table
-from mqtool.siblings.tfchunk import salvage, verify
-from mqtool.siblings.tfchunk.chunk import StoredRecord
-from mqtool.siblings.tfchunk.columns import CHUNKS, RECORDS, TABLES
-from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
+from mqtool.siblings.tfchunk import CHUNKS, RECORDS, TABLES, verify
+from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
+from mqtool.siblings.tfchunk.store import TFChunkDb, is_database, resume
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.verify.findings import Finding
+
+ChunkReport = SalvagedChunk[TFChunkFile, StoredRecord]
+
+
+def report(database: TFChunkDb) -> list[ChunkReport]:
+    """Returns the records that each readable chunk still contains, up to writer.chk."""
+    return [salvage_chunk(database, chunk) for chunk in database.chunks if not chunk.is_transformed]
+
+
+def salvage_chunk(database: TFChunkDb, chunk: TFChunkFile) -> ChunkReport:
+    """Scans a chunk for records from both ends, then in between."""
+    chunk_report = ChunkReport(chunk, HEADER_SIZE)
+    start = 0
+    while isinstance(record := chunk.read_record(start), StoredRecord):
+        chunk_report.forwards.append(record)
+        start = record.frame.end
+    end = chunk.written
+    while end > start and isinstance(record := chunk.read_record_before(end, start), StoredRecord):
+        chunk_report.backwards.insert(0, record)
+        end = record.frame.start
+    chunk_report.between = list(_between(chunk, start, end))
+    last = chunk_report.records[-1].frame.end if chunk_report.records else 0
+    end = max(chunk.written, database.data_end(chunk, last))
+    chunk_report.damage = list(chunk_report.gaps(end, "no record is found here from either side"))
+    return chunk_report
+
+
+def _between(chunk: TFChunkFile, at: int, end: int) -> Iterator[StoredRecord]:
+    while at < end:
+        record = chunk.read_record(at)
+        if isinstance(record, StoredRecord):
+            yield record
+            at = record.frame.end
+            continue
+        place = resume(chunk, at)
+        if place is None:
+            return
+        at = place
 
 
 class OpenedTFChunk(OpenedStore):
@@ -93,13 +134,13 @@ class OpenedTFChunk(OpenedStore):
 
         A missing, unreadable or encrypted chunk has a row without records.
         """
-        reports = salvage.report(self.database)
+        reports = report(self.database)
         if target is not None:
-            from mqtool.siblings import export  # noqa: PLC0415 - pyarrow costs 100 ms at import
+            from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
             target.mkdir(parents=True, exist_ok=True)
             records = (record_row(record) for item in reports for record in item.records)
-            export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
+            arrow.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
         unread = [salvage_row(item.path, 0, 0, 0, item.end - item.start) for item in self.database.unread_chunks()]
         return sorted([*(item.row() for item in reports), *unread], key=lambda row: str(row["file"]))
 

@@ -4,8 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.formats.tfchunk_records import BOUNDS, HEAD, LAYOUTS
-from mqtool.siblings.frame_scan import FrameRun
-from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
+from mqtool.siblings.frame_scan import FrameRun, SequenceColumns, read_columns
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 
 

@@ -9,8 +9,7 @@ from mqtool.formats import properties
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.tables import Row
-from mqtool.siblings.tiered import verify
-from mqtool.siblings.tiered.columns import SEGMENTS, TABLES, UNITS
+from mqtool.siblings.tiered import SEGMENTS, TABLES, UNITS, verify
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore, is_tiered
 from mqtool.store.message import Message
 from mqtool.verify.findings import Finding

@@ -11,7 +11,7 @@ from mqtool.errors import UnreadableError
 from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.kind import OpenedEQueue
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.writer import EQueueWriter
 from mqtool.verify.findings import Severity

@@ -9,14 +9,13 @@ import pytest
 
 from mqtool.errors import StoreError
 from mqtool.formats import equeue_message
-from mqtool.siblings.equeue import serve
-from mqtool.siblings.equeue.appender import ChunkAppender
+from mqtool.siblings.equeue import explain as serve
 from mqtool.siblings.equeue.explain import explain
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, start
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
-from mqtool.siblings.equeue.writer import EQueueWriter
+from mqtool.siblings.equeue.writer import ChunkAppender, EQueueWriter
 from mqtool.verify.findings import Severity
 from tests.support.stores import tree_digest
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec, equeue, equeue_message
 from mqtool.formats.equeue_message import CURRENT, OLD, MessageId, MessageRecord
-from mqtool.siblings.equeue import listing, message_table
+from mqtool.siblings.equeue import listing, runs
 from tests.support.chunks import EQUEUE_STORES, equeue_store, lines
 
 # A record as the real encoder gives it: broker B1, topic T, tag A, code 100, body "hi", at the start of a third chunk.
@@ -169,8 +169,8 @@ def test_a_tag_whose_hash_has_no_absolute_value_has_no_code_and_the_broker_fails
     tag = "\N{ARABIC FATHATAN}'<(_"
     with pytest.raises(FormatError, match="no absolute value"):
         equeue.tag_code(tag)
-    assert message_table.tag_code(tag.encode()) is None
-    assert message_table.tag_code(b"TagA") == 23_839_902
+    assert runs.tag_code(tag.encode()) is None
+    assert runs.tag_code(b"TagA") == 23_839_902
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from mqtool.cli.app import run
 from mqtool.formats import equeue_message
 from mqtool.siblings.equeue import writer
 from mqtool.siblings.equeue.explain import explain
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from mqtool.errors import MqtoolError
 from mqtool.formats import equeue_message
+from mqtool.siblings.equeue.listing import settings_of
 from mqtool.siblings.equeue.salvage import salvage_chunk
-from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.registry import recognise
-from mqtool.siblings.tfchunk.salvage import report
+from mqtool.siblings.tfchunk.kind import report
 from tests.support.chunks import equeue_store, tfchunk_store
 from tests.support.stores import copy_tree, fixture, tree_digest
 

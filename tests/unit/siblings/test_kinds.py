@@ -17,9 +17,9 @@ from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
 from mqtool.errors import CorruptionError, ExportError, UnreadableError
 from mqtool.records.damage import Damage
-from mqtool.siblings import export
+from mqtool.siblings import arrow
 from mqtool.siblings.base import OpenedStore
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.writer import EQueueWriter
 from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.registry import KINDS, VERBS, recognise
@@ -76,19 +76,19 @@ def test_a_table_in_parquet_has_the_rows_of_the_store(root, tmp_path):
         for table in opened.tables:
             target = tmp_path / f"{table.name}.parquet"
             rows = list(opened.rows(table.name))
-            assert export.export(opened, target, table.name) == len(rows)
+            assert arrow.export(opened, target, table.name) == len(rows)
             found = pq.read_table(target)
             assert found.schema.names == [column.name for column in table.columns]
             plain = [column.name for column in table.columns if column.type != "time"]
             assert found.select(plain).to_pylist() == [{name: row[name] for name in plain} for row in rows]
             with pytest.raises(ExportError):
-                export.export(opened, target, table.name)
+                arrow.export(opened, target, table.name)
 
 
 def test_an_export_tells_of_damage_and_goes_on(tmp_path):
     damage: list[Damage] = []
     with KINDS[0].open(damaged("done-record-suffix", tmp_path / "store")) as opened:
-        assert export.export(opened, tmp_path / "rows.parquet", at_damage=damage.append) == 61
+        assert arrow.export(opened, tmp_path / "rows.parquet", at_damage=damage.append) == 61
     assert [one.kind for one in damage] == ["lengths-differ"]
 
 

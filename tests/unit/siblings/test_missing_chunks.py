@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mqtool.cli.app import run
+from mqtool.siblings.arrow import batches
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
-from mqtool.siblings.export import batches
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.siblings.tfchunk.verify import verify as verify_tfchunk

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import MessageRejectedError
 from mqtool.siblings.equeue import salvage, writer
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 
 SETTINGS = EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=100)

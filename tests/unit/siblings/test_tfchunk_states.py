@@ -17,7 +17,7 @@ from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.registry import recognise
-from mqtool.siblings.tfchunk import salvage
+from mqtool.siblings.tfchunk import kind as salvage
 from mqtool.siblings.tfchunk.chunk import StoredRecord
 from mqtool.siblings.tfchunk.kind import OpenedTFChunk
 from mqtool.siblings.tfchunk.runs import valid_run

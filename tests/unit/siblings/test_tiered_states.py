@@ -11,11 +11,10 @@ from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
 from mqtool.formats import commit_log, config_json, java, tiered
 from mqtool.records.damage import Damage
-from mqtool.siblings import export
-from mqtool.siblings.tiered import verify_index
+from mqtool.siblings import arrow
+from mqtool.siblings.tiered import verify
 from mqtool.siblings.tiered.kind import OpenedTiered
-from mqtool.siblings.tiered.metadata import read_metadata
-from mqtool.siblings.tiered.store import TieredStore
+from mqtool.siblings.tiered.store import TieredStore, read_metadata
 from tests.support.stores import copy_store
 from tests.support.unreadable import unreadable
 
@@ -243,7 +242,7 @@ def test_an_export_of_a_tier_tells_of_damage_and_goes_on(root, metadata, tmp_pat
     middle.unlink()
     damage = []
     with OpenedTiered(root) as opened:
-        count = export.export(opened, tmp_path / "rows.parquet", "tiered-message", damage.append)
+        count = arrow.export(opened, tmp_path / "rows.parquet", "tiered-message", damage.append)
     assert (count, [one.kind for one in damage]) == (MESSAGES - 50, ["missing"])
 
 
@@ -256,7 +255,7 @@ def test_empty_keys_between_blanks_have_entries_of_their_own(keys, indexed):
 
     def wrong(key):
         item = SimpleNamespace(offset=0, size=100, key_hash=java.index_hash(f"Tier#{key}"))
-        return verify_index._lookup(item, "Tier", queue)
+        return verify._lookup(item, "Tier", queue)
 
     for key in ("u", "k", "9", "", "other"):
         assert (wrong(key) == "") == (key in (*indexed, "u")), key

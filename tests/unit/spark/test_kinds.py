@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.siblings.export import batches
+from mqtool.siblings.arrow import batches
 from mqtool.siblings.registry import recognise
 from tests.support.chunks import damaged, equeue_store, tfchunk_store
 
