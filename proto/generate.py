@@ -27,7 +27,7 @@ FILES = ("definition", "service")
 
 MODULE = '''"""Messages of {path}.proto; written by proto/generate.py, not by hand."""
 
-from mqtool.protocol.rocketmq_v2.pool import messages_of
+from mqtool.protocol.rocketmq_v2 import messages_of
 
 globals().update(
     messages_of(

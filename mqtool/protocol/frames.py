@@ -2,14 +2,14 @@
 
 The protocol has no answer to an invalid frame: the connection is closed (NettyDecoder, 4.9.7 and 5.5.0). Limits are
 checked before bytes are buffered. A stated length never causes an allocation; it only determines when a frame is
-complete. Docs page: docs/protocol.md.
+complete. The header of a `PreparedAnswer` is encoded once. Docs page: docs/protocol.md.
 """
 
+from collections.abc import Mapping
+
 from mqtool.errors import LocalProtocolError, RemoteProtocolError
-from mqtool.protocol.binary_header import read_binary, write_binary
-from mqtool.protocol.command import Command, Serialization
-from mqtool.protocol.json_header import read_json, write_json
-from mqtool.protocol.layouts import PREFIX
+from mqtool.protocol.command import FLAG_RESPONSE, Command, Serialization
+from mqtool.protocol.headers import PREFIX, read_binary, read_json, write_binary, write_json
 
 MAX_FRAME = 16 << 20
 """Maximum size of a frame in bytes, including its length field (com.rocketmq.remoting.frameMaxLength)."""
@@ -124,3 +124,35 @@ def encode(command: Command) -> list[bytes | memoryview]:
     if size <= _JOINED_BODY:
         return [b"".join((prefix, header, body))]
     return [prefix + header, body]
+
+
+_OPAQUE = 0x7FFF_FFFE
+"""Placeholder for the request's opaque."""
+
+
+class PreparedAnswer:
+    """A JSON answer without body and remark, whose header is encoded once.
+
+    Args:
+        code: response code.
+        fields: text by name. A value that changes is a placeholder of `bytes.__mod__` (`%d`, `%b`); a percent sign is
+            `%%`.
+    """
+
+    __slots__ = ("_template",)
+
+    def __init__(self, code: int, fields: Mapping[str, str]) -> None:
+        header = write_json(Command(code, FLAG_RESPONSE, _OPAQUE, None, dict(fields)))
+        before, opaque, after = header.rpartition(b"%d" % _OPAQUE)
+        self._template = before + b"%d" + after if opaque else header
+
+    def frame(self, *values: "int | bytes") -> bytes:
+        """Returns the frame in one buffer; it equals `encode` of the same command.
+
+        Args:
+            values: values of the placeholders in the order of the fields, then the request's opaque. Texts must not
+                need JSON escapes: digits and letters only.
+        """
+        header = self._template % values
+        size = len(header)
+        return pack_prefix(HEADER_WORD_SIZE + size, size) + header

@@ -18,7 +18,7 @@ from mqtool.formats.beans import bean_of, document_of, expect
 from mqtool.formats.checksums import crc32
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.formats.config_json import Document
-from mqtool.protocol.layouts import TEXT_LENGTH
+from mqtool.protocol.headers import TEXT_LENGTH
 
 MAX_SIZE = 64 << 20
 """Maximum size of a compressed body after decompression, in bytes."""

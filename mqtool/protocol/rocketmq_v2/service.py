@@ -1,6 +1,6 @@
 """Messages of apache/rocketmq/v2/service.proto; written by proto/generate.py, not by hand."""
 
-from mqtool.protocol.rocketmq_v2.pool import messages_of
+from mqtool.protocol.rocketmq_v2 import messages_of
 
 globals().update(
     messages_of(

@@ -9,8 +9,7 @@ from mqtool.formats.tfchunk_records import LAST_OF_VERSION_0, RecordType
 from mqtool.records.damage import Damage
 from mqtool.siblings import arrow
 from mqtool.siblings.tfchunk import RECORDS
-from mqtool.siblings.tfchunk.chunk import StoredRecord
-from mqtool.siblings.tfchunk.runs import Group, ValidRun
+from mqtool.siblings.tfchunk.chunk import Group, StoredRecord, ValidRun
 from mqtool.siblings.tfchunk.store import TFChunkDb
 
 _NULL = -1

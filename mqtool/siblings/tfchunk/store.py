@@ -14,8 +14,7 @@ from mqtool.records.damage import Damage
 from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.frame_scan import scan_frames
 from mqtool.siblings.frames import Frame, InvalidFrame
-from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
-from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
+from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile, ValidRun, valid_run
 from mqtool.store.files import ReadFile, is_regular, list_directory, require_directory
 from mqtool.store.readable_parts import UnreadableParts
 

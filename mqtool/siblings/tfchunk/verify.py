@@ -11,8 +11,7 @@ from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import READ_IT, finding
 from mqtool.siblings.frames import InvalidFrame
-from mqtool.siblings.tfchunk.chunk import TFChunkFile
-from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
+from mqtool.siblings.tfchunk.chunk import TFChunkFile, ValidRun, valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb, resume
 from mqtool.verify.findings import Finding, Severity
 

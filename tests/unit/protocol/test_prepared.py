@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mqtool.protocol import Command, encode
 from mqtool.protocol.command import FLAG_RESPONSE
-from mqtool.protocol.prepared import PreparedAnswer
+from mqtool.protocol.frames import PreparedAnswer
 
 ANSWER = PreparedAnswer(0, {"id": "C0A8%016X", "queueId": "%d", "kept": "100%%", "key": "%b"})
 

@@ -18,7 +18,7 @@ from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command, Serialization
-from mqtool.protocol.prepared import PreparedAnswer
+from mqtool.protocol.frames import PreparedAnswer
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.header import V2
 from mqtool.server.broker.send.send_message import (
