@@ -34,7 +34,7 @@ from serve_client import (
     usage,
 )
 
-from mqtool.server.net.loop import loop_factory
+from mqtool.server.net import loop_factory
 
 BATCH = 32
 SYNC_EVERY = 256

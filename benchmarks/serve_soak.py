@@ -38,7 +38,7 @@ from serve_client import (
 )
 
 from mqtool.protocol import Command, RequestCode
-from mqtool.server.net.loop import loop_factory
+from mqtool.server.net import loop_factory
 
 TOPIC, SLOW_TOPIC = "soak", "soak-later"
 GROUPS = ("soak-a", "soak-b")

@@ -44,11 +44,11 @@ from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
-from mqtool.server.net import acl_config
+from mqtool.server.net import acl as acl_config
+from mqtool.server.net import loop_factory
 from mqtool.server.net.acl import Acl
 from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, parse_advertised, with_port
 from mqtool.server.net.listener import Answer, Endpoint, Handler, Listener, OtherProtocol, Peer
-from mqtool.server.net.loop import loop_factory
 from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.store.broker_config import BrokerConfig

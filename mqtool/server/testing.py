@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.broker.tables.topics import typed_topic
-from mqtool.server.net.loop import loop_factory
+from mqtool.server.net import loop_factory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
 

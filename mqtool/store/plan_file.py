@@ -1,6 +1,6 @@
 """The file of a plan: a JSON document with a digest, and the errors that refuse it.
 
-Changes of a store (`mqtool.repair.plan`) and consumer offsets on a running broker (`mqtool.server.offsets.plan`) are
+Changes of a store (`mqtool.repair.plan`) and consumer offsets on a running broker (`mqtool.server.offsets`) are
 planned in such files. Manifests of backups have the same digest.
 """
 

@@ -319,7 +319,7 @@ def _selection(source: Source, filters: Filters) -> Selection:
 
 def _send(request: SendRequest) -> Report:
     from mqtool.replay.to_broker import replay_to
-    from mqtool.server.producer.sender import BrokerSender
+    from mqtool.server.producer import BrokerSender
 
     with BrokerSender(request.name_server) as sender:
         return replay_to(request, sender)

@@ -22,8 +22,8 @@ from mqtool.formats.auth_records import (
 from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.server.auth.options import AuthOptions
 from mqtool.server.auth.tables import AuthTables
-from mqtool.server.net import acl_config
-from mqtool.server.net.acl_config import Account, Right
+from mqtool.server.net import acl
+from mqtool.server.net.acl import Account, Right
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTabl
 
 def _import(path: Path, tables: AuthTables) -> None:
     """Creates a user with permissions for each account of a plain_acl.yml that is not a user yet."""
-    config = acl_config.load(path)
+    config = acl.load(path)
     for account in config.accounts.values():
         if account.access_key in tables.users:
             continue

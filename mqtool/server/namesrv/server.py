@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from mqtool.choices import TlsMode
 from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
-from mqtool.server.namesrv.requests import Requests
+from mqtool.server.namesrv.requests import KeyValues, NameServerSettings, Requests
 from mqtool.server.namesrv.routes import LiveBroker, Registered, Registration, Routes
-from mqtool.server.namesrv.settings import KeyValues, NameServerSettings
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener
 from mqtool.server.net.peer import Guard, Peer

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mqtool.server.net.loop import loop_factory
+from mqtool.server.net import loop_factory
 from mqtool.server.serve import ServeOptions, Server
 from tests.support.remoting import Client
 

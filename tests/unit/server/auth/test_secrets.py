@@ -15,7 +15,7 @@ from mqtool.formats.auth_records import User, parse_user
 from mqtool.protocol import Command
 from mqtool.repair.backup import backup, restore
 from mqtool.server.auth.options import options_of
-from mqtool.server.net.acl_config import Account, load
+from mqtool.server.net.acl import Account, load
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig

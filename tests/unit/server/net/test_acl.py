@@ -14,8 +14,7 @@ from mqtool.commands import with_extra
 from mqtool.errors import ConfigFileError, RemoteProtocolError, UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.protocol import RequestCode as R
-from mqtool.server.net.acl import ROUTE_CHANGES, Acl, sign
-from mqtool.server.net.acl_config import AclConfig, Right, address_matches, load
+from mqtool.server.net.acl import ROUTE_CHANGES, Acl, AclConfig, Right, address_matches, load, sign
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig

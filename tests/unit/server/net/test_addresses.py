@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from mqtool.errors import ConfigFileError
-from mqtool.server.net import acl_config, addresses
+from mqtool.server.net import acl, addresses
 
 
 def test_the_own_address_is_one_and_that_of_the_loop_where_there_is_no_network(monkeypatch):
@@ -23,4 +23,4 @@ def test_accounts_that_are_no_text_are_refused(tmp_path):
     path = tmp_path / "plain_acl.yml"
     path.write_bytes(b"accounts: \xff\n")
     with pytest.raises(ConfigFileError, match="expected YAML in UTF-8, found other bytes"):
-        acl_config.load(path)
+        acl.load(path)

@@ -4,8 +4,7 @@ import pytest
 
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.protocol import Command, RequestCode
-from mqtool.server.net.acl import ACCESS_KEY, SIGNATURE, sign
-from mqtool.server.net.credentials import KEY_VARIABLE, SECRET_VARIABLE, own_signing
+from mqtool.server.net.acl import ACCESS_KEY, KEY_VARIABLE, SECRET_VARIABLE, SIGNATURE, own_signing, sign
 
 
 def tools(tmp_path, text):

@@ -12,11 +12,11 @@ import pytest
 from mqtool.errors import LocalProtocolError, UsageError
 from mqtool.protocol import Command, RequestCode, ResponseCode, encode
 from mqtool.server.net import listener as listener_module
+from mqtool.server.net import loop_factory
 from mqtool.server.net.addresses import address_of, parse_address
 from mqtool.server.net.client import Connection
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.listener import Answer, Handler, Listener, Peer
-from mqtool.server.net.loop import loop_factory
 
 ECHO, LATER, NEVER, FAIL, BIG = 10, 11, 12, 13, 14
 

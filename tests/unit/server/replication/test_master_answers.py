@@ -12,7 +12,7 @@ from mqtool.formats.release import V5_5
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.replication import Piece
 from mqtool.server.replication import master
-from mqtool.server.replication.replica import open_replica
+from mqtool.server.replication.mirror import open_replica
 from tests.support.builder import encode
 
 CONFIG = b"brokerName=broker-a\nhaListenPort=10912\n"
