@@ -1,6 +1,7 @@
-"""Servers for the remoting protocol: connections, the name server, the broker.
+"""Servers for RocketMQ's protocols: connections, the name server, the broker, gRPC, the admin port.
 
-Packages, each of which imports only those before it: `net` (connections), `namesrv` and `producer`, `replication`,
-`broker`, `admin` (the port for browsers and Prometheus). `serve` assembles them. The protocol itself is in
+`serve` assembles them; start there. Packages and modules, each of which imports only those before it: `net`
+(connections), `namesrv`, `producer` (a client that sends), `replication`, `broker`, `auth`, `grpc`, `admin` (the port
+for browsers and Prometheus). `offsets` asks a running broker, `testing` runs one in tests. The protocol itself is in
 `mqtool.protocol`, which opens no socket. Docs page: docs/protocol.md.
 """

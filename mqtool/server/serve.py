@@ -33,9 +33,8 @@ from mqtool.server.admin import Access, Site
 from mqtool.server.admin.port import AdminHttp
 from mqtool.server.auth.admin import AuthAdmin
 from mqtool.server.auth.guard import Auth, signing
-from mqtool.server.auth.options import options_of, own_user
-from mqtool.server.auth.table_setup import open_tables
-from mqtool.server.broker import handlers
+from mqtool.server.auth.tables import open_tables, options_of, own_user
+from mqtool.server.broker import service
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.registration import Registration, registration_of
@@ -277,7 +276,7 @@ class Server:
                 self.broker.topics.put(config)
         self.service.tasks.spawn(self._registration.run())
         self._handlers |= self.service.handlers()
-        self._handlers |= handlers.table((AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None),))
+        self._handlers |= service.table((AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None),))
         if near is not None:
             near()
         if options.admin_port is not None:

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from mqtool import words
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
-from mqtool.server.admin.message_access import Messages
-from mqtool.server.admin.snapshot import Online, Snapshot
+from mqtool.server.admin.snapshot import Messages, Online, Snapshot
 
 _SECOND_MS = 1000
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))

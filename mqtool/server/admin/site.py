@@ -1,22 +1,204 @@
-"""The admin site: accepts requests, and limits their number and duration.
+"""The admin site: accepts requests, limits their number and duration, and renders pages.
 
 Tables are copied in the event loop's thread. A separate thread reads the store and renders the page, so that clients of
-the broker do not wait for somebody who reads the page.
+the broker do not wait for somebody who reads the page. The function of a page reads what the query asks for, and fills
+a template.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
+from mqtool import __version__
 from mqtool.errors import MqtoolError, StoreClosedError
-from mqtool.server.admin import http, pages
+from mqtool.pages import templates
+from mqtool.server.admin import content, http, message
 from mqtool.server.admin.http import BadRequestError, Reply, Request
-from mqtool.server.admin.message_access import MessageAccess
-from mqtool.server.admin.snapshot import Snapshot, take
+from mqtool.server.admin.message import MAX_HITS, look_up
+from mqtool.server.admin.snapshot import MessageAccess, Messages, Snapshot, take
 from mqtool.server.broker.broker import Broker
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+T = TypeVar("T")
+
+ROWS = 100
+"""Maximum number of rows on one page of a list."""
+_FIRST = 15
+"""Maximum number of rows of a list on the overview page."""
+
+
+class PageRequest(NamedTuple):
+    """The input of a page.
+
+    Attributes:
+        fields: query fields.
+        snapshot, messages: the broker's tables and its store.
+        shows_messages: whether messages may be shown.
+    """
+
+    fields: Mapping[str, str]
+    snapshot: Snapshot
+    messages: Messages
+    shows_messages: bool
+
+
+class Part(NamedTuple):
+    """Consecutive rows of a list, and their positions in it."""
+
+    rows: Sequence[object]
+    number: int
+    last: int
+    total: int
+
+
+def overview(request: PageRequest) -> Reply:
+    """Renders the first page: state, rates, health, largest lags and busiest topics."""
+    snapshot, messages = request.snapshot, request.messages
+    state, sentence = content.verdict(snapshot)
+    lags = content.lags(snapshot, messages)
+    rows = content.topics(snapshot, messages, lags, own=False)
+    busiest = sorted(rows, key=lambda row: (-row.rate, -row.messages, row.name))
+    return _page(
+        200,
+        "overview.html",
+        request,
+        state=state,
+        sentence=sentence,
+        health=content.health(snapshot, messages),
+        lags=lags[:_FIRST],
+        pairs=len(lags),
+        topics=busiest[:_FIRST],
+        all_topics=len(rows),
+    )
+
+
+def topics(request: PageRequest) -> Reply:
+    """Renders the list of all topics by name."""
+    fields, snapshot, messages = request.fields, request.snapshot, request.messages
+    own = fields.get("own") == "1"
+    rows = content.topics(snapshot, messages, content.lags(snapshot, messages), own=own)
+    query = fields.get("q", "").lower()
+    part = _part([row for row in rows if query in row.name.lower()], fields)
+    return _page(200, "topics.html", request, part=part, own=own)
+
+
+def groups(request: PageRequest) -> Reply:
+    """Renders the list of all consumer groups, largest lag first, groups without offsets last."""
+    fields, snapshot = request.fields, request.snapshot
+    lags = content.lags(snapshot, request.messages)
+    idle = snapshot.groups - {lag.group for lag in lags}
+    rows: list[content.Lag] = list(lags)
+    for name in sorted(idle):
+        online = snapshot.online.get(name)
+        rows.append(content.Lag(name, "", 0, len(online.members) if online else 0, 0.0))
+    query = fields.get("q", "").lower()
+    part = _part([row for row in rows if query in row.group.lower() or query in row.topic.lower()], fields)
+    return _page(200, "groups.html", request, part=part)
+
+
+def topic(request: PageRequest) -> Reply:
+    """Renders the page about one topic."""
+    name = request.fields.get("name", "")
+    view = content.topic(name, request.snapshot, request.messages)
+    if view is None:
+        return problem(404, "No such topic", f"There is no topic {name}.", request)
+    return _page(200, "topic.html", request, topic=view, part=_part(view.queues, request.fields))
+
+
+def group(request: PageRequest) -> Reply:
+    """Renders the page about one consumer group."""
+    name = request.fields.get("name", "")
+    view = content.group(name, request.snapshot, request.messages)
+    if view is None:
+        return problem(404, "No such group", f"There is no group {name}.", request)
+    return _page(200, "group.html", request, group=view, part=_part(view.offsets, request.fields))
+
+
+def messages(request: PageRequest) -> Reply:
+    """Renders the look-up forms and the result."""
+    if not request.shows_messages:
+        reason = "This broker asks for accounts, and this page has none: it shows no messages."
+        return problem(403, "No messages here", reason, request)
+    result = look_up(request.fields, request.snapshot, request.messages)
+    status, details, hits = 200, None, []
+    if result is not None:
+        status = 400 if result.problem else 200 if result.hits else 404
+        if len(result.hits) == 1:
+            details = message.details_of(result.hits[0], request.snapshot)
+        hits = [message.hit(record) for record in result.hits]
+    return _page(status, "messages.html", request, result=result, details=details, hits=hits, most=MAX_HITS)
+
+
+ROUTES: dict[str, Callable[[PageRequest], Reply]] = {
+    "/": overview,
+    "/topics": topics,
+    "/groups": groups,
+    "/topic": topic,
+    "/group": group,
+    "/messages": messages,
+}
+
+
+def problem(status: int, title: str, sentence: str, request: PageRequest | None = None) -> Reply:
+    """Renders an error page."""
+    return _page(status, "problem.html", request, title=title, sentence=sentence)
+
+
+@cache
+def style() -> Reply:
+    """Returns the style sheet."""
+    return Reply(200, http.CSS, _environment().get_template("style.css").render())
+
+
+def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
+    last = max(1, -(-len(rows) // ROWS))
+    page = fields.get("page", "")
+    number = min(int(page) if page.isascii() and page.isdigit() and len(page) < 10 else 1, last) or 1
+    return Part(rows[(number - 1) * ROWS : number * ROWS], number, last, len(rows))
+
+
+def _page(status: int, template: str, request: PageRequest | None, **values: object) -> Reply:
+    created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            broker=request.snapshot if request else None,
+            fields=request.fields if request else {},
+            shows_messages=request is not None and request.shows_messages,
+            made=created,
+            version=__version__,
+            **values,
+        )
+    )
+    return Reply(status, http.HTML, text)
+
+
+@cache
+def _environment() -> "Environment":
+    environment = templates("mqtool.server.admin")
+    environment.filters.update(rate=_rate, lines=_lines)
+    return environment
+
+
+def _lines(text: str) -> object:
+    """Escapes a text and keeps its line breaks; the caller has replaced invisible characters."""
+    from markupsafe import escape  # noqa: PLC0415
+
+    return escape(text)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}".replace(",", " ")
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,13 +242,13 @@ class Site:
         Args:
             head: head of the request, including the empty line.
         """
-        if http.path_of(head) not in (STYLE, *pages.ROUTES):
+        if http.path_of(head) not in (STYLE, *ROUTES):
             return None
         with_body = not head.startswith(b"HEAD ")
         try:
             reply = await self._reply(http.parse(head))
         except BadRequestError as error:
-            reply = pages.problem(error.status, "No page", f"{error}.")
+            reply = problem(error.status, "No page", f"{error}.")
         return reply.data(with_body=with_body)
 
     async def close(self) -> None:
@@ -83,7 +265,7 @@ class Site:
         if not http.is_own_host(request.host, self._access.names):
             raise BadRequestError(421, "This page is asked for under a name that is not its own; --advertise names one")
         if request.path == STYLE:
-            return await asyncio.get_running_loop().run_in_executor(None, pages.style)
+            return await asyncio.get_running_loop().run_in_executor(None, style)
         if self._waiting >= _MAX_WAITING or self._broker.is_stopping:
             raise BadRequestError(
                 503, "Too many pages are being rendered, or the broker is stopping; try again in a moment"
@@ -102,15 +284,15 @@ class Site:
     def _render(self, request: Request, snapshot: Snapshot) -> Reply:
         """Renders a page in the thread for pages."""
         try:
-            question = pages.PageRequest(
+            question = PageRequest(
                 request.fields, snapshot, self._message_access.messages(), self._access.shows_messages
             )
-            return pages.ROUTES[request.path](question)
+            return ROUTES[request.path](question)
         except StoreClosedError:
-            return pages.problem(503, "No page", "The broker stops.")
+            return problem(503, "No page", "The broker stops.")
         except (MqtoolError, OSError) as error:
             _LOG.warning("a page could not be rendered path=%s error=%s", request.path, error)
-            return pages.problem(500, "No page", f"The store could not be read: {error}.")
+            return problem(500, "No page", f"The store could not be read: {error}.")
         except Exception:  # noqa: BLE001 - a bug; the browser gets an answer all the same
             _LOG.exception("a page failed path=%s", request.path)
-            return pages.problem(500, "No page", "The page could not be built. The log of the server has the error.")
+            return problem(500, "No page", "The page could not be built. The log of the server has the error.")

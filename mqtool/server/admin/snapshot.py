@@ -1,16 +1,57 @@
-"""Copies the broker's tables for the admin pages, in the event loop's thread, for use in another thread."""
+"""What the admin pages read: a copy of the broker's tables, and the store.
 
+Tables are copied in the event loop's thread, for use in the thread for pages. An open engine can be read from any
+thread. The caches of a read-only store belong to one thread, so such a store is opened a second time.
+"""
+
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from mqtool.engine import MessageStore
 from mqtool.formats.config_files import TopicConfig, split_topic_group
 from mqtool.formats.topics import is_system_topic
-from mqtool.server.broker import names
+from mqtool.server.broker import attributes
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.tables.clients import Client
-from mqtool.server.broker.tables.skipped import SkippedMessage
+from mqtool.server.broker.tables.losses import SkippedMessage
 from mqtool.server.broker.tables.stats import GROUP_GET_NUMS, TOPIC_PUT_NUMS
+from mqtool.store.store import Store, open_store
+
+Messages = MessageStore | ReadOnlyMessages
+"""An open store from which messages are read."""
+
+
+class MessageAccess:
+    """Opens the store for the pages on first use. Must be used in the thread for pages."""
+
+    def __init__(self, broker: Broker, config: Mapping[str, str]) -> None:
+        """Opens nothing yet; `config` contains the keys of the broker's configuration."""
+        self._broker = broker
+        self._config = config
+        self._store: Store | None = None
+
+    def messages(self) -> Messages:
+        """Returns the open store; opens it on the first call.
+
+        Raises:
+            StoreError: the store cannot be opened.
+        """
+        served = self._broker.messages
+        if isinstance(served, MessageStore):
+            return served
+        if self._store is None:
+            self._store = open_store(served.path, dict(self._config))
+        return ReadOnlyMessages(self._store, served.options)
+
+    def close(self) -> None:
+        """Closes the store if it was opened here."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
 
 _PUTS, _GETS = 1, 2
 
@@ -87,9 +128,9 @@ def take(broker: Broker) -> Snapshot:
         group.name: _online(group.consume_type, group.message_model, list(group.members.values()))
         for group in broker.clients.consumers.values()
     }
-    own_topics = {cluster, name, f"{cluster}_{names.REPLY_TOPIC_SUFFIX}"}
+    own_topics = {cluster, name, f"{cluster}_{attributes.REPLY_TOPIC_SUFFIX}"}
     known = {group for _, group in committed} | online.keys()
-    known |= {group for group in broker.groups.table if not names.is_system_group(group)}
+    known |= {group for group in broker.groups.table if not attributes.is_system_group(group)}
     stats, keys = broker.stats, broker.stats.items()
     return Snapshot(
         name,

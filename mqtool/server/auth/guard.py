@@ -23,8 +23,7 @@ from mqtool.formats.auth_records import (
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.auth.needs import Need, needs_of
-from mqtool.server.auth.options import AuthOptions
-from mqtool.server.auth.tables import AuthError, AuthTables, matches_address
+from mqtool.server.auth.tables import AuthError, AuthOptions, AuthTables, matches_address
 from mqtool.server.net.acl import ACCESS_KEY, ROUTE_CHANGES, SIGNATURE, UNIQUE_KEY_QUERY, sign
 from mqtool.server.net.acl import signing as signing_as
 from mqtool.server.net.peer import Answer, Peer

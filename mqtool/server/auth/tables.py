@@ -1,30 +1,42 @@
-"""The tables of users and permissions, in memory and on disk, with the rules for changing them.
+"""The tables of users and permissions, in memory and on disk, and the keys of a broker.conf about them.
 
-Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl, LocalAuthenticationMetadataProvider,
-LocalAuthorizationMetadataProvider, IPAddressUtils (5.5.0).
+This module has the rules for changing them. They are opened with the configured superusers and the accounts of a
+plain_acl.yml. Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl,
+LocalAuthenticationMetadataProvider, LocalAuthorizationMetadataProvider, IPAddressUtils, AuthConfig,
+AuthenticationFactory, AuthorizationFactory, AuthMigrator (5.5.0).
 """
 
 import ipaddress
-from collections.abc import Iterable
+import json
+import logging
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from mqtool.errors import FormatError, MqtoolError, StoreError
+from mqtool.errors import FormatError, MqtoolError, StoreError, UsageError
 from mqtool.formats import auth_records, file_names
 from mqtool.formats.auth_records import (
     Acl,
     Action,
+    Decision,
+    Pattern,
     Policy,
     PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     User,
     UserStatus,
     UserType,
 )
+from mqtool.formats.topics import RETRY_PREFIX
+from mqtool.server.net import acl
+from mqtool.server.net.acl import Account, Right
 from mqtool.store import rocksdb_table
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.rocksdb_table import Table
 
 
@@ -223,3 +235,184 @@ def _read_acls(path: Path) -> dict[str, Acl]:
         return {acl.username: acl for acl in acls}
     except FormatError as error:
         raise StoreError(f"permissions cannot be read: {error}", path) from error
+
+
+_AUTHENTICATION = "org.apache.rocketmq.auth.authentication."
+_AUTHORIZATION = "org.apache.rocketmq.auth.authorization."
+_CLASSES = {
+    "authenticationProvider": (f"{_AUTHENTICATION}provider.DefaultAuthenticationProvider",),
+    "authenticationMetadataProvider": (f"{_AUTHENTICATION}provider.LocalAuthenticationMetadataProvider",),
+    "authenticationStrategy": (
+        f"{_AUTHENTICATION}strategy.StatelessAuthenticationStrategy",
+        f"{_AUTHENTICATION}strategy.StatefulAuthenticationStrategy",
+    ),
+    "authorizationProvider": (f"{_AUTHORIZATION}provider.DefaultAuthorizationProvider",),
+    "authorizationMetadataProvider": (f"{_AUTHORIZATION}provider.LocalAuthorizationMetadataProvider",),
+    "authorizationStrategy": (
+        f"{_AUTHORIZATION}strategy.StatelessAuthorizationStrategy",
+        f"{_AUTHORIZATION}strategy.StatefulAuthorizationStrategy",
+    ),
+}
+"""Supported classes by key.
+
+A broker's stateful strategies cache decisions; here they behave like the stateless ones.
+"""
+_TABLES = ("authenticationMetadataProvider", "authorizationMetadataProvider")
+_FLAGS = ("authenticationEnabled", "authorizationEnabled", "migrateAuthFromV1Enabled")
+
+
+class AuthOptions(Struct, frozen=True):
+    """Options of authentication and authorization.
+
+    Attributes:
+        authentication: whether requests need a valid signature.
+        authorization: whether users need permissions.
+        cluster: name of the cluster resource for administrative requests.
+        first_users: superusers that are created if they do not exist.
+        unsigned: request codes and message types that need no signature (authenticationWhitelist).
+        unlimited: request codes and message types that need no permission (authorizationWhitelist).
+        old_accounts: a plain_acl.yml whose accounts become users; None for none.
+    """
+
+    authentication: bool
+    authorization: bool
+    cluster: str
+    first_users: tuple[User, ...] = ()
+    unsigned: frozenset[str] = frozenset()
+    unlimited: frozenset[str] = frozenset()
+    old_accounts: Path | None = None
+
+
+def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOptions | None:
+    """Returns the options in a broker.conf; None if it enables neither authentication nor authorization.
+
+    Args:
+        config: the keys.
+        accounts: the plain_acl.yml of --acl.
+
+    Raises:
+        UsageError: a key has an unsupported value, or contradicts --acl.
+    """
+    authentication, authorization, migrates = (bool(config.flag(key)) for key in _FLAGS)
+    for key, supported in _CLASSES.items():
+        value = config.text(key)
+        if value and value not in supported:
+            raise UsageError(f"{key}: expected {' or '.join(supported)}, found {value!r}; other classes are not run")
+    if not (authentication or authorization or migrates or any(config.text(key) for key in _TABLES)):
+        return None
+    if migrates and accounts is None:
+        raise UsageError("migrateAuthFromV1Enabled: name the plain_acl.yml with --acl")
+    if accounts is not None and not migrates:
+        reason = "--acl: users and permissions are in config/users and config/acls of the store"
+        raise UsageError(f"{reason}; set migrateAuthFromV1Enabled=true to import this file, or leave it out")
+    first = _user(config, "initAuthenticationUser", "username", "password"), own_user(config)
+    return AuthOptions(
+        authentication,
+        authorization,
+        config.text("brokerClusterName") or "DefaultCluster",
+        tuple(user for user in first if user is not None),
+        _listed(config, "authenticationWhitelist"),
+        _listed(config, "authorizationWhitelist"),
+        accounts,
+    )
+
+
+def own_user(config: BrokerConfig) -> User | None:
+    """Returns the user as which the broker signs its own requests; None if it does not sign them.
+
+    Raises:
+        UsageError: the key has an invalid value.
+    """
+    return _user(config, "innerClientAuthenticationCredentials", "accessKey", "secretKey")
+
+
+def _listed(config: BrokerConfig, key: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in (config.text(key) or "").split(",") if part)
+
+
+def _user(config: BrokerConfig, key: str, name_field: str, password_field: str) -> User | None:
+    """Returns the superuser that a key names; None without the key. Error messages do not quote the value."""
+    value = config.text(key)
+    if not value or not value.strip():
+        return None
+    try:
+        document = json.loads(value)
+        name, password = document[name_field], document[password_field]
+    except (ValueError, KeyError, TypeError):
+        name = password = None
+    if not isinstance(name, str) or not isinstance(password, str) or not name.strip() or not password.strip():
+        form = json.dumps({name_field: "NAME", password_field: "PASSWORD"})
+        raise UsageError(f"{key}: expected {form}, found something else")
+    return User(name, password, UserType.SUPER)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTables:
+    """Returns the tables of a store, including the users that the configuration names.
+
+    Args:
+        options: options from the configuration.
+        root: root of the store.
+        writable: whether changes are written to the store.
+
+    Raises:
+        UnavailableError: a library is not installed.
+        StoreError: a table or a file cannot be read.
+    """
+    tables = AuthTables(root, writable=writable)
+    try:
+        for user in options.first_users:
+            if user.username not in tables.users:
+                tables.create_user(user)
+                _LOG.info("superuser created name=%s", user.username)
+        if options.old_accounts is not None:
+            _import(options.old_accounts, tables)
+    except BaseException:
+        tables.close()
+        raise
+    if options.authentication and not any(user.user_type is UserType.SUPER for user in tables.users.values()):
+        _LOG.warning("there is no superuser: name one with initAuthenticationUser to create users and permissions")
+    return tables
+
+
+def _import(path: Path, tables: AuthTables) -> None:
+    """Creates a user with permissions for each account of a plain_acl.yml that is not a user yet."""
+    config = acl.load(path)
+    for account in config.accounts.values():
+        if account.access_key in tables.users:
+            continue
+        kind = UserType.SUPER if account.admin else UserType.NORMAL
+        tables.create_user(User(account.access_key, account.secret_key, kind))
+        policies = list(_policies(account))
+        if policies:
+            tables.put_acl(account.access_key, policies)
+        _LOG.info("account imported name=%s", account.access_key)
+        if account.white:
+            _LOG.warning("its address list is not imported, requests need a signature: name=%s", account.access_key)
+    if config.white:
+        _LOG.warning("globalWhiteRemoteAddresses are not imported: requests from them need a signature")
+
+
+def _policies(account: Account) -> Iterator[Policy]:
+    topics = [(name, right) for name, right in account.rights.items() if not name.startswith(RETRY_PREFIX)]
+    groups = [(name, right) for name, right in account.rights.items() if name.startswith(RETRY_PREFIX)]
+    custom = [_entry(Resource(ResourceType.TOPIC, name), right) for name, right in topics]
+    custom += [_entry(Resource.group(name), right) for name, right in groups]
+    if custom:
+        yield Policy(PolicyType.CUSTOM, tuple(custom))
+    defaults = [
+        _entry(Resource(kind, None, Pattern.ANY), right)
+        for kind, right in ((ResourceType.TOPIC, account.default_topic), (ResourceType.GROUP, account.default_group))
+        if right is not None
+    ]
+    if defaults:
+        yield Policy(PolicyType.DEFAULT, tuple(defaults))
+
+
+def _entry(resource: Resource, right: Right) -> PolicyEntry:
+    if right & Right.DENY:
+        return PolicyEntry(resource, (Action.ALL,), Decision.DENY)
+    actions = [action for flag, action in ((Right.PUBLISH, Action.PUB), (Right.SUBSCRIBE, Action.SUB)) if right & flag]
+    return PolicyEntry(resource, tuple(actions), Decision.ALLOW)

@@ -24,14 +24,12 @@ from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import Clients, ConsumerGroup
 from mqtool.server.broker.tables.config_persister import ConfigPersister, configs_of
-from mqtool.server.broker.tables.early_deletions import EarlyDeletions
 from mqtool.server.broker.tables.groups import GroupTable
+from mqtool.server.broker.tables.losses import EarlyDeletions, SkippedRecords
 from mqtool.server.broker.tables.offsets import OffsetTable
 from mqtool.server.broker.tables.queue_locks import QueueLocks
-from mqtool.server.broker.tables.skipped import SkippedRecords
-from mqtool.server.broker.tables.static_topics import StaticTopics
 from mqtool.server.broker.tables.stats import Stats
-from mqtool.server.broker.tables.topics import TopicTable
+from mqtool.server.broker.tables.topics import StaticTopics, TopicTable
 from mqtool.server.broker.writer import Writer
 from mqtool.server.net.peer import Peer
 from mqtool.store.offset_tables import file_read

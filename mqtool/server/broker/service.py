@@ -1,39 +1,96 @@
-"""Assembles, starts and stops a broker's request handlers and background services."""
+"""Assembles, starts and stops a broker's request handlers and background services; turns refusals into answers."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
 
 from mqtool.engine import MessageStore
+from mqtool.errors import MqtoolError
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import is_lmq
-from mqtool.server.broker import handlers
+from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.consume.assignment import Assignments
-from mqtool.server.broker.consume.client_manage import ClientProcessor
-from mqtool.server.broker.consume.consumer_manage import ConsumerProcessor
-from mqtool.server.broker.consume.pull import PullProcessor
-from mqtool.server.broker.consume.query import QueryProcessor
+from mqtool.server.broker.consume.consumers import ClientProcessor, ConsumerProcessor
+from mqtool.server.broker.consume.pull import PullProcessor, QueryProcessor
 from mqtool.server.broker.delay.schedule import Schedule
 from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.handlers import Processor
 from mqtool.server.broker.mqadmin.broker_admin import BrokerAdmin
 from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
-from mqtool.server.broker.mqadmin.lite_admin import LiteAdmin
 from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
-from mqtool.server.broker.pop.lite import Lite
+from mqtool.server.broker.pop.lite import Lite, LiteAdmin
 from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.broker.send.consumer_sends import ReplyProcessor, SendBackProcessor
 from mqtool.server.broker.send.fast_path import SendFastPath
-from mqtool.server.broker.send.reply import ReplyProcessor
-from mqtool.server.broker.send.send_back import SendBackProcessor
 from mqtool.server.broker.send.send_message import SendProcessor
 from mqtool.server.broker.send.transactions import Transactions
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tasks import Tasks
-from mqtool.server.net.peer import Handler
+from mqtool.server.net.peer import Answer, Handler, Peer
 
 _LOG = logging.getLogger(__name__)
+
+
+class Processor(Protocol):
+    """Handles certain request codes."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code; a handler may raise any MqtoolError."""
+
+
+def table(processors: Iterable[Processor], check: Callable[[Command], None] | None = None) -> dict[int, Handler]:
+    """Returns the handlers of all processors by request code; errors that they raise become answers.
+
+    The listener answers other codes as not supported.
+
+    Args:
+        processors: the processors.
+        check: called before each handler; may raise any MqtoolError.
+    """
+    handlers: dict[int, Handler] = {}
+    for processor in processors:
+        own = processor.handlers()
+        assert handlers.keys().isdisjoint(own), "a request code has two handlers"
+        handlers |= {code: _answering(handler, check) for code, handler in own.items()}
+    return handlers
+
+
+def _answering(handler: Handler, check: Callable[[Command], None] | None) -> Handler:
+    """Wraps a handler so that errors it raises become answers."""
+
+    def handle(command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
+        try:
+            if check is not None:
+                check(command)
+            answer = handler(command, peer)
+        except MqtoolError as error:
+            return _refused(command, error)
+        if answer is None or isinstance(answer, Command):
+            return answer
+        return _later(command, answer)
+
+    return handle
+
+
+async def _later(command: Command, answer: Awaitable[Answer]) -> Answer:
+    try:
+        return await answer
+    except MqtoolError as error:
+        return _refused(command, error)
+    except OSError as error:
+        return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _refused(command: Command, error: MqtoolError) -> Command:
+    if isinstance(error, RefusalError):
+        return command.reply(error.code, error.remark)
+    _LOG.warning("request failed code=%d error=%s", command.code, error)
+    return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
+
 
 _HOUSEKEEPING_S = 10.0
 _EARLY_DELETIONS_S = 1.0
@@ -97,7 +154,7 @@ class BrokerService:
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each supported request code; none of them raises an MqtoolError."""
         static = self.broker.static_topics
-        return handlers.table(self._processors, static.check if static.mappings else None)
+        return table(self._processors, static.check if static.mappings else None)
 
     async def start(self) -> None:
         """Starts the services; from now on the broker must be used in the running event loop."""

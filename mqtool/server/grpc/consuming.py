@@ -21,7 +21,7 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
-from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
+from mqtool.server.broker.pop.check_points import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, thrown

@@ -17,7 +17,7 @@ from mqtool.formats.topics import is_system_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command, Serialization
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.broker import names
+from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.attributes import MIXED
 from mqtool.server.broker.broker import Broker
@@ -165,8 +165,8 @@ class Core(Struct):
             return name
         if java.is_blank(name):
             raise StatusError(d.ILLEGAL_TOPIC, "The specified topic is blank")
-        if len(name) > names.LONGEST_NAME:
-            message = f"The specified topic is longer than topic max length {names.LONGEST_NAME}."
+        if len(name) > attributes.LONGEST_NAME:
+            message = f"The specified topic is longer than topic max length {attributes.LONGEST_NAME}."
             raise StatusError(d.ILLEGAL_TOPIC, message)
         if not _LEGAL.fullmatch(name):
             message = f"The specified topic[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
@@ -179,14 +179,14 @@ class Core(Struct):
         """Returns the name of a consumer group; raises StatusError if the name is invalid (Validators.checkGroup)."""
         name = resource.name
         problem = None
-        if names.is_system_group(name):
+        if attributes.is_system_group(name):
             problem = "cannot use system consumer group"
         elif name in self.broker.groups.table:
             return name
         elif java.is_blank(name):
             problem = "the specified group is blank"
-        elif len(name) > names.LONGEST_GROUP:
-            problem = f"the specified group[{name}] is longer than group max length: {names.LONGEST_GROUP}."
+        elif len(name) > attributes.LONGEST_GROUP:
+            problem = f"the specified group[{name}] is longer than group max length: {attributes.LONGEST_GROUP}."
         elif not _LEGAL.fullmatch(name):
             problem = f"the specified group[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
         if problem is not None:

@@ -17,7 +17,7 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.delay.recall_handle import parse_handle
+from mqtool.server.broker.delay.timer import parse_handle
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
 from mqtool.server.broker.send.fast_path import SendNumbers
 from mqtool.server.grpc.clients import Client, Clients

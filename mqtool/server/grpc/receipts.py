@@ -18,7 +18,7 @@ from mqtool.formats import java
 from mqtool.formats.topics import pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
+from mqtool.server.broker.pop.check_points import ORDER_REVIVE_QUEUE
 from mqtool.server.grpc.core import Core, StatusError, thrown
 from mqtool.server.net.peer import Peer
 

@@ -1,1 +1,4 @@
-"""The name server: `server.NameServer` listens, `routes.Routes` has the topic routes. Docs page: docs/protocol.md."""
+"""The name server: `server.NameServer` listens, `requests` handles what a name server supports.
+
+Start with `routes.Routes`, the topic routes; `bodies` writes them as JSON. Docs page: docs/protocol.md.
+"""

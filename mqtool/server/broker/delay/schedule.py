@@ -12,7 +12,7 @@ from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
-from mqtool.server.broker.tables.config_table import next_version
+from mqtool.server.broker.tables.config_persister import next_version
 
 _PERIOD_S = 0.1
 _AT_ONCE = 32

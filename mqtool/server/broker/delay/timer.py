@@ -1,14 +1,17 @@
 """Delivers timer messages at their delivery time, with a resolution of one second.
 
 A timer message is first stored in the timer topic, then added to the slot of its delivery time in the timer wheel, and
-put into its own topic at that time. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor
-(5.5.0).
+put into its own topic at that time. A recall handle cancels it before. Source: HookUtils.transformTimerMessage,
+TimerMessageStore, RecallMessageProcessor, RecallMessageHandle (5.5.0).
 """
 
+import base64
+import binascii
 import logging
 import time
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
@@ -21,11 +24,39 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.timer import log_file_size, read_rocksdb_timer, roll_window, saved_checkpoint
+
+_VERSION = "v1"
+
+
+class RecallHandle(NamedTuple):
+    """Identifies a timer message to recall."""
+
+    topic: str
+    broker_name: str
+    time_ms: int
+    message_id: str
+
+    @property
+    def text(self) -> str:
+        """The handle in the form that producers receive."""
+        raw = f"{_VERSION} {self.topic} {self.broker_name} {self.time_ms} {self.message_id}"
+        return base64.urlsafe_b64encode(java.encode_utf8(raw)).decode()
+
+
+def parse_handle(handle: str) -> RecallHandle:
+    """Parses a handle; raises RefusalError if it is invalid."""
+    try:
+        version, topic, broker_name, at, message_id = base64.urlsafe_b64decode(handle).decode("utf-8").split(" ")
+        if version == _VERSION:
+            return RecallHandle(topic, broker_name, java.parse_long(at), message_id)
+    except (ValueError, FormatError, binascii.Error):
+        pass
+    raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,1 +1,4 @@
-"""Handles requests of `mqadmin` and other tools, by subject: the broker, its topics and groups, its consumers."""
+"""Requests of `mqadmin` and other tools, by subject: `broker_admin`, `topic_admin` (with groups), `consumer_admin`.
+
+Requests about lite topics are in `pop.lite`, those about users and permissions in `mqtool.server.auth.admin`.
+"""

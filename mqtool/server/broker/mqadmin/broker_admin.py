@@ -18,7 +18,7 @@ from mqtool.server.broker.answers import RefusalError, body, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.schedule import Schedule
 from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.tables.filters import is_tag
+from mqtool.server.broker.tables.clients import is_tag
 from mqtool.server.broker.tables.queue_locks import QueueName
 from mqtool.server.broker.tables.stats import TOPIC_PUT_NUMS
 from mqtool.server.net.peer import Handler, Peer

@@ -13,7 +13,7 @@ from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import LITE_PREFIX, is_lmq, is_system_topic, pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
+from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, integer, number, ok, text
 from mqtool.server.broker.attributes import (
     GROUP_ATTRIBUTES,
@@ -65,7 +65,9 @@ class TopicAdmin:
                 command.fields.get("topicFilterType") or FILTER_TYPES[0],
                 integer(command, "topicSysFlag", 0),
                 flag(command, "order"),
-                parse_changes(command.fields.get("attributes") or "") if names.topic_problem(topic) is None else {},
+                parse_changes(command.fields.get("attributes") or "")
+                if attributes.topic_problem(topic) is None
+                else {},
             )
         )
         self._put_topic(changed)
@@ -85,7 +87,7 @@ class TopicAdmin:
     def _changed_topic(self, config: TopicConfig) -> TopicConfig:
         """Returns the configuration that a topic gets, whose attributes a request states as changes."""
         self._broker.check_open()
-        problem = names.topic_problem(config.topic_name)
+        problem = attributes.topic_problem(config.topic_name)
         if problem is None and is_system_topic(config.topic_name):
             problem = f"The topic[{config.topic_name}] is conflict with system topic."
         counts = config.read_queue_nums, config.write_queue_nums
@@ -207,7 +209,7 @@ class TopicAdmin:
         """Returns the configuration that a group gets, whose attributes a request states as changes."""
         known = {member: value for member, value in document.items() if value is not None}
         name = str(known.get("groupName", ""))
-        problem = names.group_problem(name)
+        problem = attributes.group_problem(name)
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
         config: GroupConfig = _bean(GroupConfig, {**document_of(default_group(name)), **known, "groupName": name})

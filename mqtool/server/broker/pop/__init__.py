@@ -1,1 +1,6 @@
-"""Handles requests of POP consumers; includes the service that makes unacknowledged messages visible again."""
+"""Requests of POP consumers.
+
+Start with `pop_message`, which delivers messages that stay invisible to others for a time. `check_points` records what
+was popped and redelivers what is not acknowledged in time, `acks` acknowledges, `order` keeps the order of a queue, and
+`lite` pops lite topics, to which clients subscribe in `lite_subscriptions`.
+"""

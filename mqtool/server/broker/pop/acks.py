@@ -22,14 +22,14 @@ from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body_of, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.pop.order import OrderTable
-from mqtool.server.broker.pop.records import (
+from mqtool.server.broker.pop.check_points import (
     ORDER_REVIVE_QUEUE,
     ExtraInfo,
     ack_message,
     check_point_message,
     parse_extra_info,
 )
+from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)

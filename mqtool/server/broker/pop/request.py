@@ -10,7 +10,7 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.filters import checked_filter
+from mqtool.server.broker.tables.clients import checked_filter
 from mqtool.server.net.peer import Peer
 from mqtool.store.filters import MessageFilter
 

@@ -1,5 +1,6 @@
-"""Handles requests that store messages: sends, replies, messages sent back, and commits and rollbacks of transactions.
+"""Requests that store messages.
 
-`send_message` contains all rules of a send. `fast_path` handles the most frequent kind of send in fewer steps, by the
-same rules.
+Start with `send_message`, which contains all rules of a send. `fast_path` handles the most frequent kind of send in
+fewer steps, by the same rules. `transactions` handles half messages, commits and rollbacks, `consumer_sends` messages
+that consumers send back, and replies.
 """

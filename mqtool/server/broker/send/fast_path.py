@@ -20,10 +20,10 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command, Serialization
 from mqtool.protocol.frames import PreparedAnswer
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.send.header import V2
 from mqtool.server.broker.send.send_message import (
     BROKER_PROPERTIES,
     MAX_PROPERTIES,
+    V2,
     SendProcessor,
     added_properties,
     answer_fields,

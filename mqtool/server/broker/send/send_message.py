@@ -1,7 +1,9 @@
 """Handles sends: stores messages of producers.
 
 `SendProcessor` handles every send. `fast_path` handles the most frequent kind in fewer steps; the rules that both apply
-are functions of this module. Source: SendMessageProcessor, AbstractSendMessageProcessor (5.5.0).
+are functions of this module. The header of a request has two forms: full field names, and one-letter names (V2,
+batches). Source: SendMessageProcessor, AbstractSendMessageProcessor, SendMessageRequestHeader,
+SendMessageRequestHeaderV2 (5.5.0).
 """
 
 import asyncio
@@ -19,15 +21,81 @@ from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_topic, group_of_retry, lite_queue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker import attributes
+from mqtool.server.broker.answers import REFUSED, STORED, RefusalError, integer, number, refusal, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.send import transactions
-from mqtool.server.broker.send.header import SendHeader, header_of
-from mqtool.server.broker.send.put_answers import REFUSED, STORED, refusal
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Handler, Peer
+
+V1 = {
+    "group": "producerGroup",
+    "topic": "topic",
+    "default_topic": "defaultTopic",
+    "default_topic_queues": "defaultTopicQueueNums",
+    "queue_id": "queueId",
+    "sys_flag": "sysFlag",
+    "born_timestamp": "bornTimestamp",
+    "flag": "flag",
+    "properties": "properties",
+    "reconsume_times": "reconsumeTimes",
+    "unit_mode": "unitMode",
+    "max_reconsume_times": "maxReconsumeTimes",
+    "batch": "batch",
+}
+V2 = dict(zip(V1, "abcdefghijklm", strict=True))
+"""One-letter field names of the V2 header, by attribute of SendHeader."""
+_LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+_TRUE = frozenset({"true", "True", "TRUE", "1"})
+
+
+class SendHeader(NamedTuple):
+    """The fields of a send request."""
+
+    group: str
+    topic: str
+    default_topic: str
+    default_topic_queues: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    unit_mode: bool
+    max_reconsume_times: int | None
+    batch: bool
+
+
+def header_of(command: Command) -> SendHeader:
+    """Parses the header of a send request.
+
+    A request that marks a batch with "1" is a batch here, as its sender intends; the real broker stores it as one
+    message.
+
+    Raises:
+        RefusalError: a field is missing, or is not a number.
+    """
+    attributes = V1 if command.code in _LONG_CODES else V2
+    fields = command.fields
+    limit = attributes["max_reconsume_times"]
+    return SendHeader(
+        text(command, attributes["group"]),
+        text(command, attributes["topic"]),
+        fields.get(attributes["default_topic"], ""),
+        integer(command, attributes["default_topic_queues"], 0),
+        integer(command, attributes["queue_id"]),
+        integer(command, attributes["sys_flag"]),
+        number(command, attributes["born_timestamp"]),
+        integer(command, attributes["flag"]),
+        fields.get(attributes["properties"]) or "",
+        integer(command, attributes["reconsume_times"], 0),
+        java.parse_boolean(fields.get(attributes["unit_mode"])),
+        integer(command, limit) if fields.get(limit) else None,
+        fields.get(attributes["batch"]) in _TRUE or command.code == RequestCode.SEND_BATCH_MESSAGE,
+    )
+
 
 MAX_PROPERTIES = 32767
 """Maximum size of a message's properties in bytes, including those that the broker adds."""
@@ -207,7 +275,7 @@ def topic_of_send(broker: Broker, header: SendHeader) -> TopicConfig:
     else:
         broker.check_open()
     if config is None:
-        problem = names.topic_problem(topic)
+        problem = attributes.topic_problem(topic)
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
     if topic in NOT_FOR_SENDERS:
@@ -278,9 +346,9 @@ def _has_key(header: SendHeader) -> bool:
 
 def added_properties(settings: BrokerSettings) -> str:
     """Returns the properties that the broker adds to every message, encoded."""
-    names = (properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
+    attributes = (properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
     values = (settings.text(key) for key in ("regionId", "traceOn", "brokerClusterName"))
-    return properties.encode_text(zip(names, values, strict=True))
+    return properties.encode_text(zip(attributes, values, strict=True))
 
 
 def stored_properties(text: str, settings: BrokerSettings, *, needs_key: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""The tables of a broker: topics, groups, offsets, connected clients, queue locks, statistics.
+"""The tables of a broker: topics, groups, offsets, connected clients, queue locks, statistics, lost messages.
 
-`config_persister` writes those that have a file in `config`.
+Start with `config_persister`, which writes those that have a file in `config`.
 """

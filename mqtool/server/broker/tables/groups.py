@@ -7,10 +7,9 @@ from mqtool.formats import config_files, file_names, java
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import GroupConfig, SubscriptionGroups
 from mqtool.formats.topics import is_lmq
-from mqtool.server.broker import names
+from mqtool.server.broker import attributes
 from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.config_persister import ConfigPersister
-from mqtool.server.broker.tables.config_table import ConfigTable
+from mqtool.server.broker.tables.config_persister import ConfigPersister, ConfigTable
 
 Forbidden: TypeAlias = dict[str, dict[str, int]]
 """By group and topic: what is forbidden, as bits."""
@@ -71,7 +70,7 @@ class GroupTable(ConfigTable[GroupConfig]):
         super().__init__(persister, file_names.SUBSCRIPTION_GROUPS, table, loaded.data_version)
         self._extra = loaded.extra
         self._settings = settings
-        for name in names.PREDEFINED_GROUPS:
+        for name in attributes.PREDEFINED_GROUPS:
             self.table.setdefault(name, default_group(name))
 
     def _build(self) -> bytes:
@@ -88,8 +87,8 @@ class GroupTable(ConfigTable[GroupConfig]):
     def find(self, group: str) -> GroupConfig | None:
         """Returns a group, creating it if that is allowed; None if it does not exist."""
         config = self.get(group)
-        allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(names.SYSTEM_GROUP_PREFIX)
-        if config is None and allowed and names.group_problem(group) is None:
+        allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(attributes.SYSTEM_GROUP_PREFIX)
+        if config is None and allowed and attributes.group_problem(group) is None:
             config = default_group(group)
             self.put(config)
         return config

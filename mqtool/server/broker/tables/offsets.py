@@ -5,8 +5,7 @@ from msgspec.structs import replace
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, split_topic_group
 from mqtool.formats.topics import is_lmq
-from mqtool.server.broker.tables.config_persister import ConfigPersister
-from mqtool.server.broker.tables.config_table import next_version
+from mqtool.server.broker.tables.config_persister import ConfigPersister, next_version
 
 
 def key_of(topic: str, group: str) -> str:

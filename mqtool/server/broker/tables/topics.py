@@ -1,21 +1,27 @@
 """The topic table, with system topics and topics that sends create.
 
-Source: TopicConfigManager (5.5.0).
+Static topics have logical queue ids and queue offsets, mapped to queues of one or more brokers. They are not mapped
+here, so requests that name such queues are refused. Source: TopicConfigManager, TopicQueueMappingManager (5.5.0).
 """
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
-from mqtool.errors import UsageError
-from mqtool.formats import config_files, file_names
+from mqtool.engine.config_files import ConfigFiles
+from mqtool.errors import FormatError, UsageError
+from mqtool.formats import config_files, config_json, file_names
+from mqtool.formats.beans import bean_of
+from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import (
     BATCH_QUEUES,
     MESSAGE_TYPE,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
+    DataVersion,
     TopicConfig,
     Topics,
 )
@@ -34,13 +40,79 @@ from mqtool.formats.topics import (
     TRACE_TOPIC,
     is_lmq,
 )
-from mqtool.server.broker import names
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker import attributes
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.attributes import MESSAGE_TYPES
 from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.config_persister import ConfigPersister
-from mqtool.server.broker.tables.config_table import ConfigTable
+from mqtool.server.broker.tables.config_persister import ConfigPersister, ConfigTable
 
 _LOG = logging.getLogger(__name__)
+
+_TABLE, _VERSION = "topicQueueMappingInfoMap", "dataVersion"
+
+_SENDS = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+}
+"""Header field with the topic, of requests whose queue id is always logical."""
+
+_REFUSED = _SENDS | dict.fromkeys(
+    (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+    ),
+    "topic",
+)
+"""Header field with the topic, of requests that need the mapping; one with `lo=false` names a physical queue."""
+
+
+class StaticTopics:
+    """The static topics of a broker.
+
+    Attributes:
+        mappings: by topic, the mapping as in topicQueueMapping.json.
+        data_version: data version of the file.
+    """
+
+    def __init__(self, configs: ConfigFiles) -> None:
+        """Loads topicQueueMapping.json.
+
+        Raises:
+            ConfigFileError: the file cannot be parsed.
+        """
+        nothing: tuple[dict[str, Any], DataVersion] = {}, DataVersion(0, 0, 0)
+        self.mappings, self.data_version = configs.load(file_names.TOPIC_QUEUE_MAPPING, _parse) or nothing
+        if self.mappings:
+            _LOG.warning("requests for static topics are refused topics=%s", ",".join(sorted(self.mappings)))
+
+    def check(self, command: Command) -> None:
+        """Raises RefusalError if a request needs the mapping of a static topic."""
+        field = _REFUSED.get(command.code)  # type: ignore[call-overload]  # a code of a client is any number
+        if field is None or (topic := command.fields.get(field)) not in self.mappings:
+            return
+        if command.code in _SENDS or command.fields.get("lo", "").lower() != "false":
+            remark = f"topic[{topic}] is a static topic, whose logical queues are not mapped; use a RocketMQ broker"
+            raise RefusalError(ResponseCode.NOT_LEADER_FOR_QUEUE, remark)
+
+
+def _parse(data: Buffer) -> tuple[dict[str, Any], DataVersion]:
+    document = config_json.parse(data)
+    table = document.get(_TABLE) or {}
+    if not isinstance(table, dict):
+        raise FormatError("expected a table of mappings by topic", layout="configuration", field=_TABLE)
+    version = bean_of(DataVersion, document.get(_VERSION) or {}, _VERSION)
+    return {str(topic): mapping for topic, mapping in table.items()}, version
+
 
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
@@ -94,7 +166,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             BENCHMARK_TOPIC: 1024,
             OFFSET_MOVED_TOPIC: 1,
             SCHEDULE_TOPIC: 18,
-            f"{cluster}_{names.REPLY_TOPIC_SUFFIX}": 1,
+            f"{cluster}_{attributes.REPLY_TOPIC_SUFFIX}": 1,
             HALF_TOPIC: 1,
             OP_TOPIC: 1,
             REVIVE_TOPIC_PREFIX + cluster: 8,
@@ -180,7 +252,7 @@ def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
     Raises:
         UsageError: the topic name is invalid, or there is no such message type.
     """
-    problem = names.topic_problem(name)
+    problem = attributes.topic_problem(name)
     if problem is not None:
         raise UsageError(f"topic {name!r}: {problem}")
     if message_type not in MESSAGE_TYPES:

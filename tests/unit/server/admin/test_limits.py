@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from mqtool.engine import StoreOptions, open_store
-from mqtool.server.admin import Access, Site, lookup, pages
+from mqtool.server.admin import Access, Site, message
+from mqtool.server.admin import site as pages
 from mqtool.server.admin.http import is_own_host
 from mqtool.server.admin.port import AdminHttp
 from tests.support.damage import damage_case
@@ -158,7 +159,7 @@ def test_a_page_that_fails_is_logged_and_the_next_one_served(serve, monkeypatch,
 def test_a_damaged_message_is_left_out_of_a_page(tmp_path):
     with open_store(tmp_path, StoreOptions()) as store:
         whole = store.message_at(store.put("T", 0, b"whole").physical_offset)
-        assert [one.record.body for one in lookup._read([memoryview(bytes(100)), whole])] == [b"whole"]
+        assert [one.record.body for one in message._read([memoryview(bytes(100)), whole])] == [b"whole"]
 
 
 def test_too_many_pages_at_once_are_refused(serve, monkeypatch):

@@ -14,7 +14,7 @@ from mqtool.errors import ConfigFileError, MqtoolError, UsageError
 from mqtool.formats.auth_records import User, parse_user
 from mqtool.protocol import Command
 from mqtool.repair.backup import backup, restore
-from mqtool.server.auth.options import options_of
+from mqtool.server.auth.tables import options_of
 from mqtool.server.net.acl import Account, load
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server

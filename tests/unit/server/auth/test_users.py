@@ -32,9 +32,15 @@ from mqtool.formats.auth_records import (
 from mqtool.protocol import Command
 from mqtool.server.auth.guard import Auth
 from mqtool.server.auth.needs import Need, needs_of
-from mqtool.server.auth.options import AuthOptions, options_of
-from mqtool.server.auth.table_setup import open_tables
-from mqtool.server.auth.tables import AuthError, AuthTables, matches_address, network_of
+from mqtool.server.auth.tables import (
+    AuthError,
+    AuthOptions,
+    AuthTables,
+    matches_address,
+    network_of,
+    open_tables,
+    options_of,
+)
 from mqtool.server.net.acl import ROUTE_CHANGES
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server

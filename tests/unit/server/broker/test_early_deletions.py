@@ -9,7 +9,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention.rules import EarlyDeletion
 from mqtool.server.admin import content, metrics
 from mqtool.server.admin.snapshot import take
-from mqtool.server.broker.tables.early_deletions import EarlyDeletions
+from mqtool.server.broker.tables.losses import EarlyDeletions
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client
 from tests.unit.server.broker.conftest import until

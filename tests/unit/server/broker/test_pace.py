@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mqtool.server.broker.consume import pace
-from mqtool.server.broker.consume.pace import Pace
+from mqtool.server.broker.consume import long_polling
+from mqtool.server.broker.consume.long_polling import Pace
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until
@@ -16,8 +16,8 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True)
 def long_rests(monkeypatch):
-    monkeypatch.setattr(pace, "LONGEST_REST_S", HOUR)
-    monkeypatch.setattr(pace, "SHORT_REST", 0)
+    monkeypatch.setattr(long_polling, "LONGEST_REST_S", HOUR)
+    monkeypatch.setattr(long_polling, "SHORT_REST", 0)
 
 
 def pause_ends(found: Pace) -> bool:

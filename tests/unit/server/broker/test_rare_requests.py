@@ -474,7 +474,7 @@ def test_a_reply_that_its_client_refuses_or_does_not_answer_is_an_error(client, 
     asker.reply(asker.request(326), code=1)
     answer = client.answer(sent)
     assert (answer.code, answer.remark) == (1, "push reply message to asker@2fail.")
-    monkeypatch.setattr("mqtool.server.broker.send.reply._PUSH_S", 0.05)
+    monkeypatch.setattr("mqtool.server.broker.send.consumer_sends._PUSH_S", 0.05)
     answer = client.answer(send_reply(client, topic, "asker@2"))
     assert (answer.code, answer.remark) == (1, "push reply message to asker@2fail.")
     assert client.answer(send_reply(client, "bad topic", "asker@2")).code == 29

@@ -17,17 +17,16 @@ from mqtool.formats.hosts import Host
 from mqtool.formats.release import V5_5
 from mqtool.protocol import Command
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.consume.query import _has_key
-from mqtool.server.broker.handlers import table
+from mqtool.server.broker.consume.pull import _has_key
 from mqtool.server.broker.pop.acks import _answered, _settle
+from mqtool.server.broker.pop.check_points import Revive
 from mqtool.server.broker.pop.order import parse_order_infos
-from mqtool.server.broker.pop.revive import Revive
-from mqtool.server.broker.service import BrokerService
+from mqtool.server.broker.service import BrokerService, table
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import Clients, Subscription
 from mqtool.server.broker.tables.config_persister import ConfigPersister, MemoryConfigs
+from mqtool.server.broker.tables.losses import SkippedRecords
 from mqtool.server.broker.tables.queue_locks import QueueLocks, QueueName
-from mqtool.server.broker.tables.skipped import SkippedRecords
 from mqtool.server.broker.tables.stats import Stats, _Item
 from mqtool.server.broker.tasks import Tasks, uninterrupted
 from mqtool.server.broker.writer import Writer
@@ -127,7 +126,7 @@ def test_a_service_that_ends_with_an_error_is_logged(caplog):
 
 
 def test_a_skipped_message_is_counted_and_logged_once_as_long_as_it_is_remembered(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.tables.skipped._REMEMBERED", 2)
+    monkeypatch.setattr("mqtool.server.broker.tables.losses._REMEMBERED", 2)
     skipped = SkippedRecords()
     for offset in (1, 1, 2, 3, 1):
         skipped.note("timer", "T", 0, offset, "why")

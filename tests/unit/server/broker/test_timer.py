@@ -15,11 +15,10 @@ from mqtool.formats import commit_log, properties, timer
 from mqtool.formats.timer import TimerMagic
 from mqtool.formats.topics import TIMER_TOPIC
 from mqtool.protocol.codes import RequestCode
-from mqtool.server.broker.delay.recall_handle import RecallHandle
-from mqtool.server.broker.delay.timer import Timer
+from mqtool.server.broker.delay.timer import RecallHandle, Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.skipped import SkippedRecords
+from mqtool.server.broker.tables.losses import SkippedRecords
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
