@@ -184,7 +184,7 @@ def print_start_outcome(
     """Predicts a start and prints it, with the configuration that the broker is found to use if none is given.
 
     Returns:
-        NO if the broker would not start, messages would be lost, or the outcome is unknown.
+        NO if the broker should not be started, or the outcome is unknown.
     """
     from mqtool.store import broker_config
 
@@ -195,7 +195,7 @@ def print_start_outcome(
         return _unknown(invocation, path, config, output_format, broker, error)
     waiting, timer = _waiting(path, config, outcome)
     starts = [outcome, other] if other is not None and disputed else [outcome]
-    code = ExitCode.OK if all(start.runs and not start.lost for start in starts) and not timer else ExitCode.NO
+    code = ExitCode.NO if timer or any(start.do_not_start for start in starts) else ExitCode.OK
     steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
     verdict = outcome.verdict
     if timer and outcome.runs:

@@ -67,6 +67,11 @@ class LossCount(Struct, frozen=True):
     by_change: int = 0
 
     @property
+    def do_not_start(self) -> bool:
+        """Whether the next start loses messages, or leaves some without a consumer that could get them."""
+        return bool(self.by_start or self.unserved)
+
+    @property
     def words(self) -> str:
         """Everything but `by_start` in words, each part after a semicolon; "" if nothing is lost."""
         parts = []

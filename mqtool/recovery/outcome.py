@@ -194,6 +194,11 @@ class Outcome(Struct, frozen=True):
             return "starts, and no message is lost"
         return f"starts, {'but' if count.by_start else 'and'} {count.start_words}"
 
+    @property
+    def do_not_start(self) -> bool:
+        """Whether the start fails, or messages are lost by it or not served after it."""
+        return not self.runs or self.count().do_not_start
+
     def count(self, includes: Callable[[str], bool] = lambda _: True) -> LossCount:
         """Returns the losses in numbers, of the queues that are included by their names."""
         gone, unserved = count_of(self.gone, includes), count_of(self.unserved, includes)

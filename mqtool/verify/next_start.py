@@ -150,6 +150,4 @@ def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, lost: tuple[
     already, displaced = lost
     by_start = None if count.by_start is None else count.by_start + min(displaced, count.gone)
     count = replace(count, gone=max(count.gone - displaced, already), by_start=by_start)
-    return NextStart(
-        outcome.release, evidence, outcome.verdict, count, do_not_start=bool(count.by_start or count.unserved)
-    )
+    return NextStart(outcome.release, evidence, outcome.verdict, count, do_not_start=count.do_not_start)

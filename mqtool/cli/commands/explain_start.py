@@ -22,7 +22,8 @@ output names it. Shows whether it starts, or the error with which it refuses; wh
 cuts the log, which files it deletes; every queue's bounds and the messages that consumers lose; which delays, timers,
 transactions and pops wait, and how many of them are lost; what it would accept silently; what cannot be predicted from
 the files. Works on a copy or in place, also while a broker is running; nothing is written. Exit code 1 if the broker
-would not start, messages would be lost, or that is unknown because files are damaged or unreadable.
+would not start, would lose or not serve messages that are still in the store, or that is unknown because files are
+damaged or unreadable. Messages that are lost already are reported, and are no reason for exit code 1.
 
 impact: read-only
 """
@@ -45,7 +46,7 @@ def explain_start(
     config: ConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Predicts and prints; ends with 1 if the broker would not start, or messages would be lost."""
+    """Predicts and prints; ends with 1 if a broker should not be started."""
     heap_bytes = None if heap is None else parse_size(heap)
     if heap_bytes == 0:
         raise UsageError(f"--heap: expected a size above 0, found {heap!r}")
