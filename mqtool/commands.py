@@ -6,23 +6,46 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct
+
 PLAN_FILE = "plan.json"
 """Output file of a suggested `mqtool plan`."""
 
 
-def command(*words: object) -> str:
-    """Returns the command line `mqtool WORDS…`; a tuple is expanded to its items."""
-    return shlex.join(["mqtool", *_flat(words)])
+WITHOUT_CONFIG = frozenset({"apply", "discard-undo", "undo"})
+"""Commands without `--config`: a plan and a journal contain the keys."""
+WITH_RELEASE = frozenset({"explain-start", "repair", "runbook run", "verify"})
+"""Commands whose `--release` is the release that would be started."""
 
 
-def opened(root: "str | Path", config: object = None) -> tuple[str, ...]:
-    """Returns the words that open a store again as it was opened.
+class Opened(Struct, frozen=True):
+    """A store, and the options that shaped the answer about it. A command line gets those that its command takes.
 
-    Args:
+    Attributes:
         root: as the user named it.
         config: the value of `--config`; see `with_config`.
+        release: the value of `--release` where it is the release that would be started.
     """
-    return (path_word(root), *with_config(config))
+
+    root: "str | Path"
+    config: object = None
+    release: str | None = None
+
+    def words_for(self, name: str) -> tuple[str, ...]:
+        """Returns the words that open the store again as it was opened, for a command such as `runbook run`."""
+        config = () if name in WITHOUT_CONFIG else with_config(self.config)
+        release = ("--release", self.release) if self.release and name in WITH_RELEASE else ()
+        return (path_word(self.root), *config, *release)
+
+
+def command(*words: object) -> str:
+    """Returns the command line `mqtool WORDS…`.
+
+    Args:
+        words: name of the command and its arguments. A tuple is expanded to its items, a store to its root and the
+            options that the command takes.
+    """
+    return shlex.join(["mqtool", *_flat(words)])
 
 
 def with_config(config: object) -> tuple[str, ...]:
@@ -43,14 +66,14 @@ def fill(template: str, values: Mapping[str, object]) -> str:
         template: words separated by blanks; each `{name}` is a separate word.
         values: a word, a tuple of words, or None, which also removes the option before the placeholder.
     """
-    words: list[str] = []
+    words: list[object] = []
     for word in template.split():
         value = values[word[1:-1]] if word.startswith("{") else word
         if value is not None:
-            words += _flat((value,))
-        elif words[-1].startswith("-"):
+            words.append(value)
+        elif str(words[-1]).startswith("-"):
             words.pop()
-    return shlex.join(words)
+    return shlex.join(_flat(tuple(words)))
 
 
 @cache
@@ -90,15 +113,29 @@ def new_directory(root: Path) -> Path:
 
 
 def salvage_command(root: Path, config: object = None) -> str:
-    """Returns the command that copies every intact record into a new store; see `opened` for `config`."""
-    return command("salvage", root, "-o", new_directory(root), with_config(config))
+    """Returns the command that copies every intact record into a new store; see `Opened` for `config`."""
+    return command("salvage", Opened(root, config), "-o", new_directory(root))
 
 
-def _flat(words: tuple[object, ...]) -> list[str]:
+def _flat(words: tuple[object, ...], before: tuple[str, ...] = ()) -> list[str]:
+    """Returns the words one by one.
+
+    Args:
+        words: to expand.
+        before: words that precede them; the command's name is the last of them that `mqtool` precedes.
+    """
     flat: list[str] = []
     for word in words:
         if isinstance(word, tuple):
-            flat += _flat(word)
+            flat += _flat(word, (*before, *flat))
+        elif isinstance(word, Opened):
+            flat += word.words_for(_name((*before, *flat)))
         else:
             flat.append(path_word(word) if isinstance(word, Path) else str(word))
     return flat
+
+
+def _name(words: tuple[str, ...]) -> str:
+    """Returns the name of the command that the first words of a line call: `verify`, `runbook run`."""
+    after = words[len(words) - words[::-1].index("mqtool") :] if "mqtool" in words else words
+    return " ".join(after[: 2 if after[0] in ("plan", "runbook") else 1])

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mqtool.commands import command, new_directory, opened, with_config
+from mqtool.commands import Opened, command, new_directory
 from mqtool.errors import MqtoolError, RefusedError
+from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store
 from mqtool.verify import Finding, Severity, Verification
 from mqtool.verify.finding_collector import PERMISSION_DENIED
@@ -55,7 +56,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
         if finding.code == PERMISSION_DENIED:  # what is wrong is unknown before all of it is read
             return (finding.next_step,)
     steps = _steps(store, verification, may_try=may_try)
-    if not ending or _new_store(store) in steps:
+    if not ending or _new_store(store, verification) in steps:
         return steps
     return (command("discard-undo", store.path, "--dry-run"), undo)
 
@@ -85,28 +86,36 @@ def _is_small(store: Store, verification: Verification) -> bool:
 def _steps_for(store: Store, tried: RepairProposal | LossesError, verification: Verification) -> tuple[str, ...]:
     """Returns the step if the plan was tried: the repair in place, or a new store where that would lose messages."""
     if isinstance(tried, RefusedError):
-        return (_new_store(store),)
-    return (_repair(store),) if tried.changes else _by_codes(store, tried, verification)
+        return (_new_store(store, verification),)
+    return (_repair(store, verification),) if tried.changes else _by_codes(store, tried, verification)
 
 
-def _repair(store: Store) -> str:
-    return command("repair", opened(store.path, store.config.file))
+def _opened(store: Store, verification: Verification) -> Opened:
+    start = verification.next_start
+    release = start.release if start is not None and start.release_evidence == GIVEN else None
+    return Opened(store.path, store.config.file, release)
 
 
-def _new_store(store: Store) -> str:
+def _repair(store: Store, verification: Verification) -> str:
+    return command("repair", _opened(store, verification))
+
+
+def _new_store(store: Store, verification: Verification) -> str:
     """Returns the command that copies every intact record to a new store."""
-    return command("repair", store.path, "-o", new_directory(store.path), with_config(store.config.file))
+    return command("repair", _opened(store, verification), "-o", new_directory(store.path))
 
 
 def _by_codes(store: Store, proposal: RepairProposal, verification: Verification) -> tuple[str, ...]:
     """Returns the step if no plan was tried: `mqtool repair` tries one, or states why there is none."""
     if proposal.changes:
-        return (_repair(store),)
+        return (_repair(store, verification),)
     ways = _needed(finding for finding in verification.findings if finding.severity.is_serious)
-    named = opened(store.path, store.config.file)
+    named = _opened(store, verification)
     if not ways:
         return (command("explain-start", named),)
-    return (_new_store(store) if ways[0].id in _COPYING else command("runbook", "run", ways[0].id, named),)
+    return (
+        _new_store(store, verification) if ways[0].id in _COPYING else command("runbook", "run", ways[0].id, named),
+    )
 
 
 def _needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from mqtool.cli.exits import NotFoundError
-from mqtool.commands import command
+from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
 from mqtool.store import Store
 from mqtool.store.globs import Globs
@@ -31,7 +31,7 @@ def require_selected(stores: Iterable[Store], topics: Sequence[str] | None, queu
     hint = "leave --topic and --queue out to see what it holds"
     for store in stores if missing or not has_queue else ():
         if not isinstance(store, LogFiles) and not paths:
-            hint = f"`{command('info', str(store.path))}` lists topics and queues"
+            hint = f"`{command('info', Opened(store.path, store.config.file))}` lists topics and queues"
         paths.append(str(store.path))
         has_queue = has_queue or _has_queue(store, topics or (), queue_id)
         missing = unmatched(store, missing)

@@ -10,7 +10,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, flag, text
-from mqtool.commands import command, opened
+from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats.release import release_of
 
@@ -196,7 +196,7 @@ def print_start_outcome(
     waiting, timer = _waiting(path, config, outcome)
     starts = [outcome, other] if other is not None and disputed else [outcome]
     code = ExitCode.NO if timer or any(start.do_not_start for start in starts) else ExitCode.OK
-    steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
+    steps = [] if code is ExitCode.OK else [command("verify", Opened(path, config, broker))]
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
@@ -302,7 +302,7 @@ def _unknown(
         f"what a start of {release} does depends on what is in {error.path}: run this as a user who can read it; if "
         "the disk fails, copy what is readable to another disk, or take the file from a replica"
     )
-    rest = {"undecided": [needed], "next_steps": [command("verify", opened(path, config))]}
+    rest = {"undecided": [needed], "next_steps": [command("verify", Opened(path, config, broker))]}
     verdict = f"unknown: {error}"
     if output_format in (Format.TABLE, Format.WIDE):
         view = {"verdict": verdict, "store": f"{path}, {_stop(clean_stop)}", "broker": _broker(release, evidence)}

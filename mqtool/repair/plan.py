@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from mqtool.commands import opened
+from mqtool.commands import Opened
 from mqtool.errors import RefusedError, UsageError
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
@@ -18,7 +18,7 @@ from mqtool.store.plan_file import canonical, check_version, digest_of, edited, 
 from mqtool.values import asdict
 
 SCHEMA = "mqtool.plan"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 LARGEST = 1 << 30
 """Bytes of a plan file that are read."""
 
@@ -122,6 +122,7 @@ class Plan(Struct, frozen=True):
         forecast: what a start loses before and after; None if no message depends on the change, or if it is unknown.
         config_file: absolute path of the file that `config` was read from, None if there was none; for printed
             commands.
+        release: the release that will be started, if it was given.
     """
 
     store: str
@@ -137,11 +138,12 @@ class Plan(Struct, frozen=True):
     space: int
     forecast: Forecast | None = None
     config_file: str | None = None
+    release: str | None = None
 
-    def opened_at(self, root: Path) -> tuple[str, ...]:
-        """Returns the command-line words that open the store at a path with the options of the plan."""
+    def opened_at(self, root: Path) -> Opened:
+        """Returns the store at a path with the options of the plan, for printed commands."""
         file = self.config_file
-        return opened(root, file if file is not None and Path(file).is_file() else None)
+        return Opened(root, file if file is not None and Path(file).is_file() else None, self.release)
 
     @property
     def digest(self) -> str:
@@ -226,7 +228,7 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
         steps,
         _typed(document["space"], int),
         _forecast(document["forecast"]),
-        None if document["config_file"] is None else _typed(document["config_file"], str),
+        *(None if document[name] is None else _typed(document[name], str) for name in ("config_file", "release")),
     )
 
 

@@ -81,7 +81,7 @@ def make_plan(
         staged = build(opened, requested, Path(work))
         steps = steps_of(staged)
         forecast = forecast_of(opened, requested, staged, steps, broker, must_repair=must_repair)
-        plan = _described(opened, requested, staged, steps, forecast)
+        plan = _described(opened, requested, staged, steps, forecast, broker)
         if inspect is not None:
             _show(opened, staged, inspect)
     if not plan.steps:
@@ -166,7 +166,12 @@ def intended_log(store: Store, requested: Sequence[Change], staged: StagedFiles)
 
 
 def _described(
-    store: Store, requested: Sequence[Change], staged: StagedFiles, steps: tuple[Step, ...], forecast: Forecast | None
+    store: Store,
+    requested: Sequence[Change],
+    staged: StagedFiles,
+    steps: tuple[Step, ...],
+    forecast: Forecast | None,
+    broker: str | None,
 ) -> Plan:
     touched = {step.path for step in steps}
     reads = []
@@ -195,6 +200,7 @@ def _described(
         space_of(staged, steps),
         forecast,
         None if store.config.file is None else str(store.config.file.absolute()),
+        broker,
     )
 
 

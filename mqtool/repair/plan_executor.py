@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from mqtool.commands import Opened
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair import gates
@@ -32,18 +33,18 @@ class ApplyResult(Struct, frozen=True):
         journal: path of the journal; None for a dry run.
         quarantine: directory with the old files; None for a dry run.
         steps: changes of files.
+        opened: the store with the options of the plan, for printed commands.
         already: whether the plan had been applied before; nothing was done now.
         verification: result of `verify` on the changed store; None if it was not requested.
-        opened: command-line words that open the store again with the options of the plan.
     """
 
     store: Path
     journal: Path | None
     quarantine: Path | None
     steps: tuple[Step, ...]
+    opened: Opened
     already: bool = False
     verification: Verification | None = None
-    opened: tuple[str, ...] = ()
 
     @property
     def errors(self) -> int | None:
@@ -86,14 +87,14 @@ def apply(
     gates.check_places(root, plan)
     if dry_run:
         _check(root, plan, used)
-        return ApplyResult(root, None, None, plan.steps, opened=plan.opened_at(root))
+        return ApplyResult(root, None, None, plan.steps, plan.opened_at(root))
     gates.check_backup(root, acknowledged=backup_acknowledged)
     gates.check_writable(root, [step.path for step in plan.steps])
     with gates.locked(root) as root_time:
         run = _Run(root, plan, used, root_time, on_progress)
         already = run.run()
     verification = _verified(root, plan) if verify_after else None
-    return ApplyResult(root, run.journal.path, run.quarantine, plan.steps, already, verification, plan.opened_at(root))
+    return ApplyResult(root, run.journal.path, run.quarantine, plan.steps, plan.opened_at(root), already, verification)
 
 
 def _verified(root: Path, plan: Plan) -> Verification:

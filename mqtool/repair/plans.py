@@ -17,7 +17,7 @@ from mqtool.repair.outlook import LOSSES, Comparison, LossesError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
 from mqtool.store.store import Store, open_store
-from mqtool.verify import Finding, Severity, Verification, verify
+from mqtool.verify import Finding, Options, Severity, Verification, verify
 
 
 class RepairPlan(Struct, frozen=True):
@@ -49,6 +49,7 @@ def plan_repair(
     findings: Iterable[Finding] | None = None,
     *,
     config: "str | Path | Mapping[str, object] | None" = None,
+    release: str | None = None,
     work_dir: Path | None = None,
 ) -> RepairPlan:
     """Plans the changes that repair findings.
@@ -56,6 +57,7 @@ def plan_repair(
     Args:
         root: of the store.
         findings: of `verify`; None to verify the store now.
+        release: that will be started; None for the one that wrote the store.
         config, work_dir: as for `make_plan`.
 
     Raises:
@@ -76,7 +78,13 @@ def plan_repair(
     must_repair = not proposal.needs_another_run
     try:
         plan = make_plan(
-            root, proposal.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look
+            root,
+            proposal.changes,
+            config=config,
+            broker=release,
+            work_dir=work_dir,
+            must_repair=must_repair,
+            inspect=look,
         )
     except LossesError as error:  # of this store, or of what the first of several plans makes of it
         raise error.comparison.refusal(root, config if isinstance(config, Path) else None) from None
@@ -144,13 +152,18 @@ class Diagnosis(Struct, frozen=True):
 
 
 def diagnose(
-    root: Path, config: "str | Path | Mapping[str, object] | None" = None, *, in_place: bool = True
+    root: Path,
+    config: "str | Path | Mapping[str, object] | None" = None,
+    release: str | None = None,
+    *,
+    in_place: bool = True,
 ) -> Diagnosis:
     """Verifies a store and plans its repair. The store is only read.
 
     Args:
         root: of the store.
         config: broker keys.
+        release: that will be started; None for the one that wrote the store.
         in_place: plan a change of the store; otherwise there is no plan.
 
     Raises:
@@ -158,7 +171,7 @@ def diagnose(
         NotAStoreError, LayoutError, StoreError, UnsupportedFormatError: the store cannot be read.
     """
     with open_store(root, config) as store:
-        verification = verify(store)
+        verification = verify(store, Options(broker=release))
         losses = verification.next_start.losses if verification.next_start else None
         gone = losses.gone if losses else _gone(store)
     if verification.live:
@@ -166,7 +179,7 @@ def diagnose(
     plan, reason = None, ""
     if in_place and any(finding.severity is not Severity.NOTE for finding in verification.findings):
         try:
-            plan = plan_repair(root, verification.findings, config=config)
+            plan = plan_repair(root, verification.findings, config=config, release=release)
         except NothingToChangeError:
             start_repairs = losses is not None and not (losses.by_start or losses.unserved)
             if not start_repairs or any(finding.severity.is_serious for finding in verification.findings):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mqtool.commands import opened
+from mqtool.commands import Opened
 from mqtool.errors import RefusedError
 from mqtool.jobs.atomic import create_file, writing
 from mqtool.repair import gates
@@ -39,13 +39,13 @@ class UndoResult(Struct, frozen=True):
         store: root.
         files: number of restored files, or of deleted old ones.
         bytes: disk space that was freed.
-        opened: command-line words that open the store again with the options of the change.
+        opened: the store with the options of the change, for printed commands.
     """
 
     store: Path
     files: int
     bytes: int
-    opened: tuple[str, ...]
+    opened: Opened
 
 
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> UndoResult:
@@ -92,7 +92,7 @@ def _clean_up(root: Path, files: RepairFiles) -> UndoResult:
             "quarantine out of the store after inspecting it",
             home,
         )
-    return UndoResult(root, 0, remove_tree(home, files), opened(root))
+    return UndoResult(root, 0, remove_tree(home, files), Opened(root))
 
 
 def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from mqtool import words
-from mqtool.commands import command, opened
+from mqtool.commands import Opened, command
 from mqtool.errors import StoreError
 from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.report.timeline import Chart, chart
@@ -131,7 +131,7 @@ def gather(
     queues, lags = _queues(store, answer)
     waiting = _waiting(store)
     rows = {"ranges": losses.ranges, "queues": queues, "lags": lags, "waiting": waiting}
-    shown = opened(store.path, store.config.file)
+    shown = Opened(store.path, store.config.file)
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
     end = max([survey.end, *(interval.end for interval in losses.ranges)])
     return Content(

@@ -45,7 +45,7 @@ def verify_on(
         SparkJobError: Spark gave up, or an executor cannot reach the store.
     """
     begun = time.monotonic()
-    store_survey = survey(store, topics)
+    store_survey = survey(store, topics, broker=broker)
     tasks = tasks_of(store_survey)
     longest_first = sorted(tasks, key=lambda task: -task.bytes)
     shared = session.sparkContext.broadcast(store_survey)
@@ -53,7 +53,7 @@ def verify_on(
     answers = job.run(longest_first, f"verify {len(tasks)} parts of {store_survey.root}")
     shared.destroy()
     results = {task.key: result for task, result in zip(longest_first, answers, strict=True)}
-    classifier = Classifier(store, Facts(store_survey, tuple(results[task.key] for task in tasks)), broker)
+    classifier = Classifier(store, Facts(store_survey, tuple(results[task.key] for task in tasks)))
     classifier.classify()
     return classifier.verdict(time.monotonic() - begun, complete=True)
 

@@ -62,13 +62,12 @@ _READ = {*_BIG, Area.BATCH_CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.DLEDGER, 
 class Classifier:
     """Collects the findings of one run."""
 
-    def __init__(self, store: Store, facts: Facts, broker: str | None = None) -> None:
+    def __init__(self, store: Store, facts: Facts) -> None:
         self._store = store
         self._facts = facts
-        self._broker = broker
         self._survey = facts.survey
         self._config = store.config
-        self._collector = FindingCollector(store.path, self._survey.config)
+        self._collector = FindingCollector(store.path, self._survey.config, self._survey.broker)
         self._recovery = recovery_plan.plan(self._survey, store)
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
@@ -178,7 +177,7 @@ class Classifier:
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
             lost = self._losses.messages, self._displaced
-            start = next_start(self._store, facts, state, lost, self._broker, is_consistent=is_consistent)
+            start = next_start(self._store, facts, state, lost, self._survey.broker, is_consistent=is_consistent)
         timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqtool.commands import PLAN_FILE, fill, opened
+from mqtool.commands import PLAN_FILE, Opened, fill
 from mqtool.store.permissions import evidence_of, is_denied, reader_of
 from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Severity
@@ -24,15 +24,16 @@ class FindingCollector:
         root: the store's root directory.
     """
 
-    def __init__(self, root: Path, config: Path | None = None) -> None:
+    def __init__(self, root: Path, config: Path | None = None, release: str | None = None) -> None:
         """Starts empty.
 
         Args:
             root: the store's root directory as the user named it.
             config: the file of `--config`, if there was one.
+            release: the value of `--release`, if there was one.
         """
         self.root = root
-        self._config = config
+        self._opened = Opened(root, config, release)
         self._findings: list[Finding] = []
         self._counts: Counter[str] = Counter()
 
@@ -121,7 +122,7 @@ class FindingCollector:
         return fill(
             template,
             {
-                "store": opened(self.root, self._config),
+                "store": self._opened,
                 "path": self.root / name,
                 "name": name,
                 "offsets": span and f"{span[0]}:{span[1]}",

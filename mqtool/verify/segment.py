@@ -116,7 +116,7 @@ class _Check:
         self._segment = survey.segments[number]
         self._throttle = throttle
         self._facts = SegmentFacts(number)
-        self._collector = FindingCollector(survey.root, survey.config)
+        self._collector = FindingCollector(survey.root, survey.config, survey.broker)
         self._dispatcher = Dispatcher(survey.rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
         self._known = {queue.key for queue in survey.queues}

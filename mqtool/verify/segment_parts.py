@@ -90,7 +90,7 @@ def _adjoin(before: SegmentFacts, after: SegmentFacts) -> bool:
 
 
 def _findings(survey: Survey, parts: Sequence[SegmentFacts]) -> list[Finding]:
-    collector, segment = FindingCollector(survey.root, survey.config), survey.segments[parts[0].number]
+    collector, segment = FindingCollector(survey.root, survey.config, survey.broker), survey.segments[parts[0].number]
     time_spikes(survey, parts, collector)
     without = [part for part in parts if part.without_crc]
     if without:

@@ -66,7 +66,7 @@ def _digest(survey: Survey) -> str:
     files += [path for path, _ in survey.index.files]
     files += [f.path for q in survey.queues for f in ExtUnits(survey.root, q.topic, q.queue_id).files]
     marks = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    request = (str(survey.root), survey.topics, survey.timeline, str(survey.config))
+    request = (str(survey.root), survey.topics, survey.timeline, str(survey.config), survey.broker)
     known = (survey.end, survey.live, survey.has_dledger, repr(survey.rules), survey.index.shape)
     return hashlib.sha256(repr((request, known, marks)).encode()).hexdigest()
 

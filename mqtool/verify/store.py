@@ -63,10 +63,10 @@ def examine(
     chosen = options or Options()
     begun = time.monotonic()
     throttle = max(1, chosen.throttle // chosen.jobs) if chosen.throttle else None
-    store_survey = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
+    store_survey = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline, broker=chosen.broker)
     deadline = None if chosen.max_seconds is None else begun + chosen.max_seconds
     facts, complete = _read(store_survey, chosen, on_progress, deadline)
-    classifier = Classifier(store, facts, chosen.broker)
+    classifier = Classifier(store, facts)
     if complete:
         classifier.classify()
     return classifier.verdict(time.monotonic() - begun, complete=complete), facts

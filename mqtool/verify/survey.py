@@ -114,6 +114,7 @@ class Survey(Struct, frozen=True, dict=True):
     Attributes:
         root: the store's root as the user named it.
         config: the file of `--config`, if there was one.
+        broker: release whose next start is evaluated; None for the detected one.
         segments: of the CommitLog, by physical offset.
         last_used: number of the last segment that holds anything.
         min_offset, end: bounds of the log; `end` is after its last record.
@@ -153,6 +154,7 @@ class Survey(Struct, frozen=True, dict=True):
     has_rocksdb: bool = False
     throttle: int | None = None
     timeline: bool = False
+    broker: str | None = None
     index: IndexPlan = field(default_factory=IndexPlan)
     failure: str = ""
     unlisted: Mapping[Path, str] = field(default_factory=dict)
@@ -198,7 +200,12 @@ class Survey(Struct, frozen=True, dict=True):
 
 
 def survey(
-    store: Store, topics: tuple[str, ...] | None = None, *, throttle: int | None = None, timeline: bool = False
+    store: Store,
+    topics: tuple[str, ...] | None = None,
+    *,
+    throttle: int | None = None,
+    timeline: bool = False,
+    broker: str | None = None,
 ) -> Survey:
     """Surveys a store."""
     queues = tuple(queue for queue in _queues(store.path) if queue.path not in store.unlisted)
@@ -224,6 +231,7 @@ def survey(
             has_dledger=store.layout.has_unread_ledger,
             has_rocksdb=has_queues_only_in_database(store.path, store.config),
             throttle=throttle,
+            broker=broker,
             timeline=timeline,
             index=plan_index(store),
             failure=failure or _unlisted_log(store),

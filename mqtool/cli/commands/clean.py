@@ -19,7 +19,7 @@ from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, ZoneOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
-from mqtool.commands import command, opened
+from mqtool.commands import Opened, command
 from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 
@@ -246,7 +246,7 @@ def _check_writable(root: Path, config: Path | None) -> None:
             root,
         )
     if (root / file_names.ABORT).exists():
-        start = command("explain-start", opened(root, config))
+        start = command("explain-start", Opened(root, config))
         raise RefusedError(
             "unclean",
             f"the store was not shut down cleanly: run {start} to see what a start of the broker does to it, then "
@@ -302,7 +302,7 @@ def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:
 
 def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
     if quarantine:
-        return command("verify", opened(options.store, options.config))
+        return command("verify", Opened(options.store, options.config))
     if (
         removed
         or not any(file.is_deleted for file in forecast.files)
@@ -315,7 +315,7 @@ def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], q
     words += [] if options.reserved_hours is None else ["--reserved-hours", str(options.reserved_hours)]
     words += ["--allow-unread"] if options.allow_unread else []
     words += [] if options.keep else ["--no-keep"]
-    return command("clean", opened(options.store, options.config), "--yes", *words)
+    return command("clean", Opened(options.store, options.config), "--yes", *words)
 
 
 def _document(

@@ -126,7 +126,7 @@ def offsets(
             rows += others
             output.rows(_compared(rows[: len(rows) - len(others)], others))
     if not rows:
-        every = commands.command("offsets", commands.opened(store, config))
+        every = commands.command("offsets", commands.Opened(store, config))
         note(f"no position found for this selection; `{every}` lists all" if group or topic else "no position found")
     return output.finish(ExitCode.OK if rows and not unread else ExitCode.NO)
 

@@ -127,7 +127,7 @@ def pending(
     for problem in dict.fromkeys(problems):
         note(f"unknown: {problem}")
     if not counts:
-        every = commands.command("pending", commands.opened(store, config))
+        every = commands.command("pending", commands.Opened(store, config))
         note(f"nothing waits for this selection; `{every}` lists all" if group or topic else "nothing waits")
     return output.finish(ExitCode.NO if problems or any(row.reason for row in counts) else ExitCode.OK)
 

@@ -18,13 +18,14 @@ from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
     FormatOption,
+    StartedReleaseOption,
     StoreArgument,
     copies_option,
     output_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, prints, text
-from mqtool.commands import command, opened
+from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def repair(
     dry_run: DryRunOption = False,
     target: Annotated[Path | None, output_option("Root of the new store; must not exist.")] = None,
     copies: Annotated[list[Path] | None, copies_option()] = None,
+    release: StartedReleaseOption = None,
     config: ConfigOption = None,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
@@ -93,7 +95,8 @@ def repair(
 
     if copies and target is None:
         raise UsageError("--with takes what is lost from another copy; add -o NEW for the new store")
-    diagnosis = diagnose(store, config, in_place=target is None)
+    started = release and release.value
+    diagnosis = diagnose(store, config, started, in_place=target is None)
     document = _document(store, diagnosis)
 
     def show(code: ExitCode) -> ExitCode:
@@ -107,7 +110,7 @@ def repair(
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"
-    again = command("repair", opened(store, config), *_new_store(target, copies), "--yes")
+    again = command("repair", Opened(store, config, started), *_new_store(target, copies), "--yes")
     document |= {"target": None if target is None else str(target), "next_steps": [again]}
     code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
     if code is not None:

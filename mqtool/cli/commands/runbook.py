@@ -24,7 +24,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, flag, prints, text
-from mqtool.commands import command, opened
+from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def match(
         root = Path(what)
         with open_store(root, config) as store:
             matches = by_store(Case(store, Request(config=config)))
-        steps = [command("runbook", "run", hit.runbook.id, opened(root, config)) for hit in matches]
+        steps = [command("runbook", "run", hit.runbook.id, Opened(root, config)) for hit in matches]
         if len(matches) > 1:
             note("run them in this order, and run match again after each: one may make the next unnecessary")
     else:

@@ -121,7 +121,7 @@ def story(
     for limit in dict.fromkeys([*limits, *(line for history in histories for line in history.notes)]):
         note(limit)
     if not histories and has_all_queues:
-        oldest = commands.command("info", commands.opened(store, config))
+        oldest = commands.command("info", commands.Opened(store, config))
         note(
             "no record has this as address, id or key; check the spelling (case counts), and with "
             f"`{oldest}` whether retention has deleted the message"

@@ -5,7 +5,7 @@ from glob import escape
 from pathlib import Path
 
 from mqtool.choices import Compat
-from mqtool.commands import command, opened
+from mqtool.commands import command
 from mqtool.convert.dledger import convert
 from mqtool.diff import LogDifference, compare
 from mqtool.errors import CorruptionError, StoreError, UsageError
@@ -182,7 +182,7 @@ def _replay(case: Case, detection: Detection) -> Proposal:
         return NewDirectory(
             f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _replay_again(case)
         )
-    store, topic = opened(case.root, case.request.config), detection.evidence[0].partition(": ")[0]
+    store, topic = case.request.opened(case.root), detection.evidence[0].partition(": ")[0]
     return Advice(
         (
             "choose whole topics with --topic, or messages by --time, --key, --tag or --grep of mqtool dump",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from mqtool.commands import Opened
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.recovery import Outcome, predict
 from mqtool.repair.changes import Change
@@ -40,6 +41,10 @@ class Request(Struct, frozen=True):
     at: int | None = None
     before: int | None = None
     free_ratio: float | None = None
+
+    def opened(self, root: Path) -> Opened:
+        """Returns a store with the options of the run, for printed commands."""
+        return Opened(root, self.config, self.broker)
 
 
 class Case(Struct, dict=True):

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from mqtool.commands import command, opened
+from mqtool.commands import command
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.formats import file_names, topics
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
@@ -170,7 +170,7 @@ def _separate(case: Case, _found: Detection) -> Advice:
             "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
             "shut the first one down cleanly, then verify; RB-03 and RB-06 repair what is missing",
         ),
-        (command("verify", opened(case.root, case.request.config)),),
+        (command("verify", case.request.opened(case.root)),),
     )
 
 

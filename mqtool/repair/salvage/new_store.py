@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.choices import FileKind
-from mqtool.commands import command, opened
+from mqtool.commands import Opened, command
 from mqtool.errors import (
     FormatError,
     LayoutError,
@@ -234,7 +234,7 @@ class _Salvage:
         self._result.verify, start = verification.state.value, verification.next_start
         if start is not None and start.do_not_start and start.losses is None:
             self._result.starts = False
-            steps = command("verify", opened(self._result.store, self._options.config))
+            steps = command("verify", Opened(self._result.store, self._options.config))
             self._result.notes.append(
                 f"the new store: {start.headline}. Correct the old one first, as {steps} says, and salvage again"
             )
