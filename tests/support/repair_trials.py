@@ -478,14 +478,40 @@ def follow_advice(root: Path, place: Path) -> tuple[Path, str, list[str], str]:
     return root, first, commands, "done"
 
 
-def judge(rocketmq: RocketMQ, written: Written, other: Written, kind: str, seed: int, scratch: Path) -> Row:
+@dataclass(frozen=True)
+class Trial:
+    """A store to be damaged.
+
+    Attributes:
+        rocketmq: the release that wrote it, and that judges.
+        seed: of its messages and its damage.
+        written: the store.
+        other: a store of another broker of the same release.
+        before: what the real store serves of it undamaged.
+    """
+
+    rocketmq: RocketMQ
+    seed: int
+    written: Written
+    other: Written
+    before: Served
+
+
+def prepare(rocketmq: RocketMQ, directory: Path, seed: int, stop: str, messages: int = 700) -> Trial:
+    """Has a real broker write the stores of a trial."""
+    written = write_store(rocketmq, directory / "one", seed, stop, messages)
+    other = write_store(rocketmq, directory / "other", seed + 1, stop, messages)
+    return Trial(rocketmq, seed, written, other, served(rocketmq, written, written.root, directory / "before"))
+
+
+def judge(trial: Trial, kind: str, scratch: Path) -> Row:
     """Damages a copy of a store, repairs it by the printed advice and by salvage, and asks the real store each time."""
-    rng = random.Random(f"{seed} {kind}")
-    before = served(rocketmq, written, written.root, scratch / "before")
+    rocketmq, written = trial.rocketmq, trial.written
+    scratch.mkdir()
     damaged = sparse_copy(written.root, scratch / "damaged")
-    DAMAGES[kind](damaged, rng, other.root)
+    DAMAGES[kind](damaged, random.Random(f"{trial.seed} {kind}"), trial.other.root)
     data = b"".join(path.read_bytes() for path in _segments(damaged))
-    intact = {identity for identity, record in before.bytes_of.items() if record in data}
+    intact = {identity for identity, record in trial.before.bytes_of.items() if record in data}
     alone = served(rocketmq, written, damaged, scratch / "alone").messages & intact
     digest = tree_digest(damaged)
 
@@ -540,14 +566,11 @@ def trials(seed: int, parts: Sequence[str], *, messages: int = 700) -> Iterator[
             real = release(version)
             with contextlib.closing(real), tempfile.TemporaryDirectory(dir=MEMORY) as name:
                 scratch = Path(name)
-                written = write_store(real, scratch / "one", seed, stop, messages)
-                other = write_store(real, scratch / "other", seed + 1, stop, messages)
+                trial = prepare(real, scratch, seed, stop, messages)
                 for kind in chosen:
-                    place = scratch / kind
-                    place.mkdir()
-                    row = judge(real, written, other, kind, seed, place)
+                    row = judge(trial, kind, scratch / kind)
                     yield Row(**asdict(row) | {"id": names[kind]})
-                    shutil.rmtree(place)
+                    shutil.rmtree(scratch / kind)
 
 
 def main() -> int:
