@@ -82,6 +82,7 @@ class SimpleQueueWriter:
         self.placement = Placement(budget, claim)
         self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE), file_size)
         self.first: int | None = None
+        self._hole = range(0)  # the last one that was filled
 
     @property
     def next(self) -> int:
@@ -97,6 +98,7 @@ class SimpleQueueWriter:
             if self.first is None:
                 self._start(step.first)
             elif step.first > self.next:
+                self._hole = range(self.next, step.first)
                 self._fill(self._hole_unit(step.units[:1]), step.first)
             self.files.append(step.units.tobytes())
 
@@ -114,6 +116,7 @@ class SimpleQueueWriter:
         notes = [[note.kind.value, note.first, note.last, note.physical_offset] for note in placement.notes.items]
         return {
             "first": self.first,
+            "hole": [self._hole.start, self._hole.stop],
             "next": self.next,
             "place": placement.next,
             "shift": placement.shift,
@@ -124,7 +127,7 @@ class SimpleQueueWriter:
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continues after what an earlier run wrote."""
-        self.first = state["first"]
+        self.first, self._hole = state["first"], range(*state["hole"])
         self.files.resume((self.first if self.first is not None else state["next"]) * UNIT, state["next"] * UNIT)
         placement = self.placement
         placement.next, placement.shift = state["place"], state["shift"]
@@ -163,6 +166,8 @@ class SimpleQueueWriter:
 
     def _cut(self, offset: int) -> None:
         assert self.first is not None
+        if self._hole.start < offset <= self._hole.stop:  # it was filled with the unit that is cut off now
+            offset = self._hole.start
         self.files.cut(max(offset, 0) * UNIT)
         if offset <= self.first:
             self.first = None

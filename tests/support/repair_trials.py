@@ -442,15 +442,15 @@ def run_command(line: str, place: Path) -> Run:
     return Run(done.returncode, document if isinstance(document, dict) else {}, done.stderr)
 
 
-def follow_advice(root: Path, place: Path) -> tuple[Path, str, list[str], str]:
-    """Runs what `verify` prints to type next, and what that prints, until a store has no next step.
+def follow_advice(root: Path, config: Path, place: Path) -> tuple[Path, str, list[str], str]:
+    """Runs what `verify --config` prints to type next, and what that prints, until a store has no next step.
 
     Returns:
         The store that the advice ends with, what `verify` said at first, the commands, and why it ended.
     """
     first = ""
     commands: list[str] = []
-    line: str | None = f"mqtool verify {shlex.quote(str(root))}"
+    line: str | None = f"mqtool verify {root} --config {config}"
     while line is not None:
         if line in commands and not line.startswith("mqtool verify"):
             return root, first, commands, "cycle"
@@ -471,7 +471,7 @@ def follow_advice(root: Path, place: Path) -> tuple[Path, str, list[str], str]:
         steps = done.document.get("next_steps") or [done.document.get("next_step")]
         steps = [step for step in steps if step and "undo " not in step and "explain-start" not in step]
         if not is_check and not is_dry and not any("apply" in step for step in steps):
-            steps = [f"mqtool verify {shlex.quote(str(root))}"]
+            steps = [f"mqtool verify {root} --config {config}"]
         if is_check and not steps:
             break
         line = steps[0]
@@ -518,9 +518,9 @@ def judge(trial: Trial, kind: str, scratch: Path) -> Row:
     place = scratch / "place"
     place.mkdir()
     root = sparse_copy(damaged, place / "store")
-    end, state, commands, ended = follow_advice(root, place)
+    end, state, commands, ended = follow_advice(root, written.config, place)
     advised = served(rocketmq, written, end, scratch / "advised").messages
-    run_command(f"mqtool salvage {damaged} -o {scratch / 'salvaged'}", place)
+    run_command(f"mqtool salvage {damaged} -o {scratch / 'salvaged'} --config {written.config}", place)
     has_new = (scratch / "salvaged").is_dir()
     salvaged = served(rocketmq, written, scratch / "salvaged", scratch / "judged").messages if has_new else frozenset()
 

@@ -97,6 +97,11 @@ def test_a_queue_cut_in_a_file_goes_on_there(tmp_path):
     assert written(tmp_path) == {0: [unit(n) for n in range(5)], 100: [unit(5), unit(6), unit(7), unit(8)]}
 
 
+def test_a_hole_before_units_that_are_cut_off_is_filled_with_the_unit_that_replaces_them(tmp_path):
+    write(tmp_path, batch([0, 1]), batch([4, 5]), batch([3, 4, 5, 6]))
+    assert written(tmp_path) == {0: [unit(0), unit(1), unit(3), unit(3), unit(4)], 100: [unit(5), unit(6)]}
+
+
 def test_a_queue_that_begins_anew_before_its_first_unit_starts_over(tmp_path):
     write(tmp_path, batch(range(13, 16)), batch([6, 7]))
     assert written(tmp_path) == {100: [PRE_BLANK, unit(6), unit(7)]}
