@@ -1,16 +1,63 @@
 """Values as text for tables, escaped so that no message can control a terminal."""
 
+import os
+import re
+import sys
 import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mqtool.cli.zones import moment
+from mqtool.words import size
 
 if TYPE_CHECKING:
     from mqtool.cli.schema import Column
 
 CELL_WIDTH = 60
-"""Characters of a cell in `--format table`; `wide` cuts nothing."""
+"""Characters of a cell in `--format table` that cannot be wrapped; `wide` cuts nothing."""
+TEXT_WIDTH = 1000
+"""Characters of other cells."""
+
+WORDS = re.compile(r" *[^ ]+")
+PARTS = re.compile(r" *(?:[^ /]+/?|/)")
+_CLASSES = re.compile(r" \((?:(?:[A-Z]\w*\.)+\w+|[a-z]+[A-Z]\w+)(?:, [^()]*)?\)")
+"""The broker's method, mostly with its class, at the end of a reason."""
+
+
+def screen_width() -> int | None:
+    """Returns the columns that text on stdout has: COLUMNS, or those of the terminal; None if it is not a terminal."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def wrap(text: str, limit: int | None, hang: int = 0, pieces: re.Pattern[str] = WORDS) -> list[str]:
+    """Returns text as lines of at most a width, broken at blanks; a longer word is not broken, so it can be copied.
+
+    Args:
+        text: one line.
+        limit: of a line; None: text stays as it is.
+        hang: blanks before each line but the first.
+        pieces: what is not broken: `WORDS`, or `PARTS` to break paths too.
+    """
+    if limit is None or width(text) <= limit:
+        return [text]
+    lines = [""]
+    for piece in pieces.findall(text):
+        if lines[-1].strip() and width(lines[-1]) + width(piece) > limit:
+            lines.append(" " * hang + piece.lstrip(" "))
+        else:
+            lines[-1] += piece
+    return lines
+
+
+def without_classes(text: str) -> str:
+    """Returns a reason without the broker's class and method: `--format wide` has them."""
+    return _CLASSES.sub("", text)
 
 
 def escape(text: str) -> str:
@@ -27,6 +74,12 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def shorten(text: str) -> str:
+    """Returns a cell of `--format table`: what cannot be wrapped is cut early, as it is data that nobody reads."""
+    is_data = len(text) > CELL_WIDTH and max(map(len, PARTS.findall(text))) > CELL_WIDTH
+    return clip(text, CELL_WIDTH if is_data else TEXT_WIDTH)
 
 
 def clip(text: str, limit: int) -> str:
@@ -51,12 +104,12 @@ def is_number(column: "Column") -> bool:
     return column.type in {"integer", "int64", "number"} and not column.time
 
 
-def cell(value: Any, column: "Column") -> str:
-    """Returns a value as one line of printable text."""
+def cell(value: Any, column: "Column", *, exact: bool = True) -> str:
+    """Returns a value as one line of printable text; unless exact, times have no milliseconds."""
     if value is None:
         return "-"
     if type(value) is int:
-        return moment(value) if column.time else str(value)
+        return moment(value, exact=exact) if column.time else size(value) if column.is_size else str(value)
     return escape(value if type(value) is str else plain(value))
 
 

@@ -11,7 +11,7 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, text
+from mqtool.cli.schema import DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, size, text
 from mqtool.commands import command
 
 if TYPE_CHECKING:
@@ -38,13 +38,12 @@ STEPS = Column(
     fields=(
         text("action", "create, replace or set-aside"),
         text("path", "file, below the store"),
-        count("before", "bytes now; null where there is no file", nullable=True),
-        count("after", "bytes afterwards; null if the file is removed", nullable=True),
+        Column("before", "int64", "bytes now; null where there is no file", TABLE, nullable=True, is_size=True),
+        Column("after", "int64", "bytes afterwards; null if the file is removed", TABLE, nullable=True, is_size=True),
         text("sha256_before", "of the file now", show=DATA, nullable=True),
         text("sha256_after", "of the file then", show=DATA, nullable=True),
     ),
 )
-NEXT_STEPS = Column("next_steps", "array", "commands to type, in this order or to choose from", show=TABLE)
 
 
 def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -83,7 +82,7 @@ def undo_schema(name: str, doc: str) -> OutputSchema:
             text("store", "root of the store"),
             flag("dry_run", "gates were tried, nothing was written"),
             count("files", "how many files were concerned, or would be"),
-            count("freed", "bytes of disk space freed, or that would be"),
+            size("freed", "bytes of disk space freed, or that would be"),
             NEXT_STEPS,
         ),
         single=True,

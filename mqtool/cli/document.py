@@ -1,13 +1,14 @@
 """One object instead of rows, as printed by `info` and similar commands, in every format."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from mqtool.cli import cells
+from mqtool.cli.colour import Style, paint
 from mqtool.cli.invocation import JSON_FORMATS, Format
-from mqtool.cli.render import Csv, JsonDocument, Plain, Renderer, Row, Table, encode
+from mqtool.cli.render import Csv, JsonDocument, Plain, Renderer, Row, Table, encode, fields
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema
 
 SECTION_ROWS = 20
@@ -67,20 +68,20 @@ class _ListedText(Plain):
 
     def __init__(self, schema: OutputSchema, value: dict[str, Any], listing: Listing, *, wide: bool) -> None:
         column = next(candidate for candidate in schema.columns if candidate.name == listing.name)
-        self._head = as_text(schema, value, wide=wide) + f"\n{listing.name} ({listing.count})\n".encode()
-        self._table = Table(_shown(column.fields, wide=wide), wide=wide)
+        self._head = joined([*blocks(schema.columns, value, wide=wide), _titled(column.heading)])
+        self._table = Table(_shown(column.fields, wide=wide), wide=wide, is_section=True)
 
     def begin(self) -> bytes:
         """The document, and the name of the section."""
         return self._head
 
     def row(self, row: Row) -> bytes:
-        """A line, or all that were held back."""
-        return _indented(self._table.row(row))
+        """A row, or all that were held back."""
+        return self._table.row(row)
 
     def end(self, ok: bool) -> bytes:
-        """Lines that were held back."""
-        return _indented(self._table.end(ok))
+        """Rows that were held back."""
+        return self._table.end(ok)
 
 
 def as_json(schema: OutputSchema, value: dict[str, Any], *, ok: bool, indent: bool) -> bytes:
@@ -108,50 +109,103 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(inner, f"{path}.{key}" if path else str(key))
 
 
-def as_text(schema: OutputSchema, value: dict[str, Any], *, wide: bool) -> bytes:
-    """Returns plain values first, then each object and each list as a section under its name."""
-    return b"\n".join(part for part in _sections(schema.columns, value, "", wide=wide) if part)
+def joined(parts: Iterable[bytes]) -> bytes:
+    """Returns blocks with an empty line between them."""
+    return b"\n".join(part for part in parts if part)
 
 
-def _sections(columns: tuple[Column, ...], value: dict[str, Any], name: str, *, wide: bool) -> Iterator[bytes]:
-    """Yields the plain values of an object, then its parts; the parts of a part are named `part.inner`."""
-    shown = _shown(columns, wide=wide)
-    plain = [column for column in shown if column.type not in {"object", "array"}]
-    pairs = _pairs(plain, value)
-    yield f"{name}\n".encode() + _indented(pairs) if name and pairs else pairs
+def blocks(
+    columns: tuple[Column, ...],
+    value: dict[str, Any],
+    style: Style | None = None,
+    title: str = "",
+    *,
+    wide: bool,
+) -> Iterator[bytes]:
+    """Yields an object for readers: verdict, plain values, commands to type, then each of its parts as a section.
+
+    What is empty is left out.
+
+    Args:
+        columns: of the object.
+        value: the object.
+        style: of the verdict.
+        title: of the section, if the object is part of another.
+        wide: nothing is cut or left out.
+    """
+    shown = [column for column in _shown(columns, wide=wide) if value.get(column.name) not in (None, "", [], {}, ())]
+    plain = [column for column in shown if column.type not in {"object", "array"} and not column.is_command]
+    yield from (prose(value[column.name], style=style) for column in plain if column.is_verdict)
+    yield labelled(((c.heading, cells.cell(value[c.name], c, exact=wide)) for c in plain if not c.is_verdict), title)
     for column in shown:
-        inner = value.get(column.name)
-        if column in plain or not inner:
-            continue
-        path = f"{name}.{column.name}" if name else column.name
-        if column.type == "object" and column.fields:
-            yield from _sections(column.fields, inner, path, wide=wide)
-        elif column.fields:
-            yield _table(path, column.fields, inner, wide=wide)
-        else:
-            lines = "".join(f"  {cells.cell(item, column)}\n" for item in inner)
-            yield f"{path} ({len(inner)})\n{lines}".encode("utf-8", "replace")
+        inner = value[column.name]
+        path = f"{title}: {column.heading}" if title else column.heading
+        if column.is_command:
+            yield commands(column.heading, [inner] if isinstance(inner, str) else inner)
+        elif column.type == "object" and column.fields:
+            yield from blocks(column.fields, inner, title=path, wide=wide)
+        elif column not in plain:
+            yield section(path, inner, column.fields, wide=wide)
 
 
-def _table(name: str, columns: tuple[Column, ...], rows: list[dict[str, Any]], *, wide: bool) -> bytes:
+def prose(*texts: str, style: Style | None = None, part: str = "") -> bytes:
+    """Returns texts, each in a line of its own or more; further lines are indented.
+
+    Args:
+        texts: what is printed.
+        style: on a terminal.
+        part: of the first line: only this has the style.
+    """
+    room = cells.screen_width()
+    wrapped = [line for text in texts for line in cells.wrap(cells.escape(text), room, 4)]
+    if style and not part:
+        wrapped = [paint(line, style) for line in wrapped]
+    elif style:
+        wrapped[0] = wrapped[0].replace(part, paint(part, style), 1)
+    return _encoded(wrapped)
+
+
+def labelled(pairs: Iterable[tuple[str, str]], title: str = "") -> bytes:
+    """Returns a line for each label with its value, in a section if there is a title."""
+    indent = "  " if title else ""
+    lines = [indent + line for line in fields(list(pairs), indent)]
+    return (_titled(title) if title else b"") + _encoded(lines) if lines else b""
+
+
+def commands(label: str, steps: Iterable[str]) -> bytes:
+    """Returns commands to type, each on a line of its own."""
+    return _encoded(f"{label}: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)
+
+
+def section(title: str, rows: Sequence[Any], columns: tuple[Column, ...] = (), *, wide: bool) -> bytes:
+    """Returns rows as a table, or texts, under a title; nothing if there are none.
+
+    Args:
+        title: in words.
+        rows: objects or texts.
+        columns: of the objects; default: their keys.
+        wide: print all columns and all rows.
+    """
     some = rows if wide else rows[:SECTION_ROWS]
-    table = Table(_shown(columns, wide=wide), wide=wide, lookahead=len(some) + 1)
-    lines = b"".join(table.row(row) for row in some) + table.end(ok=True)
-    rest = len(rows) - len(some)
-    more = f"… {rest} more: --format wide shows all\n" if rest else ""
-    return f"{name} ({len(rows)})\n".encode() + _indented(lines + more.encode())
+    if not some:
+        return b""
+    rest = f"  … {len(rows) - len(some)} more: --format wide shows all\n".encode() if len(some) < len(rows) else b""
+    if not isinstance(some[0], dict):
+        return _titled(title) + prose(*(f"  {cells.plain(text)}" for text in some)) + rest
+    columns = columns or tuple(
+        Column(name, "int64" if isinstance(value, int) else "string", "", show=TABLE) for name, value in rows[0].items()
+    )
+    table = Table(_shown(columns, wide=wide), wide=wide, lookahead=len(some) + 1, is_section=True)
+    return _titled(title) + b"".join(map(table.row, some)) + table.end(ok=True) + rest
+
+
+def _titled(title: str) -> bytes:
+    return _encoded([paint(title[0].upper() + title[1:], Style.HEADER)])
+
+
+def _encoded(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line.rstrip()}\n" for line in lines).encode("utf-8", "replace")
 
 
 def _shown(columns: tuple[Column, ...], *, wide: bool) -> tuple[Column, ...]:
     return tuple(column for column in columns if column.show == TABLE or (wide and column.show == WIDE))
-
-
-def _indented(lines: bytes) -> bytes:
-    return b"".join(b"  " + line for line in lines.splitlines(keepends=True))
-
-
-def _pairs(columns: list[Column], value: dict[str, Any]) -> bytes:
-    shown = [column for column in columns if column.name in value]
-    to = max((len(column.name) for column in shown), default=0)
-    lines = [f"{column.name:<{to}}  {cells.cell(value[column.name], column)}" for column in shown]
-    return "".join(line.rstrip() + "\n" for line in lines).encode("utf-8", "replace")

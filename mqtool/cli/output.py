@@ -4,11 +4,15 @@ import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-from mqtool.cli import bars, cells, document
+from mqtool.cli import bars, document
+from mqtool.cli.colour import Style
 from mqtool.cli.exits import QUIET, ExitCode, Failure
 from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
-from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table, Upright
+from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table
 from mqtool.cli.schema import OutputSchema
+
+_STYLES = {ExitCode.OK: Style.GOOD, ExitCode.NO: Style.BAD}
+"""Colours of verdicts, by the exit code; of others the verdict is doubtful."""
 
 
 class Output:
@@ -64,13 +68,18 @@ class Output:
         self._write(self._renderer.lines(block))
 
     def document(
-        self, value: dict[str, Any], code: ExitCode = ExitCode.OK, listing: document.Listing | None = None
+        self,
+        value: dict[str, Any],
+        code: ExitCode = ExitCode.OK,
+        listing: document.Listing | None = None,
+        *,
+        style: Style | None = None,
     ) -> ExitCode:
         """Writes the one object and returns the exit code given.
 
         Args:
             value: the object.
-            code: exit code of the command.
+            code: exit code of the command; the colour of the verdict follows it unless `style` is given.
             listing: an array of the object that is too long to keep in memory; written last.
         """
         if listing is not None:
@@ -84,14 +93,15 @@ class Output:
         elif self.format is Format.CSV:
             data = document.as_csv(value)
         else:
-            data = document.as_text(self.schema, value, wide=self.format is Format.WIDE)
+            style = style or _STYLES.get(code, Style.DOUBTFUL)
+            return self.page(document.blocks(self.schema.columns, value, style, wide=self.format is Format.WIDE), code)
         self._write(data)
         self._stream.flush()
         return code
 
-    def lines_for_readers(self, lines: Iterable[str], code: ExitCode = ExitCode.OK) -> ExitCode:
-        """Writes lines in place of the object, and returns the exit code given."""
-        self._write("".join(f"{cells.escape(line)}\n" for line in lines).encode("utf-8", "replace"))
+    def page(self, blocks: Iterable[bytes], code: ExitCode = ExitCode.OK) -> ExitCode:
+        """Writes blocks of `document` for readers in place of the object, and returns the exit code given."""
+        self._write(document.joined(blocks))
         self._stream.flush()
         return code
 
@@ -129,7 +139,6 @@ def _renderer(schema: OutputSchema, output_format: Format, *, lookahead: int, up
         return JsonDocument(schema.head())
     if output_format is Format.CSV:
         return Csv(schema)
-    if upright:
-        return Upright(schema.columns)
     wide = output_format is Format.WIDE
-    return Table(schema.shown(wide), wide=wide, lookahead=lookahead)
+    columns = schema.columns if upright else schema.shown(wide)
+    return Table(columns, wide=wide or upright, lookahead=lookahead, upright=upright)

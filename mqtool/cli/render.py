@@ -5,7 +5,8 @@ A renderer gets `begin`, then every `row`, then `end` or `fail`. It buffers no m
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import orjson
@@ -18,6 +19,14 @@ Row = dict[str, Any]
 
 LOOKAHEAD = 64
 """Rows that are seen before a table's column widths are fixed."""
+_HANG = 2
+"""Blanks before the further lines of a wrapped cell."""
+_READABLE = 20
+"""Columns that a wrapped cell has at least."""
+_NARROWEST = 10
+"""Columns that a value next to its label has at least."""
+_UNWRAPPED = 60
+"""Columns that a cell has at most where there is no terminal; a longer one shifts its line."""
 
 
 class Renderer(Protocol):
@@ -182,63 +191,123 @@ def _csv_value(value: Any) -> Any:
 
 
 class Table(Plain):
-    """`table` and `wide`: aligned columns; widths are those of the first rows, longer cells shift the line."""
+    """`table` and `wide`: aligned columns that fit the terminal, or one field a line where a row cannot fit.
 
-    def __init__(self, columns: tuple[Column, ...], *, wide: bool, lookahead: int = LOOKAHEAD) -> None:
+    The first rows decide that, and the widths. Where there is no terminal, longer cells shift the line.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        *,
+        wide: bool,
+        lookahead: int = LOOKAHEAD,
+        upright: bool = False,
+        is_section: bool = False,
+    ) -> None:
+        """Prints nothing yet.
+
+        Args:
+            columns: those that are shown.
+            wide: cut no cell.
+            lookahead: rows that decide.
+            upright: one field a line in any case.
+            is_section: of a document for readers: indented, with labels in place of names.
+        """
         self._columns = columns
+        self._headings: list[str] = [column.heading if is_section else column.name for column in columns]
         self._right = [cells.is_number(column) for column in columns]
-        self._limit = None if wide else cells.CELL_WIDTH
-        self._lookahead = lookahead
-        self._held: list[list[str]] = []
+        self._is_cut = not wide and not is_section
+        self._lookahead = 0 if upright else lookahead
+        self._is_exact = wide or not is_section
+        self._indent = "  " * is_section
+        self._held: list[list[str | None]] = []
         self._widths: list[int] | None = None
+        self._wraps = False
+        self._upright = upright
+        self._has_rows = False
 
     def row(self, row: Row) -> bytes:
-        """One line, or all buffered lines."""
+        """One row, or all buffered rows."""
         line = [self._cell(row.get(column.name), column) for column in self._columns]
-        if self._widths is not None:
-            return self._line(line, self._widths)
+        if self._upright or self._widths is not None:
+            return self._encoded(self._lines(line))
         self._held.append(line)
         return self._release() if len(self._held) >= self._lookahead else b""
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
-        """The buffered lines; a table without rows is its header."""
-        return self._release() if self._widths is None else b""
+        """The buffered rows; a table without rows is its header."""
+        return self._release() if self._widths is None and not self._upright else b""
 
     def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
-        """The buffered lines, if any."""
+        """The buffered rows, if any."""
         return self._release() if self._held else b""
 
-    def _cell(self, value: Any, column: Column) -> str:
-        text = cells.cell(value, column)
-        return text if self._limit is None else cells.clip(text, self._limit)
+    def _cell(self, value: Any, column: Column) -> str | None:
+        if value is None:
+            return None
+        text = cells.cell(value, column, exact=self._is_exact)
+        return cells.shorten(text) if self._is_cut else text
 
     def _release(self) -> bytes:
-        return b"".join(self._all_lines())
+        held, self._held = self._held, []
+        room = _room(self._indent)
+        self._wraps = room is not None
+        self._widths = _fitted([self._headings, *held], room)
+        self._upright = self._widths is None
+        header = [] if self._upright else self._aligned(self._headings, colour.Style.HEADER)
+        return self._encoded([*header, *(line for row in held for line in self._lines(row))])
 
-    def _all_lines(self) -> Iterator[bytes]:
-        header = [column.name for column in self._columns]
-        lines = [header, *self._held]
-        self._held = []
-        self._widths = widths = [max(cells.width(line[i]) for line in lines) for i in range(len(header))]
-        yield self._line(header, widths, colour.Style.HEADER)
-        yield from (self._line(line, widths) for line in lines[1:])
+    def _encoded(self, lines: Iterable[str]) -> bytes:
+        return "".join(f"{self._indent}{line}".rstrip() + "\n" for line in lines).encode("utf-8", "replace")
 
-    def _line(self, texts: list[str], widths: list[int], style: colour.Style | None = None) -> bytes:
-        line = "  ".join(map(cells.pad, texts, widths, self._right)).rstrip()
-        return (colour.paint(line, style) if style else line).encode("utf-8", "replace") + b"\n"
+    def _lines(self, row: list[str | None]) -> list[str]:
+        if not self._upright:
+            return self._aligned(["-" if text is None else text for text in row])
+        pairs = zip(self._headings, row, strict=True)
+        lines = fields([(heading, text) for heading, text in pairs if text is not None], self._indent)
+        has_rows, self._has_rows = self._has_rows, True
+        return ["", *lines] if has_rows else lines
+
+    def _aligned(self, texts: list[str], style: colour.Style | None = None) -> list[str]:
+        """Returns the lines of a row: one, unless a cell is wrapped."""
+        widths, hang = self._widths or [], 0 if style else _HANG
+        limits = widths if self._wraps else [None] * len(widths)
+        wrapped = [cells.wrap(text, limit, hang, cells.PARTS) for text, limit in zip(texts, limits, strict=True)]
+        lines = ("  ".join(map(cells.pad, line, widths, self._right)) for line in zip_longest(*wrapped, fillvalue=""))
+        return [colour.paint(line.rstrip(), style) if style else line for line in lines]
 
 
-class Upright(Plain):
-    """`table` and `wide` of commands that print few rows: one line per value, an empty line between rows."""
+def _fitted(lines: Sequence[Sequence[str | None]], room: int | None) -> list[int] | None:
+    """Returns the widths of columns that fit into a room, the widest of which are narrowed; None if they cannot."""
+    columns = [["-" if text is None else text for text in column] for column in zip(*lines, strict=True)]
+    widest = [max(map(cells.width, column)) for column in columns]
+    if room is None:
+        return [min(width, _UNWRAPPED) for width in widest]
+    room -= 2 * (len(columns) - 1)
+    parts = ((part.strip() for text in column for part in cells.PARTS.findall(text)) for column in columns)
+    longest = (max(map(cells.width, column), default=0) for column in parts)
+    minimal = [max(part + _HANG, min(width, _READABLE)) for part, width in zip(longest, widest, strict=True)]
+    minimal = [min(low, width) for low, width in zip(minimal, widest, strict=True)]
+    if sum(minimal) > room:
+        return None
+    for limit in range(min(room, max(widest, default=0)), 0, -1):
+        widths = [max(low, min(width, limit)) for low, width in zip(minimal, widest, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return minimal
 
-    def __init__(self, columns: tuple[Column, ...]) -> None:
-        self._columns = columns
-        self._width = max(len(column.name) for column in columns)
-        self._apart = b""
 
-    def row(self, row: Row) -> bytes:
-        """Every value of the row that is not null."""
-        shown = [column for column in self._columns if row.get(column.name) is not None]
-        lines = [f"{column.name:<{self._width}}  {cells.cell(row[column.name], column)}".rstrip() for column in shown]
-        apart, self._apart = self._apart, b"\n"
-        return apart + "".join(line + "\n" for line in lines).encode("utf-8", "replace")
+def _room(indent: str) -> int | None:
+    room = cells.screen_width()
+    return None if room is None else room - len(indent)
+
+
+def fields(pairs: Sequence[tuple[str, str]], indent: str = "") -> list[str]:
+    """Returns a line for each label with its value, or more where a value is wrapped."""
+    room, to = _room(indent), max((cells.width(label) for label, _ in pairs), default=0)
+    lines = []
+    for label, value in pairs:
+        first, *rest = cells.wrap(value, None if room is None else max(room - to - 2, _NARROWEST))
+        lines += [f"{cells.pad(label, to, right=False)}  {first}", *(" " * (to + 2) + line for line in rest)]
+    return lines

@@ -36,6 +36,10 @@ class Column(Struct, frozen=True):
         optional: may be absent.
         items: type of an array's items, or of the values of an object without `fields`.
         fields: of an object, or of the objects in an array.
+        label: what readers of a document see in place of the name; default: the name with blanks.
+        is_size: bytes; tables print them in KiB, MiB, ….
+        is_verdict: the answer in words: the first line of a document for readers.
+        is_command: to be typed: printed as it is, on a line of its own.
     """
 
     name: str
@@ -47,6 +51,15 @@ class Column(Struct, frozen=True):
     optional: bool = False
     items: str = "string"
     fields: tuple["Column", ...] = ()
+    label: str = ""
+    is_size: bool = False
+    is_verdict: bool = False
+    is_command: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What readers of a document see."""
+        return self.label or self.name.replace("_", " ")
 
     def json_schema(self) -> dict[str, Any]:
         """Returns the JSON Schema of the value."""
@@ -64,19 +77,35 @@ class Column(Struct, frozen=True):
         return inner if self.fields else {"type": "object", "additionalProperties": inner}
 
 
-def text(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> Column:
+def text(name: str, doc: str, *, show: str = TABLE, nullable: bool = False, label: str = "") -> Column:
     """Returns a column of text, shown in tables."""
-    return Column(name, "string", doc, show=show, nullable=nullable)
+    return Column(name, "string", doc, show=show, nullable=nullable, label=label)
 
 
-def count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> Column:
+def count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False, label: str = "") -> Column:
     """Returns an integer column of any size, shown in tables."""
-    return Column(name, "int64", doc, show=show, nullable=nullable)
+    return Column(name, "int64", doc, show=show, nullable=nullable, label=label)
 
 
-def flag(name: str, doc: str, *, nullable: bool = False) -> Column:
+def size(name: str, doc: str, *, label: str = "") -> Column:
+    """Returns a column of bytes, shown in tables in KiB, MiB, …."""
+    return Column(name, "int64", doc, show=TABLE, label=label, is_size=True)
+
+
+def flag(name: str, doc: str, *, nullable: bool = False, label: str = "") -> Column:
     """Returns a column that is true or false, shown in tables."""
-    return Column(name, "boolean", doc, show=TABLE, nullable=nullable)
+    return Column(name, "boolean", doc, show=TABLE, nullable=nullable, label=label)
+
+
+NEXT_STEP = Column("next_step", "string", "the command to type", show=TABLE, label="next", is_command=True)
+NEXT_STEPS = Column(
+    "next_steps",
+    "array",
+    "commands to type, in this order or to choose from",
+    show=TABLE,
+    label="next",
+    is_command=True,
+)
 
 
 def _scalar(name: str) -> dict[str, Any]:

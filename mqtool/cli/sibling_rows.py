@@ -35,13 +35,12 @@ EXPLAIN_KIND = OutputSchema(
     "what a start of its own system would do to a store of another kind",
     (
         Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
-        Column("path", "string", "its root", show=TABLE),
-        Column("verdict", "string", "in one line; begins with unknown: if what decides it is unreadable", show=TABLE),
+        Column("path", "string", "its root", TABLE, label="store"),
+        Column("verdict", "string", "begins with unknown: if what decides it is unreadable", TABLE, is_verdict=True),
         Column(
             "harmless",
             "boolean",
             "it is certain that it starts, no chunk is missing, and nothing is lost by the start",
-            show=TABLE,
         ),
         Column("starts", "boolean", "the system starts; null if that is unknown", show=TABLE, nullable=True),
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),

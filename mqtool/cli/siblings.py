@@ -72,19 +72,33 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
             f"--format {output_format} does not apply to a store of kind {kind.name}; use table, json, jsonl or csv"
         )
     output = Output(invocation, sibling_rows.VERIFY_KIND, Format(output_format))
-    seen = set()
+    is_text = output.format in TABLE_FORMATS
+    findings: list[Finding] = []
     with kind.open(path) as opened:
         for finding in opened.verify():
-            seen.add(finding.severity)
-            output.row(_finding(finding))
-    if not seen:
-        note("nothing is wrong")
+            findings.append(finding)
+            if not is_text:
+                output.row(_finding(finding))
+        if is_text:
+            _print_verdict(output, path, findings, opened.explain())
+    seen = {finding.severity for finding in findings}
     code = ExitCode.OK
     if any(severity.is_serious for severity in seen) and fail_on != "never":
         code = ExitCode.NO
     elif seen and fail_on == "warning":
         code = ExitCode.WARNINGS
-    return output.finish(code)
+    return code if is_text else output.finish(code)
+
+
+def _print_verdict(output: Output, path: Path, findings: "list[Finding]", prediction: dict[str, Any] | None) -> None:
+    """Prints the result for readers, in the form that a store of RocketMQ gets."""
+    from mqtool.cli import verification_text
+    from mqtool.verify.findings import Verification, state_of
+
+    start = [] if prediction is None else [f"next start: {prediction['verdict']}"]
+    state = state_of(findings)
+    result = Verification(str(path), state, live=False, complete=True, checks=(), findings=tuple(findings))
+    output.page([verification_text.text(result, (), start, wide=output.format is Format.WIDE)])
 
 
 def dump(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mqtool.cli import cells, document
+from mqtool.cli.cells import counted
+from mqtool.cli.colour import Style
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, flag, text
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats.release import release_of
+from mqtool.words import size
 
 if TYPE_CHECKING:
     from mqtool.recovery import Outcome
@@ -120,51 +126,6 @@ EXPLAIN_START = OutputSchema(
     single=True,
 )
 
-VIEW = OutputSchema(
-    "explain-start.view",
-    1,
-    "what a broker would do to a store, for readers",
-    (
-        text("verdict", "in one line"),
-        text("store", "root, and how it was closed"),
-        text("config", "broker.conf: given, or found where brokers keep it", nullable=True),
-        text("broker", "the release that would be started"),
-        text("other", "what another release would do", nullable=True),
-        text("log", "bounds after the start"),
-        text("scan", "from where to where recovery reads"),
-        text("index", "index files afterwards"),
-        text("time", "how long it may take"),
-        _texts("next_steps", "commands to type if it would not start, or messages would be lost"),
-        Column(
-            "lost",
-            "array",
-            "messages that consumers no longer get",
-            show=TABLE,
-            fields=(text("queue", "topic/queue"), _number("messages", "how many"), text("offsets", "queue offsets")),
-        ),
-        Column("waiting", "array", _WAITING_DOC, show=TABLE, fields=_WAITING, nullable=True),
-        _texts("deleted", "missing files"),
-        _texts("created", "new files"),
-        _texts("changed", "files with other bytes"),
-        _texts("why", "the rules that were applied"),
-        _texts("accepted", "what is wrong and accepted silently"),
-        _texts("undecided", "what the files do not decide"),
-        Column(
-            "queues",
-            "array",
-            "bounds after the start",
-            show=TABLE,
-            fields=(
-                text("queue", "topic/queue"),
-                _number("min", "first offset served"),
-                _number("max", "after the last"),
-                _number("next", "what the next message gets", nullable=True),
-            ),
-        ),
-    ),
-    single=True,
-)
-
 _UNCHECKED = "; sizes are taken from the files, broker.conf was not checked: pass --config FILE"
 
 _RANGES = 8
@@ -202,13 +163,13 @@ def print_start_outcome(
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
     if config is None and outcome.runs:
         verdict += _UNCHECKED
-    if output_format in (Format.TABLE, Format.WIDE):
-        view = _view(path, outcome, wide=output_format is Format.WIDE)
-        view |= {"verdict": verdict, "config": config and str(config), "waiting": waiting, "next_steps": steps}
-        if other is not None:
-            view["other"] = f"RocketMQ {other.release}: {other.verdict}"
-        return Output(invocation, VIEW, output_format).document(view, code)
-    document = {
+    output = Output(invocation, EXPLAIN_START, output_format)
+    if output_format in TABLE_FORMATS:
+        wide = output_format is Format.WIDE
+        facts = _facts(path, config, outcome, other)
+        sections = _sections(outcome, waiting, wide=wide)
+        return output.page(_page(verdict, code, facts, steps, sections, wide=wide), code)
+    prediction = {
         "path": str(path),
         "config": config and str(config),
         "verdict": verdict,
@@ -217,7 +178,7 @@ def print_start_outcome(
         "waiting": waiting,
         "next_steps": steps,
     }
-    return Output(invocation, EXPLAIN_START, output_format).document(document, code)
+    return output.document(prediction, code)
 
 
 def _starts(
@@ -304,10 +265,14 @@ def _unknown(
     )
     rest = {"undecided": [needed], "next_steps": [command("verify", Opened(path, config, broker))]}
     verdict = f"unknown: {error}"
-    if output_format in (Format.TABLE, Format.WIDE):
-        view = {"verdict": verdict, "store": f"{path}, {_stop(clean_stop)}", "broker": _broker(release, evidence)}
-        return Output(invocation, VIEW, output_format).document({**view, **rest}, ExitCode.NO)
-    document = {
+    output = Output(invocation, EXPLAIN_START, output_format)
+    if output_format in TABLE_FORMATS:
+        facts = _store(path, clean_stop, config, release, evidence)
+        return output.page(
+            _page(verdict, ExitCode.NO, facts, rest["next_steps"], {_UNDECIDED: rest["undecided"]}, wide=True),
+            ExitCode.NO,
+        )
+    prediction = {
         "path": str(path),
         "release": release,
         "release_evidence": evidence,
@@ -319,56 +284,78 @@ def _unknown(
         "accepted": [],
         **rest,
     }
-    document |= {column.name: None for column in EXPLAIN_START.columns if column.name not in document}
-    return Output(invocation, EXPLAIN_START, output_format).document(document, ExitCode.NO)
+    prediction |= {column.name: None for column in EXPLAIN_START.columns if column.name not in prediction}
+    return output.document(prediction, ExitCode.NO)
 
 
-def _stop(clean_stop: bool) -> str:
-    return "shut down cleanly" if clean_stop else "not shut down cleanly (abort exists)"
+_UNDECIDED = "what the files do not decide"
 
 
-def _broker(release: str, evidence: str) -> str:
-    return f"RocketMQ {release}, {evidence}"
+def _page(
+    verdict: str, code: ExitCode, facts: dict[str, str], steps: list[str], sections: dict[str, Any], *, wide: bool
+) -> Iterator[bytes]:
+    """Yields a prediction for readers."""
+    bad = Style.DOUBTFUL if verdict.startswith("unknown") else Style.BAD
+    yield document.prose(verdict, style=Style.GOOD if code is ExitCode.OK else bad)
+    yield document.labelled(facts.items())
+    yield document.commands("next", steps)
+    for title, rows in sections.items():
+        yield document.section(title, rows, wide=wide)
 
 
-def _view(path: Path, outcome: Outcome, *, wide: bool) -> dict[str, Any]:
-    bounds, effort = outcome.after_start, outcome.effort
-    new = sum(summary[0] == "new" for summary in outcome.index_after)
+def _store(path: Path, clean_stop: bool, config: Path | None, release: str, evidence: str) -> dict[str, str]:
+    """Returns what is started, in words."""
+    stop = "shut down cleanly" if clean_stop else "not shut down cleanly (abort exists)"
+    named = {} if config is None else {"config": str(config)}
+    return {"store": f"{path}, {stop}", **named, "broker": f"RocketMQ {release}, {evidence}"}
+
+
+def _facts(path: Path, config: Path | None, outcome: Outcome, other: Outcome | None) -> dict[str, str]:
+    """Returns the start in words."""
+    facts = _store(path, outcome.clean_stop, config, outcome.release, outcome.release_evidence)
+    bounds, effort, plan = outcome.after_start, outcome.effort, outcome.plan
+    if other is not None:
+        facts["or"] = f"RocketMQ {other.release}: {other.verdict}"
+    if bounds is not None:
+        facts["log"] = f"{size(bounds[1] - bounds[0])} afterwards: physical offsets {bounds[0]} to {bounds[1]}"
+    if plan is not None and plan.scan_from is not None:
+        read = f"{counted(effort.scanned_records, 'record')} ({size(effort.scanned_bytes)}) from {plan.scan_from} on"
+        facts["recovery"] = f"reads {read}; dispatches {effort.dispatched_records} to queues and index"
+    if new := sum(summary[0] == "new" for summary in outcome.index_after):
+        facts["index"] = f"{counted(len(outcome.index_after), 'file')} afterwards, {new} of them new"
+    if outcome.index_lost:
+        facts["keys"] = f"{outcome.index_lost} entries are deleted for good: those keys find no message any more"
+    if bounds is not None:
+        facts["time"] = _duration(effort.min_minutes, effort.max_minutes)
+    return facts
+
+
+def _duration(shortest: float, longest: float) -> str:
+    if longest < 1:
+        return "less than a minute"
+    return (
+        f"up to {counted(math.ceil(longest), 'minute')}" if shortest < 1 else f"{shortest:.0f} to {longest:.0f} minutes"
+    )
+
+
+def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: bool) -> dict[str, Any]:
+    """Returns the lists of a prediction by their titles."""
+    reasons = str if wide else cells.without_classes
     return {
-        "verdict": outcome.verdict,
-        "store": f"{path}, {_stop(outcome.clean_stop)}",
-        "broker": _broker(outcome.release, outcome.release_evidence),
-        "log": None if bounds is None else f"{bounds[0]} to {bounds[1]}",
-        "scan": _scan(outcome),
-        "index": f"{len(outcome.index_after)} file(s), {new} of them new{_index_lost(outcome)}",
-        "time": f"{effort.min_minutes} to {effort.max_minutes} minutes" if bounds else None,
-        "lost": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
-        "deleted": outcome.files.deleted,
-        "created": outcome.files.created,
-        "changed": outcome.files.changed,
-        "why": outcome.why,
-        "accepted": outcome.accepted,
-        "undecided": outcome.undecided,
-        "queues": [
+        "lost messages": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
+        "messages that wait for delivery": waiting or [],
+        "files that are deleted": outcome.files.deleted,
+        "files that are created": outcome.files.created,
+        "files that are changed": outcome.files.changed,
+        "why": list(map(reasons, outcome.why)),
+        "wrong, and accepted silently": list(map(reasons, outcome.accepted)),
+        _UNDECIDED: list(map(reasons, outcome.undecided)),
+        "queues afterwards": [
             {"queue": name, "min": queue.min_offset, "max": queue.max_offset, "next": queue.next_offset}
             for name, queue in (outcome.queues or {}).items()
+            if wide
         ],
     }
-
-
-def _index_lost(outcome: Outcome) -> str:
-    if not outcome.index_lost:
-        return ""
-    return f"; {outcome.index_lost} entries are deleted for good: their messages are not found by those keys any more"
-
-
-def _scan(outcome: Outcome) -> str | None:
-    plan = outcome.plan
-    if plan is None or plan.scan_from is None:
-        return None
-    effort = outcome.effort
-    size = f"{effort.scanned_records} records, {effort.scanned_bytes} bytes"
-    return f"from {plan.scan_from}, the log ends at {plan.cut_at}: {size}; {effort.dispatched_records} dispatched"
 
 
 def _lost(name: str, ranges: tuple[tuple[int, int], ...], *, wide: bool) -> dict[str, Any]:

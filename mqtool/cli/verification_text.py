@@ -1,13 +1,10 @@
 """Results of `mqtool verify` for readers: verdict first, then findings with what to do, losses, checks."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from mqtool.cli import cells
+from mqtool.cli import document
 from mqtool.cli.cells import counted
-from mqtool.cli.colour import Style, paint
-from mqtool.cli.render import Table
-from mqtool.cli.schema import TABLE, Column
+from mqtool.cli.colour import Style
 from mqtool.recovery.outcome import GIVEN
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
 
@@ -34,16 +31,25 @@ _WORDS = {
 """What the findings of each severity are called in the verdict."""
 
 
-def text(verification: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes:
-    """Returns the complete result: the verdict, what to type first, then the details."""
-    head = [*_head(verification), *(f"next: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)]
-    parts = [
-        "\n".join(head),
+def text(verification: Verification, steps: Sequence[str] = (), start: Sequence[str] = (), *, wide: bool) -> bytes:
+    """Returns the complete result: the verdict, what to type first, then the details.
+
+    Args:
+        verification: the result.
+        steps: commands to type.
+        start: lines about the next start of a store of another kind.
+        wide: print all findings, and what each of them means.
+    """
+    verdict, *more = [*_head(verification), *start]
+    state = verification.state
+    head = document.prose(verdict, style=STYLES.get(state), part=f": {state}:") + document.prose(*more)
+    blocks = [
+        head + document.commands("next", steps),
         *_findings(verification.findings, wide=wide),
         *_losses(verification),
         _checks(verification),
     ]
-    return "\n\n".join(part for part in parts if part).encode("utf-8", "replace") + b"\n"
+    return document.joined(blocks)
 
 
 def _head(verification: Verification) -> Iterator[str]:
@@ -53,21 +59,25 @@ def _head(verification: Verification) -> Iterator[str]:
     verdict = ", ".join(counts) or (
         "nothing is wrong" if verification.state is State.CLEAN else "nothing wrong was found"
     )
-    yield f"{cells.escape(verification.store)}: {_coloured(verification.state)}: {verdict}"
+    yield f"{verification.store}: {verification.state}: {verdict}"
     if verification.losses.bytes or verification.losses.messages:
         yield f"lost: {counted(verification.losses.messages, 'message')}, {counted(verification.losses.bytes, 'byte')}"
     start = verification.next_start
     if start and (start.do_not_start or verification.state is not State.CLEAN):
-        yield cells.escape(start.headline)
+        yield start.headline
         if start.other is not None:
-            yield cells.escape(start.other.headline)
+            yield start.other.headline
         if start.release_evidence != GIVEN:
-            yield cells.escape(f"release {start.release} is {start.release_evidence}; --release states another")
+            yield f"release {start.release} is {start.release_evidence}; --release states another"
     if verification.live:
         yield "a broker is running on it: only what is certain is reported"
     if not verification.complete:
         yield "stopped early: this is not all"
-    unread = {CATALOGUE[finding.code].area for finding in verification.findings if finding.severity is Severity.UNKNOWN}
+    unread = {
+        CATALOGUE[finding.code].area
+        for finding in verification.findings
+        if finding.severity is Severity.UNKNOWN and finding.code in CATALOGUE
+    }
     unknown = [
         check.area.value for check in verification.checks if check.state is State.UNKNOWN or check.area in unread
     ]
@@ -75,15 +85,14 @@ def _head(verification: Verification) -> Iterator[str]:
         yield f"unknown: {', '.join(unknown)}"
 
 
-def _findings(findings: Sequence[Finding], *, wide: bool) -> Iterator[str]:
+def _findings(findings: Sequence[Finding], *, wide: bool) -> Iterator[bytes]:
     shown = findings if wide else findings[:MAX]
-    for finding in shown:
-        yield "\n".join(_finding(finding, wide=wide))
+    yield from (_finding(finding, wide=wide) for finding in shown)
     if len(findings) > len(shown):
-        yield f"… {len(findings) - len(shown)} more: --format wide shows all"
+        yield document.prose(f"… {len(findings) - len(shown)} more: --format wide shows all")
 
 
-def _finding(finding: Finding, *, wide: bool) -> Iterator[str]:
+def _finding(finding: Finding, *, wide: bool) -> bytes:
     place = [finding.file] if finding.file else []
     if finding.position is not None:
         place.append(f"position {finding.position}")
@@ -91,25 +100,22 @@ def _finding(finding: Finding, *, wide: bool) -> Iterator[str]:
         place.append(f"physical offset {finding.physical_offset}")
     if finding.topic is not None:
         place.append(f"topic {finding.topic}" + ("" if finding.queue_id is None else f" queue {finding.queue_id}"))
-    yield f"{_coloured(finding.severity)}: {finding.code}: {cells.escape(', '.join(place))}"
     lost = [counted(finding.lost_messages, "message")] if finding.lost_messages else []
     lost += [counted(finding.lost_bytes, "byte")] if finding.lost_bytes else []
-    yield "  " + cells.escape(finding.evidence) + (f"; lost {', '.join(lost)}" if lost else "")
-    if wide:
+    lines = [finding.evidence + (f"; lost {', '.join(lost)}" if lost else "")]
+    if wide and finding.code in CATALOGUE:
         check = CATALOGUE[finding.code]
-        yield f"  {check.meaning}"
-        yield f"  {check.remedy}"
-        if check.runbooks:
-            yield f"  runbook: {', '.join(check.runbooks)}"
-    if finding.next_step:
-        yield f"  next: {paint(cells.escape(finding.next_step), Style.COMMAND)}"
+        lines += [check.meaning, check.remedy]
+        lines += [f"runbook: {', '.join(check.runbooks)}"] if check.runbooks else []
+    severity = finding.severity
+    return (
+        document.prose(f"{severity}: {finding.code}: {', '.join(place)}", style=STYLES.get(severity), part=severity)
+        + document.prose(*(f"  {line}" for line in lines))
+        + document.commands("  next", [finding.next_step] if finding.next_step else [])
+    )
 
 
-def _coloured(word: Severity | State) -> str:
-    return paint(word, STYLES[word]) if word in STYLES else word
-
-
-def _losses(verification: Verification) -> Iterator[str]:
+def _losses(verification: Verification) -> Iterator[bytes]:
     if verification.losses.queues:
         rows = [
             {
@@ -121,7 +127,7 @@ def _losses(verification: Verification) -> Iterator[str]:
             }
             for loss in verification.losses.queues
         ]
-        yield "Lost messages\n" + _table(rows)
+        yield document.section("lost messages", rows, wide=True)
     if verification.losses.groups:
         rows = [
             {
@@ -134,7 +140,7 @@ def _losses(verification: Verification) -> Iterator[str]:
             }
             for loss in verification.losses.groups
         ]
-        yield "What the loss means for consumer groups\n" + _table(rows)
+        yield document.section("what the loss means for consumer groups", rows, wide=True)
 
 
 def _runs(runs: Iterable[tuple[int, int]]) -> str:
@@ -142,18 +148,9 @@ def _runs(runs: Iterable[tuple[int, int]]) -> str:
     return ", ".join(texts[:_RUNS]) + (", …" if len(texts) > _RUNS else "")
 
 
-def _checks(verification: Verification) -> str:
+def _checks(verification: Verification) -> bytes:
     rows = [
         {"check": check.area.value, "state": check.state.value, "findings": check.findings, "checked": check.detail}
         for check in verification.checks
     ]
-    return "Checks\n" + _table(rows)
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    columns = tuple(
-        Column(name, "int64" if isinstance(value, int) else "string", "", show=TABLE) for name, value in rows[0].items()
-    )
-    table = Table(columns, wide=True, lookahead=len(rows) + 1)
-    lines = b"".join(table.row(row) for row in rows) + table.end(ok=True)
-    return lines.decode().rstrip("\n")
+    return document.section("checks", rows, wide=True)

@@ -49,13 +49,13 @@ def selected() -> tzinfo | None:
     return _SelectedZone.zone
 
 
-def moment(milliseconds: int) -> str:
-    """Returns RFC 3339 with milliseconds in the zone of this run; the number itself if it is out of range."""
+def moment(milliseconds: int, *, exact: bool = True) -> str:
+    """Returns RFC 3339 in the zone of this run, with milliseconds if exact; the number itself if it is out of range."""
     try:
         second, offset = _second(milliseconds // 1000, _SelectedZone.zone)
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
-    return f"{second}.{milliseconds % 1000:03d}{offset}"
+    return f"{second}.{milliseconds % 1000:03d}{offset}" if exact else f"{second}{offset}"
 
 
 @lru_cache(maxsize=1024)

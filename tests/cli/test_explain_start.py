@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 
 import pytest
@@ -35,7 +36,7 @@ def explain(mqtool, tmp_path):
 def test_a_whole_store_ends_with_0(explain):
     result = explain(WHOLE)
     assert result.code == ExitCode.OK
-    assert result.text.startswith(f"verdict  starts, and no message is lost{UNCHECKED}\n")
+    assert result.text.startswith(f"starts, and no message is lost{UNCHECKED}\n\nstore ")
 
 
 def test_the_configuration_next_to_a_store_decides_as_if_it_were_given(mqtool, tmp_path):
@@ -64,9 +65,24 @@ def test_a_start_is_advised_against_where_it_loses_what_is_still_there(explain, 
 
 def test_a_loss_is_said_first(explain):
     result = explain(TORN)
-    assert result.text.startswith(f"verdict  starts, and loses no message; 1 is lost already{UNCHECKED}\n")
-    assert "\nlost (1)\n" in result.text
+    assert result.text.startswith(f"starts, and loses no message; 1 is lost already{UNCHECKED}\n")
+    assert "\nLost messages\n" in result.text
     assert "  Orders/0  " in result.text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_prediction_fits_the_terminal_and_is_written_for_a_reader(explain, tmp_path, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = explain(TORN).text.replace(str(tmp_path), "")
+    commands = [line for line in text.splitlines() if line.startswith("next: ")]
+    assert max(len(line) for line in text.splitlines() if line not in commands) <= columns
+    assert not re.search(r"[a-z]_[a-z]|\(\d+\)$|^\S+ +-$|\b0\.0 |\((?:CommitLog|IndexService)\.", text, re.MULTILINE)
+
+
+def test_only_the_wide_form_names_the_brokers_methods(explain, mqtool, tmp_path):
+    method = "(CommitLog.checkMessageAndReturnSize)"
+    assert method not in explain(TORN).text
+    assert method in mqtool("explain-start", tmp_path / TORN / "store", "--release", "5.5", "-f", "wide").text
 
 
 def test_a_refusal_ends_with_1_and_has_the_brokers_words(explain):
@@ -130,7 +146,7 @@ def test_the_release_is_the_detected_one_by_default(mqtool, tmp_path, fixture, r
 def test_a_release_that_nothing_reveals_is_assumed_and_the_table_says_so(mqtool, tmp_path):
     (tmp_path / "commitlog").mkdir()
     result = mqtool("explain-start", tmp_path)
-    assert "\nbroker   RocketMQ 5.5, assumed: unknown from the store\n" in result.text
+    assert "\nbroker  RocketMQ 5.5, assumed: unknown from the store\n" in result.text
 
 
 def test_a_release_that_was_given_is_said_to_be(explain):

@@ -100,7 +100,7 @@ def test_people_get_printable_sections(mqtool, store, output_format):
     lines = result.text.splitlines()
     assert lines[0].split() == ["path", str(store.directory)]
     assert all(line.isprintable() for line in lines)
-    assert "commit_log" in lines
+    assert "Commit log" in lines
 
 
 def test_sizes_are_reported_with_their_evidence(mqtool):

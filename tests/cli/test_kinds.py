@@ -211,6 +211,25 @@ def test_verify_ends_with_the_code_of_its_worst_finding(mqtool, case_id, fail_on
         validate(row, sibling_rows.VERIFY_KIND, line=True)
 
 
+@pytest.mark.parametrize(
+    ("case_id", "verdict"),
+    [
+        ("killed-untouched", "clean: nothing is wrong"),
+        ("torn-untouched", "dirty: 7 warnings"),
+        ("done-record-suffix", "corrupt: 2 errors"),
+    ],
+)
+def test_verify_gives_a_verdict_as_for_a_store_of_rocketmq(mqtool, case_id, verdict, tmp_path):
+    root = damaged(case_id, tmp_path / "store")
+    findings = mqtool("verify", root, "--format", "jsonl").lines
+    text = mqtool("verify", root).text
+    assert text.startswith(f"{root}: {verdict}\nnext start: starts and continues at position ")
+    assert [line.split(": ")[1] for line in text.splitlines() if line.startswith(("error: ", "warning: "))] == [
+        row["code"] for row in findings
+    ]
+    assert "code  severity" not in text
+
+
 @pytest.mark.parametrize("options", [("--format", "junit"), ("--jobs", "2"), ("--topic", "x")])
 def test_verify_refuses_what_it_does_not_do_here(mqtool, options):
     assert mqtool("verify", SMALL, *options).code == 2

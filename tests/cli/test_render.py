@@ -7,10 +7,10 @@ import json
 import pytest
 
 from mqtool.cli import cells
-from mqtool.cli.document import Listing, listed
+from mqtool.cli.document import Listing, blocks, joined, listed
 from mqtool.cli.exits import ExitCode, Failure
 from mqtool.cli.invocation import Format
-from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Table, Upright, encode
+from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Table, encode
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
 
 SCHEMA = OutputSchema(
@@ -24,6 +24,7 @@ SCHEMA = OutputSchema(
         Column("more", "object", "o", show=DATA),
     ),
 )
+FIRST = SCHEMA.columns[0]
 ROW = {"number": 1, "name": "x", "at": 1700000000123, "more": {"k": "v"}}
 FAILURE = Failure(ExitCode.IO_ERROR, "io", "no", "/s")
 NASTY = "\x1b[31mred\x1b[0m\r\n\t\x00\x7f\x9b31m\u202egnp\u2028\ud800"
@@ -36,6 +37,15 @@ def drawn(renderer, rows, ok=True):
 
 def table(wide=False):
     return Table(SCHEMA.shown(wide), wide=wide)
+
+
+def upright():
+    return Table(SCHEMA.columns, wide=True, upright=True)
+
+
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 def test_a_table_lines_up_numbers_at_the_right_and_text_at_the_left():
@@ -61,9 +71,88 @@ def test_a_table_fixes_its_widths_after_the_first_rows_and_goes_on_line_by_line(
 
 
 def test_table_cells_are_cut_and_wide_ones_are_not():
-    row = {**ROW, "name": "z" * 200}
+    row = {**ROW, "name": "z" * 2000}
     assert max(map(len, drawn(table(), [row]).splitlines())) == 8 + cells.CELL_WIDTH
-    assert "z" * 200 in drawn(table(wide=True), [row])
+    text = "a/path/of/many/parts/" * 4 + " and words" * 20
+    assert text in drawn(table(), [{**ROW, "name": text}])
+    assert "z" * 2000 in drawn(table(wide=True), [row])
+
+
+def test_words_are_wrapped_to_the_terminal_with_a_hanging_indent(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = [{"number": 1, "name": "four words and another five"}, {"number": 22, "name": "x"}]
+    assert drawn(table(), rows).splitlines() == [
+        "number  name",
+        "     1  four words and another",
+        "          five",
+        "    22  x",
+    ]
+
+
+def test_a_row_that_cannot_fit_has_one_field_a_line(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = [{"number": 1, "name": "y" * 33}, {"number": 2, "name": None}]
+    assert drawn(table(), rows) == f"number  1\nname    {'y' * 33}\n\nnumber  2\n"
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 80, 200])
+def test_a_line_is_as_long_as_the_terminal_at_most(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [{"number": number, "name": "some 订单 words " * (number % 9)} for number in range(LOOKAHEAD)]
+    assert max(cells.width(line) for line in drawn(table(), rows).splitlines()) <= columns
+
+
+READ = OutputSchema(
+    "read",
+    1,
+    "a document for readers",
+    (
+        Column("answer", "string", "a", show=TABLE, is_verdict=True),
+        Column("next_steps", "array", "c", show=TABLE, label="next", is_command=True),
+        Column("physically_gone", "int64", "g", show=TABLE, label="lost"),
+        Column("log_size", "int64", "s", show=TABLE, is_size=True),
+        Column("empty", "string", "e", show=TABLE, nullable=True),
+        Column("many", "array", "m", show=TABLE),
+        Column("inner", "object", "o", show=TABLE, fields=(Column("rows", "array", "r", show=TABLE, fields=(FIRST,)),)),
+    ),
+    single=True,
+)
+VALUE = {
+    "answer": "it is not good",
+    "next_steps": ["mqtool verify a"],
+    "physically_gone": 0,
+    "log_size": 1 << 20,
+    "empty": None,
+    "many": [],
+    "inner": {"rows": [{"number": 3}]},
+}
+
+
+def test_a_document_is_written_for_a_reader():
+    assert joined(blocks(READ.columns, VALUE, wide=False)).decode() == (
+        "it is not good\n\nlost      0\nlog size  1.0 MiB\n\nnext: mqtool verify a\n\nInner: rows\n  number\n       3\n"
+    )
+
+
+def test_prose_is_wrapped_and_commands_are_not(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "24")
+    value = {
+        "answer": "one two three four five six",
+        "next_steps": ["mqtool verify " + "x" * 30],
+        "many": ["a b c " * 5],
+    }
+    columns = tuple(column for column in READ.columns if column.name in value)
+    lines = joined(blocks(columns, value, wide=False)).decode().splitlines()
+    assert lines == [
+        "one two three four five",
+        "    six",
+        "",
+        "next: mqtool verify " + "x" * 30,
+        "",
+        "Many",
+        "  a b c a b c a b c a b",
+        "    c a b c",
+    ]
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -74,13 +163,13 @@ def test_nothing_in_a_table_can_steer_a_terminal(wide):
 
 
 def test_nothing_in_upright_rows_can_steer_a_terminal():
-    text = drawn(Upright(SCHEMA.columns), [{**ROW, "name": NASTY, "more": {NASTY: NASTY}}])
+    text = drawn(upright(), [{**ROW, "name": NASTY, "more": {NASTY: NASTY}}])
     assert text.count("\n") == 4
     assert text.replace("\n", "").isprintable()
 
 
 def test_upright_rows_leave_out_nulls_and_stand_apart():
-    text = drawn(Upright(SCHEMA.columns), [{**ROW, "name": None}, ROW])
+    text = drawn(upright(), [{**ROW, "name": None}, ROW])
     assert text == (
         "number  1\nat      2023-11-14T22:13:20.123Z\nmore    k=v\n"
         "\nnumber  1\nname    x\nat      2023-11-14T22:13:20.123Z\nmore    k=v\n"
@@ -125,7 +214,7 @@ def test_csv_gives_back_every_value():
     assert read[0]["number"] == "1"
 
 
-@pytest.mark.parametrize("renderer", [Csv(SCHEMA), table(), Upright(SCHEMA.columns)], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("renderer", [Csv(SCHEMA), table(), upright()], ids=lambda r: type(r).__name__)
 def test_only_json_takes_ready_lines(renderer):
     with pytest.raises(TypeError):
         renderer.lines(b"{}\n")

@@ -184,6 +184,20 @@ def test_a_runbook_that_makes_a_directory_names_one_and_what_comes_after(mqtool,
     assert all(mqtool(*shlex.split(step)[1:]).code in (0, 1) for step in made["next_steps"])
 
 
+@pytest.mark.parametrize("columns", ["60", ""])
+def test_a_run_shows_the_files_of_its_plan_and_cuts_no_reason(mqtool, tmp_path, monkeypatch, columns):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "Orders" / "2")
+    document = mqtool("runbook", "run", "RB-03", root, "--dry-run", "--format", "json").document
+    monkeypatch.setenv("COLUMNS", columns)
+    text = mqtool("runbook", "run", "RB-03", root, "--dry-run").text
+    assert "…" not in text
+    assert "physically" not in text
+    assert all(part in text for step in document["plan"]["steps"] for part in step["path"].split("/"))
+    reasons = {word for step in document["steps"] for word in step["summary"].split() if "/" not in word}
+    assert reasons <= set(text.split())
+
+
 def test_after_a_change_in_place_every_next_step_runs(mqtool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     root = copy_store("orders-5.5.0", tmp_path)

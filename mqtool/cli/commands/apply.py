@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli.changes import NEXT_STEPS, STEPS, after_apply, step_rows
+from mqtool.cli.changes import STEPS, after_apply, step_rows
 from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import DebugOption, FormatOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import NEXT_STEPS, TABLE, Column, OutputSchema, count, prints, text
 from mqtool.commands import command
 
 if TYPE_CHECKING:
@@ -42,18 +42,19 @@ APPLY = OutputSchema(
     (
         text("store", "root of the store"),
         Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
-        Column("already", "boolean", "it had been applied before; nothing was done now", show=TABLE),
+        Column("already", "boolean", "it had been applied before; nothing was done now", TABLE, label="applied before"),
         count("files", "how many files changed, or would"),
-        text("quarantine", "directory with the old files", nullable=True),
+        text("quarantine", "directory with the old files", nullable=True, label="old files"),
         text("journal", "what was done, and how to undo it", nullable=True),
         text(
             "status",
             "state that verify gives the store: clean, dirty, corrupt, unknown; null if it was not verified",
             nullable=True,
+            label="verify says",
         ),
         count("errors", "findings of verify that are errors or unknown", nullable=True),
         count("warnings", "findings of verify that are warnings", nullable=True),
-        Column("codes", "array", "codes of these errors and warnings", show=TABLE),
+        Column("codes", "array", "codes of these errors and warnings", show=TABLE, label="still there"),
         STEPS,
         NEXT_STEPS,
     ),

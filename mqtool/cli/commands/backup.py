@@ -22,7 +22,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, flag, prints, size, text
 from mqtool.commands import command, with_config
 
 HELP = """
@@ -50,13 +50,13 @@ BACKUP = OutputSchema(
         flag("resumed", "an earlier run had not finished"),
         flag("checked", "everything was read back"),
         count("files", "in the snapshot"),
-        count("bytes", "that were read"),
+        size("bytes", "that were read", label="read"),
         count("pieces", "of files, in the snapshot"),
         count("new_pieces", "of these, new"),
-        count("stored", "bytes that the new ones take"),
+        size("stored", "bytes that the new ones take"),
         text("manifest", "what it consists of", show=WIDE),
         Column("notes", "array", "worth knowing", show=TABLE),
-        text("next_step", "the command to type"),
+        NEXT_STEP,
     ),
     single=True,
 )

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 import mqtool
 from mqtool.cli import ranges, zones
+from mqtool.cli.colour import Style
 from mqtool.cli.consent import DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, ZoneOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.cli.schema import NEXT_STEP, TABLE, Column, OutputSchema, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
@@ -59,21 +60,26 @@ CLEAN = OutputSchema(
     1,
     "what retention removes from a store",
     (
-        Column("summary", "string", "how many messages are deleted, unread or waiting ones among them", show=TABLE),
-        Column("path", "string", "the store's root directory", show=TABLE),
-        Column("dry_run", "boolean", "nothing was removed", show=TABLE),
-        Column("at", "int64", "time for which retention was evaluated, ms since epoch", show=TABLE, time=True),
-        Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown", show=TABLE),
-        Column("trigger", "string", "why files are deleted, or why none is", show=TABLE),
-        Column("deleted_files", "integer", "files of the log that are deleted", show=TABLE),
         Column(
-            "deleted_unread", "int64", "messages in them that some group has not read, counted by group", show=TABLE
+            "summary",
+            "string",
+            "how many messages are deleted, unread or waiting ones among them",
+            TABLE,
+            is_verdict=True,
         ),
+        text("path", "the store's root directory", label="store"),
+        Column("dry_run", "boolean", "nothing was removed", show=TABLE),
+        Column(
+            "at", "int64", "time for which retention was evaluated, ms since epoch", TABLE, time=True, label="as of"
+        ),
+        Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown"),
+        text("trigger", "why files are deleted, or why none is", label="why"),
+        Column("deleted_files", "integer", "files of the log that are deleted"),
+        Column("deleted_unread", "int64", "messages in them that some group has not read, counted by group"),
         Column(
             "deleted_waiting",
             "int64",
             "messages in them that are not delivered: delays, timers, open transactions, popped messages without ack",
-            show=TABLE,
         ),
         Column(
             "files",
@@ -83,18 +89,16 @@ CLEAN = OutputSchema(
             fields=(
                 Column("file", "string", "relative to the root", show=TABLE),
                 Column("base", "int64", "physical offset of its first byte"),
-                Column("size", "int64", "its bytes"),
-                Column(
-                    "modified", "int64", "last change; its age counts from it; ms since epoch", show=TABLE, time=True
-                ),
-                Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE),
+                Column("size", "int64", "its bytes", is_size=True),
+                Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
+                Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE, label="deleted"),
                 Column(
                     "deleted_at",
                     "int64",
                     "when it is deleted if disk usage does not change; null: never, it is the last",
-                    show=TABLE,
                     time=True,
                     nullable=True,
+                    label="on",
                 ),
                 Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
                 Column(
@@ -111,12 +115,14 @@ CLEAN = OutputSchema(
             "array",
             "messages in deleted files that groups have not read",
             show=TABLE,
+            label="unread messages in deleted files",
             fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
         Column(
             "kept_unread",
             "array",
             "the same in files that are kept",
+            label="unread messages in other files",
             fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
         Column(
@@ -124,6 +130,7 @@ CLEAN = OutputSchema(
             "array",
             "messages in deleted files that the broker has not delivered yet",
             show=TABLE,
+            label="waiting messages in deleted files",
             fields=(
                 Column("file", "string", "relative to the root", show=TABLE),
                 Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
@@ -132,11 +139,17 @@ CLEAN = OutputSchema(
                 Column("messages", "int64", "how many", show=TABLE),
             ),
         ),
-        Column("followers", "array", "files of queues and index that are deleted with them", show=TABLE),
-        Column("removed", "array", "files that were deleted", show=TABLE),
+        Column(
+            "followers",
+            "array",
+            "files of queues and index that are deleted with them",
+            TABLE,
+            label="deleted with them",
+        ),
+        Column("removed", "array", "files that were deleted", show=TABLE, label="deleted"),
         Column("quarantine", "string", "directory that keeps the deleted files; null: none", show=TABLE, nullable=True),
-        Column("undo", "string", "the command that restores the deleted files", show=TABLE, nullable=True),
-        Column("next_step", "string", "the command to run next; null: none", show=TABLE, nullable=True),
+        Column("undo", "string", "the command that restores the deleted files", TABLE, nullable=True, is_command=True),
+        replace(NEXT_STEP, nullable=True),
     ),
     single=True,
 )
@@ -218,6 +231,7 @@ def clean(
     deleted = [file for file in prediction.files if file.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
     would = _document(options, prediction, at, (), "")
+    style = Style.DOUBTFUL if would["deleted_unread"] or would["deleted_waiting"] else None
     if not deleted:
         return output.document(would)
     if not dry_run and _is_withheld(options, prediction):
@@ -225,7 +239,9 @@ def clean(
         note("nothing was deleted: export these messages first, or add --allow-unread to delete them, too")
         return code
     question = _question(options, deleted, prediction)
-    refusal = consent(ctx.obj, question, lambda code: output.document(would, code), yes=yes, dry_run=dry_run)
+    refusal = consent(
+        ctx.obj, question, lambda code: output.document(would, code, style=style), yes=yes, dry_run=dry_run
+    )
     if refusal is not None:
         return refusal
     if not keep:

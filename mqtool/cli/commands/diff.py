@@ -14,7 +14,7 @@ from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, prints, size, text
 from mqtool.values import asdict
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ _LOG = (
     count("common_end", "up to here", nullable=True),
     count("diverges_at", "first record that is not the same, or where one side ends; null if none", nullable=True),
     count("first_byte", "first byte that differs where both have any", nullable=True),
-    count("same_bytes", "that both have"),
-    count("different_bytes", "that both have, and not the same"),
-    count("filler_bytes", "that differ after a BLANK, where content is undefined; not a difference"),
+    size("same_bytes", "that both have"),
+    size("different_bytes", "that both have, and not the same"),
+    size("filler_bytes", "that differ after a BLANK, where content is undefined; not a difference"),
     count("messages_a", "valid records of A in the regions"),
     count("messages_b", "valid records of B in the regions"),
     count("region_count", "regions in all"),
@@ -112,7 +112,7 @@ DIFF = OutputSchema(
     1,
     "what two stores do not have in common",
     (
-        text("verdict", "in one line"),
+        Column("verdict", "string", "in one line", TABLE, is_verdict=True),
         text("a", "one store, as given"),
         text("b", "the other"),
         Column("equal", "boolean", "nothing differs, and all could be compared", show=TABLE),

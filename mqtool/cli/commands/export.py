@@ -38,7 +38,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, size
 from mqtool.cli.sibling_rows import EXPORT_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
@@ -77,10 +77,10 @@ EXPORT = OutputSchema(
         count("sequence", "number of the commit in the directory"),
         count("messages", "rows of the messages table"),
         count("files", "of all tables"),
-        count("size", "bytes of them"),
-        count("log_bytes", "bytes of CommitLog that were read"),
-        count("damage", "rows of the damage table"),
-        count("damaged_bytes", "bytes of CommitLog in it"),
+        size("size", "bytes of them", label="written"),
+        size("log_bytes", "bytes of CommitLog that were read", label="read"),
+        count("damage", "rows of the damage table", label="damaged ranges"),
+        size("damaged_bytes", "bytes of CommitLog in it", label="damaged"),
         count("rejected_values", "rows of the table of rejected values"),
         Column(
             "stores",

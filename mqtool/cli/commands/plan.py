@@ -40,7 +40,7 @@ from mqtool.cli.options import (
     release_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import DATA, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
 from mqtool.commands import command
 from mqtool.errors import NothingToChangeError, UsageError
 from mqtool.records.damage import Damage
@@ -184,7 +184,7 @@ PLAN = OutputSchema(
         Column("changes", "array", "what was asked for", items="any", show=DATA),
         Column("complete", "boolean", "false if damage prevents something from being rebuilt or repaired", show=TABLE),
         count("files", "how many files change"),
-        count("space", "bytes of disk space needed in addition"),
+        size("space", "bytes of disk space needed in addition"),
         text("digest", "SHA-256 that detects an edited plan", show=WIDE),
         STEPS,
         offset_plan.MOVES,
@@ -202,7 +202,7 @@ PLAN = OutputSchema(
             ),
         ),
         Column("gates", "array", "preconditions for applying it, in addition to unchanged files", show=WIDE),
-        text("next_step", "the command to type"),
+        NEXT_STEP,
     ),
     single=True,
 )
@@ -218,7 +218,7 @@ BROKER_PLAN = OutputSchema(
         offset_plan.MOVES,
         offset_plan.MESSAGES,
         Column("notes", "array", "worth knowing before it is applied", show=TABLE),
-        text("next_step", "the command to type"),
+        NEXT_STEP,
     ),
     single=True,
 )

@@ -34,7 +34,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, size
 from mqtool.cli.sibling_rows import REBUILD_KIND
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
@@ -98,7 +98,7 @@ REBUILD = OutputSchema(
         count("queues", "written"),
         count("units", "given to queues"),
         count("keys", "put into the index"),
-        count("damaged_bytes", "of the log without a record"),
+        size("damaged_bytes", "of the log without a record"),
         count("damage_count", "damaged ranges; at most 10,000 are listed", show=WIDE),
         count("notes_count", "notes; at most 10,000 are listed", show=WIDE),
         Column("seconds", "number", "how long it took", show=TABLE),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.cli.cells import counted
-from mqtool.cli.changes import NEXT_STEPS, after_apply
+from mqtool.cli.changes import after_apply
 from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.document import commands, prose
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
 from mqtool.cli.options import (
@@ -24,7 +25,7 @@ from mqtool.cli.options import (
     output_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
 
@@ -102,7 +103,7 @@ def repair(
     def show(code: ExitCode) -> ExitCode:
         output = Output(ctx.obj, REPAIR, output_format)
         if output_format in TABLE_FORMATS:
-            return output.lines_for_readers(_lines(document), code)
+            return output.page([prose(*_lines(document)), commands("next", document["next_steps"])], code)
         return output.document(document, code)
 
     if target is None and diagnosis.plan is None:
@@ -179,7 +180,6 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     if not document["dry_run"]:
         yield f"Done: verify now says {document['result']}"
     yield from (f"  still there: {problem}" for problem in document["left"])
-    yield from (f"next: {step}" for step in document["next_steps"])
 
 
 def _wrong(findings: list[Finding]) -> list[str]:

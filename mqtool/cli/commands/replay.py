@@ -39,7 +39,7 @@ from mqtool.cli.options import (
     release_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import recognise
 
@@ -129,7 +129,7 @@ REPLAY = OutputSchema(
         count("not_selected", "messages that were read and not selected"),
         count("not_committed", "records that consumers could not see"),
         count("damage", "damaged ranges of the source's log"),
-        count("damaged_bytes", "bytes in them"),
+        size("damaged_bytes", "bytes in them"),
         count("refused_earlier", "messages that earlier runs with this state could not store"),
         count("damage_earlier", "damaged ranges that earlier runs with this state passed"),
         Column(

@@ -25,7 +25,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.result_file import check_result_file
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
 
@@ -47,14 +47,14 @@ REPORT = OutputSchema(
     (
         Column("store", "string", "as given", show=TABLE),
         Column("report", "string", "the page, as given", show=TABLE),
-        count("size", "of the page in bytes"),
+        size("size", "of the page in bytes"),
         Column("status", "string", "clean, dirty, corrupt or unknown, as for verify", show=TABLE),
         count("errors", "findings of this severity"),
         count("unknown", "findings of this severity"),
         count("warnings", "findings of this severity"),
         count("notes", "findings of this severity"),
         count("lost_messages", "in all"),
-        count("lost_bytes", "in all"),
+        size("lost_bytes", "in all"),
     ),
     single=True,
 )

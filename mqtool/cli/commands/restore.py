@@ -20,7 +20,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, size, text
 from mqtool.errors import UsageError
 
 HELP = """
@@ -48,7 +48,7 @@ RESTORE = OutputSchema(
         text("target", "root of the new store; null if none was created", nullable=True),
         flag("checked", "every byte was proved"),
         count("files", "in the snapshot"),
-        count("bytes", "of all of them, zeros included"),
+        size("bytes", "of all of them, zeros included"),
         text("verify", "state that `mqtool verify` gives the new store; null if none was created", nullable=True),
         Column("snapshots", "array", "all complete ones, oldest first", show=TABLE),
         Column("notes", "array", "worth knowing", show=TABLE),

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from mqtool.cli.changes import STEPS, step_rows
 from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.document import blocks, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
-from mqtool.cli.invocation import JSON_FORMATS, Format, note
+from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format, Invocation, note
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -23,7 +26,7 @@ from mqtool.cli.options import (
     output_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, flag, prints, text
+from mqtool.cli.schema import DATA, NEXT_STEP, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, flag, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UsageError
 
@@ -61,7 +64,7 @@ RUNBOOK_MATCH = OutputSchema(
         text("id", "which"),
         text("name", "the trouble"),
         text("why", "codes of verify, facts, or the words of its symptom"),
-        text("next_step", "the command to type"),
+        NEXT_STEP,
     ),
 )
 
@@ -83,7 +86,7 @@ RUNBOOK = OutputSchema(
         text("store", "root of the store"),
         text("broker", "release that the start was predicted for"),
         text("begun", "RFC 3339"),
-        flag("present", "the trouble is there"),
+        flag("present", "the trouble is there", label="problem found"),
         flag("applied", "something was applied"),
         flag("repaired", "the problem is solved; null if nothing was applied", nullable=True),
         Column(
@@ -92,6 +95,7 @@ RUNBOOK = OutputSchema(
             "messages without an intact record in the store when the run began; null if unknown",
             show=TABLE,
             nullable=True,
+            label="lost already",
         ),
         Column(
             "lost_by_start",
@@ -100,6 +104,7 @@ RUNBOOK = OutputSchema(
             "it does not start",
             show=TABLE,
             nullable=True,
+            label="lost if started instead",
         ),
         Column(
             "lost_after",
@@ -107,8 +112,9 @@ RUNBOOK = OutputSchema(
             "of the messages that were known, those that they lose when it is started now; null if that is not known",
             show=TABLE,
             nullable=True,
+            label="lost if started now",
         ),
-        text("made", "the new directory", nullable=True),
+        text("made", "the new directory", nullable=True, label="new directory"),
         Column(
             "steps",
             "array",
@@ -124,7 +130,7 @@ RUNBOOK = OutputSchema(
         Column(
             "plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA, nullable=True
         ),
-        Column("next_steps", "array", "commands to type, in this order or to choose from", show=TABLE),
+        NEXT_STEPS,
     ),
     single=True,
 )
@@ -318,15 +324,29 @@ def run(
         own = code_of(planned)
         if own is ExitCode.OK and planned.ready:
             own = code
-        _write_protocol(protocol, planned)
-        return Output(ctx.obj, RUNBOOK, output_format).document(planned.as_dict(), own)
+        return _print(ctx.obj, planned, protocol, output_format, own)
 
     code = consent(ctx.obj, f"Carry out {runbook.id} on {store}?", show, yes=yes, dry_run=dry_run)
     if code is not None:
         return code
     result = run_book(runbook, store, replace(request, apply=True, backup_acknowledged=True))
+    return _print(ctx.obj, result, protocol, output_format, code_of(result))
+
+
+def _print(
+    invocation: Invocation, result: Protocol, protocol: Path | None, output_format: Format, code: ExitCode
+) -> ExitCode:
+    """Prints and keeps a protocol; for readers with the files that change."""
+    from mqtool.repair.plan import Step
+
     _write_protocol(protocol, result)
-    return Output(ctx.obj, RUNBOOK, output_format).document(result.as_dict(), code_of(result))
+    output, document = Output(invocation, RUNBOOK, output_format), result.as_dict()
+    if output_format not in TABLE_FORMATS or result.plan is None:
+        return output.document(document, code)
+    wide = output_format is Format.WIDE
+    files = step_rows(msgspec.convert(result.plan["steps"], list[Step]))
+    shown = blocks(RUNBOOK.columns, document, wide=wide)
+    return output.page([*shown, section("files that change", files, STEPS.fields, wide=wide)], code)
 
 
 def _write_protocol(path: Path | None, result: Protocol) -> None:

@@ -22,7 +22,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, size, text
 from mqtool.cli.sibling_rows import SALVAGE_KIND
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
@@ -54,12 +54,12 @@ SALVAGE = OutputSchema(
         Column("compact", "boolean", "records moved together", show=TABLE),
         Column("complete", "boolean", "nothing is known to be lost", show=TABLE),
         count("records", "in the new store"),
-        count("bytes", "of these records"),
+        size("bytes", "of these records"),
         count("purged_records", "of topics that were left out on request"),
-        count("purged_bytes", "of these records"),
+        size("purged_bytes", "of these records"),
         Column("records_by_copy", "array", "how many are from each copy, `store` first", items="integer", show=TABLE),
         count("lost_messages", "proved to have been there, and gone"),
-        count("lost_bytes", "of the old log that hold nothing provable"),
+        size("lost_bytes", "of the old log that hold nothing provable"),
         count("conflicts", "records that differ between copies where no checksum decides; the first's were taken"),
         Column(
             "unplaced",
