@@ -113,10 +113,41 @@ _OF_ANOTHER_TYPE = {
     properties.SHARDING_KEY,
     properties.LITE_TOPIC,
 }
-_LITE_MARK = properties.LITE_TOPIC + "\x01"
-_PRIORITY_MARK = properties.PRIORITY + "\x01"
 _UNIQUE_KEY_MARK = properties.mark(properties.UNIQUE_KEY)
-_DELAY_MARK = properties.mark(properties.DELAY_LEVEL)
+
+
+class SentProperties:
+    """The properties of a send: parsed at most once, and encoded again only if a rule changes them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text if not text or text[-1] == "\x02" else text + "\x02"
+        self._values: dict[str, str] | None = None
+        self._is_changed = False
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Values by name; see `properties.decode`."""
+        if self._values is None:
+            self._values = properties.decode(java.encode_utf8(self._text))
+        return self._values
+
+    def get(self, name: str) -> str:
+        """Returns a value; "" if there is none."""
+        return self.values.get(name, "") if f"{name}\x01" in self._text else ""
+
+    def put(self, name: str, value: str) -> None:
+        """Adds a property, or changes its value."""
+        self.values[name], self._is_changed = value, True
+
+    def drop(self, name: str) -> None:
+        """Removes a property."""
+        if f"{name}\x01" in self._text:
+            self.values.pop(name, None)
+            self._is_changed = True
+
+    def encoded(self) -> bytes:
+        """Returns the properties as bytes; the original ones if nothing was changed."""
+        return java.encode_utf8(properties.encode_text(self.values.items()) if self._is_changed else self._text)
 
 
 class _Put(NamedTuple):
@@ -174,17 +205,17 @@ class SendProcessor:
             raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL])
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - load balancing, not security
-        if _LITE_MARK in header.properties and not header.batch:
-            header = lite(header)
-        if _PRIORITY_MARK in header.properties and not header.batch:
-            header, queue_id = prioritised(header, queue_id, config)
-        if config.is_compacted and not header.batch and not _has_key(header):
-            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        sent = SentProperties(header.properties)
+        if not header.batch:
+            _add_light_queue(sent, header.topic)
+            queue_id = _queue_by_priority(sent, queue_id, config)
+            if config.is_compacted and java.is_blank(sent.get(properties.KEYS)):
+                raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         message = OutgoingMessage(
             header.topic,
             queue_id,
             bytes(command.body),
-            stored_properties(header.properties, broker.settings, needs_key=not header.batch),
+            stored_properties(sent, broker.settings, needs_key=not header.batch),
             header.flag,
             header.sys_flag | topic_flags(config),
             header.born_timestamp,
@@ -192,15 +223,16 @@ class SendProcessor:
             broker.store_host,
             header.reconsume_times,
         )
-        _check_delay(message)
-        message, result = self._put_batch(message, config) if header.batch else self._put_one(message, header)
+        if not message.sys_flag & TRANSACTION_MASK:
+            _delay_level(sent)  # the real broker fails on a delay level that is not a number
+        message, result = self._put_batch(message, config) if header.batch else self._put_one(message, sent)
         put = _Put(command, header, queue_id, message, result)
         future = broker.writer.flushed(result, message.properties)
         return self._answer(put) if future is None else self._answer_later(put, future)
 
-    def _put_one(self, message: OutgoingMessage, header: SendHeader) -> tuple[OutgoingMessage, PutResult]:
+    def _put_one(self, message: OutgoingMessage, sent: SentProperties) -> tuple[OutgoingMessage, PutResult]:
         """Puts one message; a half message goes into the half topic."""
-        if properties.TRANSACTION_PREPARED in header.properties and _is_half(message):
+        if _is_half(message, sent):
             message = transactions.half_message(message)
         elif message.sys_flag & TRANSACTION_MASK:
             message = message._replace(sys_flag=message.sys_flag & ~TRANSACTION_MASK)
@@ -307,41 +339,33 @@ def topic_flags(config: TopicConfig) -> int:
     return int(SysFlag.MULTI_TAGS) if config.topic_filter_type == "MULTI_TAG" else 0
 
 
-def lite(header: SendHeader) -> SendHeader:
-    """Returns the header of a lite topic's message, extended so that dispatch also adds it to the light queue (LMQ)."""
-    values = properties.decode(java.encode_utf8(header.properties))
-    if properties.LITE_TOPIC not in values:
-        return header
-    values[properties.INNER_MULTI_DISPATCH] = lite_queue(header.topic, values[properties.LITE_TOPIC])
-    return header._replace(properties=properties.encode_text(values.items()))
+def _add_light_queue(sent: SentProperties, topic: str) -> None:
+    """Makes dispatch add a lite topic's message to the light queue (LMQ) too."""
+    if name := sent.get(properties.LITE_TOPIC):
+        sent.put(properties.INNER_MULTI_DISPATCH, lite_queue(topic, name))
 
 
-def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple[SendHeader, int]:
-    """Returns header and queue id for a message with a priority, which is the queue id, limited to the last queue.
+def _queue_by_priority(sent: SentProperties, queue_id: int, config: TopicConfig) -> int:
+    """Returns the queue id for a message: its priority, if it has one, limited to the last queue.
 
     A message that is of another type by its properties loses its priority.
     Source: SendMessageProcessor.sendMessage, TopicMessageType.parseFromMessageProperty.
     """
-    values = properties.decode(java.encode_utf8(header.properties))
     try:
-        priority = java.parse_int(values.get(properties.PRIORITY, "-1"))
+        priority = java.parse_int(sent.get(properties.PRIORITY) or "-1")
     except FormatError:
-        priority = -1
+        return queue_id
     if priority < 0:
-        return header, queue_id
-    if _OF_ANOTHER_TYPE & values.keys():
-        kept = {name: value for name, value in values.items() if name != properties.PRIORITY}
-        return header._replace(properties=properties.encode_text(kept.items())), queue_id
-    return header, min(priority, max(1, config.write_queue_nums) - 1)
+        return queue_id
+    if _OF_ANOTHER_TYPE & sent.values.keys():
+        sent.drop(properties.PRIORITY)
+        return queue_id
+    return min(priority, max(1, config.write_queue_nums) - 1)
 
 
 def keeps_batches(config: TopicConfig) -> bool:
     """Whether a batch is stored as a single record in a topic."""
     return config.queue_type == BATCH_QUEUES
-
-
-def _has_key(header: SendHeader) -> bool:
-    return not java.is_blank(properties.decode(java.encode_utf8(header.properties)).get(properties.KEYS, ""))
 
 
 def added_properties(settings: BrokerSettings) -> str:
@@ -351,27 +375,22 @@ def added_properties(settings: BrokerSettings) -> str:
     return properties.encode_text(zip(attributes, values, strict=True))
 
 
-def stored_properties(text: str, settings: BrokerSettings, *, needs_key: bool) -> bytes:
+def stored_properties(sent: SentProperties, settings: BrokerSettings, *, needs_key: bool) -> bytes:
     """Returns the properties of a message as they are stored.
 
     Source: AbstractSendMessageProcessor.buildMsgContext, SendMessageProcessor.sendMessage.
 
     Args:
-        text: properties of the request.
+        sent: properties of the request.
         settings: settings of the broker.
         needs_key: whether a message without a unique key gets one.
 
     Raises:
         RefusalError: the properties are longer than MAX_PROPERTIES.
     """
-    if text and text[-1] != "\x02":
-        text += "\x02"
-    if any(f"{name}\x01" in text for name in BROKER_PROPERTIES):
-        values = properties.decode(java.encode_utf8(text))
-        for name in BROKER_PROPERTIES:
-            values.pop(name, None)
-        text = properties.encode_text(values.items())
-    encoded = java.encode_utf8(text)
+    for name in BROKER_PROPERTIES:
+        sent.drop(name)
+    encoded = sent.encoded()
     if needs_key and not properties.value(encoded, _UNIQUE_KEY_MARK):
         encoded += properties.encode([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
     encoded += java.encode_utf8(added_properties(settings))
@@ -424,29 +443,22 @@ def _count_in(body: bytes) -> int:
         raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL]) from error
 
 
-def _check_delay(message: OutgoingMessage) -> None:
-    """Raises RefusalError if the delay level is not a number; the real broker fails on such a message."""
-    if _DELAY_MARK in message.properties and not message.sys_flag & TRANSACTION_MASK:
-        _delay_level(properties.decode(message.properties))
-
-
-def _delay_level(values: Mapping[str, str]) -> int:
+def _delay_level(sent: SentProperties) -> int:
     """Returns the delay level in properties, 0 if there is none; raises RefusalError if it is not a number."""
     try:
-        return java.parse_int(values.get(properties.DELAY_LEVEL) or "0")
+        return java.parse_int(sent.get(properties.DELAY_LEVEL) or "0")
     except FormatError as error:
         remark = f"the property {properties.DELAY_LEVEL} is not a delay level: {error}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
 
-def _is_half(message: OutgoingMessage) -> bool:
+def _is_half(message: OutgoingMessage, sent: SentProperties) -> bool:
     """Whether a message is a half message: marked as one, and not sent again with a delay after a failed consumption.
 
     Source: SendMessageProcessor.sendMessage.
     """
-    values = properties.decode(message.properties)
-    is_marked = java.parse_boolean(values.get(properties.TRANSACTION_PREPARED))
-    return is_marked and (message.reconsume_times <= 0 or _delay_level(values) <= 0)
+    is_marked = java.parse_boolean(sent.get(properties.TRANSACTION_PREPARED))
+    return is_marked and (message.reconsume_times <= 0 or _delay_level(sent) <= 0)
 
 
 def _without_delay(given: str) -> str:
