@@ -39,6 +39,8 @@ Append = Callable[..., PutResult | None]
 """Returns None, changing nothing, if `single.append` or `batch.append_batch` must be called instead."""
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mqtool.engine.dispatch.dispatcher import BitMapOf
     from mqtool.engine.flush.async_commit import AsyncCommit
 
@@ -228,15 +230,15 @@ class MessageStore:
         status = await self.wait_flushed_async(result.end)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
-    async def wait_flushed_async(self, end: int) -> PutStatus:
-        """Waits as `wait_flushed` does, while the event loop continues; for batches put with `wait=False`."""
+    def wait_flushed_async(self, end: int) -> "asyncio.Future[PutStatus]":
+        """Returns the future result of `wait_flushed` for the running event loop; for puts with `wait=False`."""
         if self._async_commit is None:
             from mqtool.engine.flush.async_commit import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
 
             with self._log.lock:
                 if self._async_commit is None:
                     self._async_commit = AsyncCommit(self.wait_flushed, lambda: self._log.queue.flushed_offset)
-        return await self._async_commit.flushed(end)
+        return self._async_commit.flushed(end)
 
     def put_batch(  # noqa: PLR0917 - in the order of `put`
         self,

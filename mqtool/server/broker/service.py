@@ -1,6 +1,5 @@
 """Assembles, starts and stops a broker's request handlers and background services; turns refusals into answers."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
@@ -169,7 +168,6 @@ class BrokerService:
 
     def _start_writing(self, store: MessageStore) -> None:
         broker = self.broker
-        broker.writer.start()
         store.add_listener(broker.long_polling.dispatched)
         self._timer.start()
         for name in broker.persister.names():
@@ -193,8 +191,6 @@ class BrokerService:
         await self.tasks.stop()
         self._timer.close()
         await self.broker.persister.close()
-        if self.broker.is_writable:
-            await asyncio.get_running_loop().run_in_executor(None, self.broker.writer.stop)
 
     def _housekeeping(self) -> None:
         self.broker.stats.sample()

@@ -1,13 +1,11 @@
 """Puts messages into the store, from one thread.
 
-Only the event loop's thread appends; an append is a copy into the page cache. With SYNC_FLUSH, another thread flushes
-all messages that have arrived in the meantime together (group commit), and the answer to a producer waits for that
-flush. Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
+Only the event loop's thread appends; an append is a copy into the page cache. With SYNC_FLUSH, the answer to a producer
+waits for a flush that its message shares with others (`engine.flush.async_commit`). Source of the rewriting:
+HookUtils.handleScheduleMessage (5.5.0).
 """
 
 import asyncio
-import threading
-from collections import deque
 from collections.abc import Callable
 
 from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
@@ -44,30 +42,10 @@ class Writer:
         """
         self._store = store
         self._arrived = arrived
-        self._settled = settled
+        self._settled = lambda _flushed: settled()
         self._delay: Hook = delay_message(store.options)
         self.rewrites: list[tuple[bytes, Rewrite]] = [(_DELAY_MARK, self._delay)]
         self._sync = store.options.sync
-        self._waiting: deque[tuple[int, asyncio.Future[PutStatus] | None]] = deque()
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def start(self) -> None:
-        """Starts the flush thread if the store flushes synchronously."""
-        if self._sync:
-            self._loop = asyncio.get_running_loop()
-            self._thread = threading.Thread(target=self._flush_rounds, name="mqtool-group-commit", daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Flushes everything that was put and ends the flush thread."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
     def put(self, message: OutgoingMessage) -> PutResult:
         """Appends one message; a delayed message is rewritten first. Use `flushed` to wait until it is durable."""
@@ -90,7 +68,7 @@ class Writer:
         if result.append_status is _APPENDED:
             self._arrived(message.topic, message.queue_id, result.queue_offset)
             if self._sync:
-                self._flush_soon(result, None)
+                self._flush_soon(result)
         return result
 
     def deliver(self, message: OutgoingMessage) -> PutResult:
@@ -135,21 +113,20 @@ class Writer:
             last = result.queue_offset + max(1, len(result.physical_offsets)) - 1
             self._arrived(batch.topic, batch.queue_id, last)
             if self._sync:
-                self._flush_soon(result, None)
+                self._flush_soon(result)
         return result
 
-    def _flush_soon(self, result: PutResult, future: "asyncio.Future[PutStatus] | None") -> None:
-        """Schedules the flush of a put. Every put needs it, because dispatch also waits for the flush."""
-        self._waiting.append((result.end, future))
-        self._wake.set()
+    def _flush_soon(self, result: PutResult) -> asyncio.Future[PutStatus]:
+        """Returns the future status of a put. Every put needs the flush, because dispatch also waits for it."""
+        future = self._store.wait_flushed_async(result.end)
+        future.add_done_callback(self._settled)
+        return future
 
     def flushed(self, result: PutResult, encoded: bytes = b"") -> asyncio.Future[PutStatus] | None:
         """Returns a future for the status of a put after its flush; None if the answer need not wait for a flush."""
         if not (self._sync and result.ok) or not properties.waits(encoded):
             return None
-        future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-        self._flush_soon(result, future)
-        return future
+        return self._flush_soon(result)
 
     async def store(self, message: OutgoingMessage) -> PutResult:
         """Appends one message and waits until it is as durable as the store's flush mode requires."""
@@ -158,21 +135,3 @@ class Writer:
         if future is None:
             return result
         return result._replace(status=await future)
-
-    def _flush_rounds(self) -> None:
-        assert self._loop is not None
-        while True:
-            self._wake.wait()
-            self._wake.clear()
-            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            if waiting:
-                status = self._store.wait_flushed(max(end for end, _ in waiting))
-                self._loop.call_soon_threadsafe(self._settle, waiting, status)
-            elif self._stopping:
-                return
-
-    def _settle(self, waiting: list[tuple[int, asyncio.Future[PutStatus] | None]], status: PutStatus) -> None:
-        for _, future in waiting:
-            if future is not None and not future.done():
-                future.set_result(status)
-        self._settled()

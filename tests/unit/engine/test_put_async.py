@@ -191,9 +191,12 @@ def test_two_threads_that_wait_first_share_what_flushes(opened, monkeypatch):
         def __exit__(self, *_error):
             pass
 
+    async def wait() -> PutStatus:
+        return await store.wait_flushed_async(end)
+
     end = store.put("T", 0, b"x", wait=False).end
     with monkeypatch.context() as patched:
         patched.setattr(store._log, "lock", Late())
-        assert asyncio.run(store.wait_flushed_async(end)) is PutStatus.PUT_OK
+        assert asyncio.run(wait()) is PutStatus.PUT_OK
     assert store._async_commit is other
     assert store.flushed_offset == end

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -278,20 +277,6 @@ def test_a_rate_is_that_of_the_time_since_the_sample_before_its_period(monkeypat
         item.total, item.times = item.total + 100, item.times + 1
     assert item.over(60, 70.0) == {"avgpt": 100.0, "sum": 800, "tps": 800 / 70}
     assert item.over(30, 70.0) == {"avgpt": 100.0, "sum": 500, "tps": 500 / 40}
-
-
-def test_a_wake_up_without_work_ends_no_flush_thread():
-    writer = Writer.__new__(Writer)
-    rounds = []
-
-    def wait():
-        rounds.append(len(rounds))
-        writer._stopping = len(rounds) == 2
-
-    writer._loop, writer._waiting, writer._stopping = object(), deque(), False
-    writer._wake = SimpleNamespace(wait=wait, clear=lambda: None)
-    writer._flush_rounds()
-    assert rounds == [0, 1]
 
 
 def test_a_delayed_message_that_the_store_never_takes_is_told_from_one_that_it_does_not_take_now(tmp_path):
