@@ -42,29 +42,19 @@ class Serialization(IntEnum):
 
 
 class Command(Struct):
-    """A request or its answer; an answer has the `opaque` of its request.
+    """A request or its answer; an answer has the `opaque` of its request."""
 
-    Attributes:
-        code: request code (`RequestCode`) or response code (`ResponseCode`).
-        flag: bits: 1 for an answer, 2 for a one-way request.
-        opaque: 32-bit id of the request, chosen by the requester. Each end of a connection numbers its own requests.
-        remark: text for people, mostly about an error.
-        fields: the header's extFields; every value is text, including numbers and booleans.
-        body: bytes after the header; an empty body and no body are the same on the wire.
-        language: one of `LANGUAGES`.
-        version: release of the sender, an ordinal of MQVersion.
-        serialization: encoding of the header, as received or as to be sent.
-    """
-
-    code: int
-    flag: int = 0
+    code: int  # request code (`RequestCode`) or response code (`ResponseCode`)
+    flag: int = 0  # bits: 1 for an answer, 2 for a one-way request
+    # 32-bit id of the request, chosen by the requester. Each end of a connection numbers its own requests.
     opaque: int = 0
-    remark: str | None = None
+    remark: str | None = None  # text for people, mostly about an error
+    # the header's extFields; every value is text, including numbers and booleans
     fields: dict[str, str] = field(default_factory=dict)
-    body: bytes | memoryview = b""
-    language: str = "JAVA"
-    version: int = VERSION
-    serialization: Serialization = Serialization.JSON
+    body: bytes | memoryview = b""  # bytes after the header; an empty body and no body are the same on the wire
+    language: str = "JAVA"  # one of `LANGUAGES`
+    version: int = VERSION  # release of the sender, an ordinal of MQVersion
+    serialization: Serialization = Serialization.JSON  # encoding of the header, as received or as to be sent
 
     @property
     def is_response(self) -> bool:

@@ -31,19 +31,13 @@ _ZLIB = 0x78  # first byte of zlib data; JSON never begins with it
 
 
 class RegisterBody(Struct, frozen=True):
-    """The content of a registration.
+    """The content of a registration."""
 
-    Attributes:
-        topics: topic configurations by name.
-        data_version: version of the topics; the name server compares it to detect changes.
-        filter_servers: addresses of filter servers, an obsolete part of RocketMQ.
-        mappings: queue mappings of static topics, by topic.
-    """
-
-    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    topics: dict[str, TopicConfig] = field(default_factory=dict)  # topic configurations by name
+    # version of the topics; the name server compares it to detect changes
     data_version: DataVersion = field(default_factory=lambda: DataVersion(0, 0, 0))
-    filter_servers: list[str] = field(default_factory=list)
-    mappings: dict[str, Document] = field(default_factory=dict)
+    filter_servers: list[str] = field(default_factory=list)  # addresses of filter servers, an obsolete part of RocketMQ
+    mappings: dict[str, Document] = field(default_factory=dict)  # queue mappings of static topics, by topic
 
 
 def document_in(body: bytes | memoryview) -> Document:

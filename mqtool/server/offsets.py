@@ -45,27 +45,19 @@ SCHEMA_VERSION = 1
 
 
 class BrokerPlan(Struct, frozen=True):
-    """New consumer offsets on a broker.
+    """New consumer offsets on a broker."""
 
-    Attributes:
-        broker: "host:port" of the broker.
-        name: brokerName, checked so that another broker at this address is not changed.
-        created: time of creation, RFC 3339.
-        moves: one move for each queue of a group.
-        online: whether consumers of the groups may be running; offsets are then changed by the broker's reset, which
-            notifies them.
-        time: for a reset of running consumers of 4.9, whose broker resets only by time: ms since epoch, -1 for the end
-            of the queues; None if the offsets are not given by time.
-        notes: remarks to read before applying the plan.
-    """
-
-    broker: str
-    name: str
-    created: str
-    moves: tuple[Move, ...]
+    broker: str  # "host:port" of the broker
+    name: str  # brokerName, checked so that another broker at this address is not changed
+    created: str  # time of creation, RFC 3339
+    moves: tuple[Move, ...]  # one move for each queue of a group
+    # whether consumers of the groups may be running; offsets are then changed by the broker's reset, which notifies
+    # them
     online: bool = False
+    # for a reset of running consumers of 4.9, whose broker resets only by time: ms since epoch, -1 for the end of the
+    # queues; None if the offsets are not given by time
     time: int | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # remarks to read before applying the plan
 
     def _body(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self)}
@@ -316,16 +308,11 @@ _NONE = -1
 
 
 class AppliedMoves(Struct, frozen=True):
-    """Result of applying a plan.
+    """Result of applying a plan."""
 
-    Attributes:
-        moved: number of queues whose offset was set.
-        already: number of queues that already had the new offset.
-        notified: groups whose running consumers were notified; they move within about 15 seconds (4.9).
-    """
-
-    moved: int
-    already: int
+    moved: int  # number of queues whose offset was set
+    already: int  # number of queues that already had the new offset
+    # groups whose running consumers were notified; they move within about 15 seconds (4.9)
     notified: tuple[str, ...] = ()
 
 

@@ -36,29 +36,18 @@ _MAX_QUEUES = 1 << 16
 
 
 class Destination(NamedTuple):
-    """A queue on a broker.
+    """A queue on a broker."""
 
-    Attributes:
-        address: "host:port" of the master.
-        queue_id: id of the queue.
-    """
-
-    address: str
-    queue_id: int
+    address: str  # "host:port" of the master
+    queue_id: int  # id of the queue
 
 
 class Route(Struct, frozen=True):
-    """The brokers that accept messages of a topic.
+    """The brokers that accept messages of a topic."""
 
-    Attributes:
-        queues: (address of a master, number of its queues), sorted by broker name.
-        problem: why there are no queues; "" if there are some.
-        known: whether the name server has the topic.
-    """
-
-    queues: tuple[tuple[str, int], ...]
-    problem: str = ""
-    known: bool = True
+    queues: tuple[tuple[str, int], ...]  # (address of a master, number of its queues), sorted by broker name
+    problem: str = ""  # why there are no queues; "" if there are some
+    known: bool = True  # whether the name server has the topic
 
     @property
     def max_queues(self) -> int:

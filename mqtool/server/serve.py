@@ -64,45 +64,31 @@ _PAIRS = 100
 
 
 class ServeOptions(Struct, frozen=True):
-    """Options of a server.
+    """Options of a server."""
 
-    Attributes:
-        store: root of the store; created if it does not exist.
-        host: address to listen on.
-        port: port of the broker, for remoting and gRPC clients; 0 selects a free one.
-        name_server_port: port of the name server; 0 selects a free one, None starts no name server.
-        grpc_port: additional port for gRPC clients; 0 selects a free one, None opens none.
-        advertise: HOST or HOST:PORT under which clients reach the broker; without a host `host`, or an address of this
-            machine, and without a port that of the broker.
-        read_only: write nothing to the store; always true for a slave (brokerRole=SLAVE), whose log is a copy of its
-            master's.
-        config: keys of a broker.conf.
-        flush: when messages are flushed to disk; None as configured.
-        admin_port: port for metrics, health checks and web pages; 0 selects a free one, None opens none.
-        acl: a plain_acl.yml with accounts, used or imported; None for the configured users, if any.
-        certificate, key: TLS certificate and private key, PEM files; None to create a self-signed certificate for the
-            first TLS connection.
-        tls_mode: which connections are accepted: without TLS, with TLS, or both.
-        topics: message type by name of topics that are created at the start, unless they exist.
-        fast_sends: False to handle every send by the ordinary path, for tests of the fast path.
-    """
-
-    store: Path
-    host: str = "127.0.0.1"
-    port: int = 0
-    name_server_port: int | None = 0
+    store: Path  # root of the store; created if it does not exist
+    host: str = "127.0.0.1"  # address to listen on
+    port: int = 0  # port of the broker, for remoting and gRPC clients; 0 selects a free one
+    name_server_port: int | None = 0  # port of the name server; 0 selects a free one, None starts no name server
+    # HOST or HOST:PORT under which clients reach the broker; without a host `host`, or an address of this machine, and
+    # without a port that of the broker
     advertise: str | None = None
+    # write nothing to the store; always true for a slave (brokerRole=SLAVE), whose log is a copy of its master's
     read_only: bool = False
-    config: BrokerConfig = field(default_factory=BrokerConfig)
-    flush: FlushMode | None = None
-    grpc_port: int | None = None
+    config: BrokerConfig = field(default_factory=BrokerConfig)  # keys of a broker.conf
+    flush: FlushMode | None = None  # when messages are flushed to disk; None as configured
+    grpc_port: int | None = None  # additional port for gRPC clients; 0 selects a free one, None opens none
+    # port for metrics, health checks and web pages; 0 selects a free one, None opens none
     admin_port: int | None = None
-    acl: Path | None = None
+    acl: Path | None = None  # a plain_acl.yml with accounts, used or imported; None for the configured users, if any
+    # certificate, key: TLS certificate and private key, PEM files; None to create a self-signed certificate for the
+    # first TLS connection
     certificate: Path | None = None
     key: Path | None = None
-    tls_mode: TlsMode = TlsMode.PERMISSIVE
+    tls_mode: TlsMode = TlsMode.PERMISSIVE  # which connections are accepted: without TLS, with TLS, or both
+    # message type by name of topics that are created at the start, unless they exist
     topics: Mapping[str, str] = field(default_factory=dict)
-    fast_sends: bool = True
+    fast_sends: bool = True  # False to handle every send by the ordinary path, for tests of the fast path
 
     def __post_init__(self) -> None:
         """Makes a slave read-only: the broker appends to its own log only as a master (HookUtils, 4.9.7 and 5.5.0)."""

@@ -47,14 +47,10 @@ def is_position(text: str) -> bool:
 
 
 class UnreadChunks(Struct):
-    """Chunk files that could not be opened.
+    """Chunk files that could not be opened."""
 
-    Attributes:
-        reasons: reason by path.
-        unknown: those that the system refuses to read, so that it is unknown what they contain.
-    """
-
-    reasons: dict[Path, str] = field(default_factory=dict)
+    reasons: dict[Path, str] = field(default_factory=dict)  # reason by path
+    # those that the system refuses to read, so that it is unknown what they contain
     unknown: set[Path] = field(default_factory=set)
 
     def open(self, path: Path, opened: Callable[[Path], Chunk]) -> Chunk | None:
@@ -133,15 +129,10 @@ def chunks_in_order(
 
 
 class OpenedStore(ABC):
-    """A store of one kind, opened for reading. Use it as a context manager.
+    """A store of one kind, opened for reading. Use it as a context manager."""
 
-    Attributes:
-        path: root directory of the store, or one file of it.
-        tables: the tables that the store has.
-    """
-
-    path: Path
-    tables: tuple[Table, ...]
+    path: Path  # root directory of the store, or one file of it
+    tables: tuple[Table, ...]  # the tables that the store has
 
     @abstractmethod
     def __init__(self, path: Path) -> None:

@@ -22,19 +22,12 @@ _TWO = struct.Struct("<" + 2 * _ONE.format.removeprefix("<"))
 
 
 class FrameRun(Struct, frozen=True):
-    """Consecutive frames in a buffer.
+    """Consecutive frames in a buffer."""
 
-    Attributes:
-        data: uint8 buffer that contains the frames.
-        base: data position of the buffer's first byte.
-        starts: int64, position in the buffer of each record, after the length before it.
-        sizes: int64, size of each record in bytes.
-    """
-
-    data: np.ndarray
-    base: int
-    starts: np.ndarray
-    sizes: np.ndarray
+    data: np.ndarray  # uint8 buffer that contains the frames
+    base: int  # data position of the buffer's first byte
+    starts: np.ndarray  # int64, position in the buffer of each record, after the length before it
+    sizes: np.ndarray  # int64, size of each record in bytes
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -94,24 +87,17 @@ _BITS = 7
 
 
 class SequenceColumns(Struct):
-    """The fields of many values in one buffer, as columns.
+    """The fields of many values in one buffer, as columns."""
 
-    Attributes:
-        data: uint8 buffer.
-        good: bool per value: whether `Sequence.parse` could read it. The fields of other values are meaningless.
-        fixed: arrays by name of a fixed field.
-        starts, lengths: int64 arrays by name of a field of counted bytes: position of the bytes in the buffer, and
-            length.
-        after: int64, position in the buffer after each value.
-        places: int64 arrays by name of a fixed field: its position in the buffer.
-    """
-
-    data: np.ndarray
+    data: np.ndarray  # uint8 buffer
+    # bool per value: whether `Sequence.parse` could read it. The fields of other values are meaningless.
     good: np.ndarray
-    after: np.ndarray
-    fixed: dict[str, np.ndarray] = field(default_factory=dict)
+    after: np.ndarray  # int64, position in the buffer after each value
+    fixed: dict[str, np.ndarray] = field(default_factory=dict)  # arrays by name of a fixed field
+    # starts, lengths: int64 arrays by name of a field of counted bytes: position of the bytes in the buffer, and length
     starts: dict[str, np.ndarray] = field(default_factory=dict)
     lengths: dict[str, np.ndarray] = field(default_factory=dict)
+    # int64 arrays by name of a fixed field: its position in the buffer
     places: dict[str, np.ndarray] = field(default_factory=dict)
 
     def first(self, count: int) -> "SequenceColumns":

@@ -26,15 +26,10 @@ _UNPACK = LENGTH.struct.unpack_from
 
 
 class Frame(Struct, frozen=True):
-    """A record with equal lengths before and after it.
+    """A record with equal lengths before and after it."""
 
-    Attributes:
-        start: data position of the first length.
-        record: the bytes between the lengths.
-    """
-
-    start: int
-    record: bytes
+    start: int  # data position of the first length
+    record: bytes  # the bytes between the lengths
 
     @property
     def end(self) -> int:
@@ -43,20 +38,14 @@ class Frame(Struct, frozen=True):
 
 
 class InvalidFrame(Struct, frozen=True):
-    """Why there is no valid frame at a data position.
+    """Why there is no valid frame at a data position."""
 
-    Attributes:
-        kind: "no-room", "length", "too-long", "past-end", "lengths-differ", or "unreadable" if both lengths agree and
-            the system cannot read what is between them.
-        detail: what was expected and what was found.
-        length: the length that was read at the data position.
-        end_length: the length at the other end of the frame.
-    """
-
+    # "no-room", "length", "too-long", "past-end", "lengths-differ", or "unreadable" if both lengths agree and the
+    # system cannot read what is between them
     kind: str
-    detail: str
-    length: int = 0
-    end_length: int = 0
+    detail: str  # what was expected and what was found
+    length: int = 0  # the length that was read at the data position
+    end_length: int = 0  # the length at the other end of the frame
 
 
 class _Run(Protocol):
@@ -81,11 +70,10 @@ class FrameFile:
     Attributes:
         path: path of the file.
         size: size of the file in bytes.
-        start: global position, in the whole store, of data position 0; set by the subclass.
-        position_field: distance in bytes from the start of a frame to the field that states the position of its record.
     """
 
-    start: int
+    start: int  # global position, in the whole store, of data position 0; set by the subclass
+    # distance in bytes from the start of a frame to the field that states the position of its record
     position_field: int
 
     def __init__(self, path: Path) -> None:
@@ -317,23 +305,16 @@ Record = TypeVar("Record", bound=_Framed)
 
 
 class SalvagedChunk(Struct, Generic[Scanned, Record]):
-    """Records salvaged from one chunk.
+    """Records salvaged from one chunk."""
 
-    Attributes:
-        chunk: the file.
-        header_size: size of the header before the data in bytes; positions of frames are relative to its end.
-        forwards: records found from the start.
-        backwards: further records found from the end of the data, in the order of the file.
-        between: further records found in between, because they state their own position.
-        damage: ranges without a record.
-    """
-
-    chunk: Scanned
-    header_size: int
-    forwards: list[Record] = field(default_factory=list)
+    chunk: Scanned  # the file
+    header_size: int  # size of the header before the data in bytes; positions of frames are relative to its end
+    forwards: list[Record] = field(default_factory=list)  # records found from the start
+    # further records found from the end of the data, in the order of the file
     backwards: list[Record] = field(default_factory=list)
+    # further records found in between, because they state their own position
     between: list[Record] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)  # ranges without a record
 
     @property
     def records(self) -> list[Record]:

@@ -20,23 +20,14 @@ VERBS = (*COMMANDS, "write")
 
 
 class Kind(Struct, frozen=True):
-    """One kind of store.
+    """One kind of store."""
 
-    Attributes:
-        name: stable name.
-        package: package with `TABLES`, and its module `kind` with `KIND`, a class; imported when needed.
-        summary: description for users.
-        verbs: the supported ones of `VERBS`, as commands or as functions of the package.
-        page: its page in docs/formats.
-        files: regular expression for names of files that `dump` prints one by one; "" if there are none.
-    """
-
-    name: str
-    package: str
-    summary: str
-    verbs: tuple[str, ...]
-    page: str
-    files: str = ""
+    name: str  # stable name
+    package: str  # package with `TABLES`, and its module `kind` with `KIND`, a class; imported when needed
+    summary: str  # description for users
+    verbs: tuple[str, ...]  # the supported ones of `VERBS`, as commands or as functions of the package
+    page: str  # its page in docs/formats
+    files: str = ""  # regular expression for names of files that `dump` prints one by one; "" if there are none
 
     def recognises(self, path: Path) -> bool:
         """Whether a path is a store of this kind, or a file of one. Reads only names and first bytes."""

@@ -21,17 +21,11 @@ _SEARCH_S = 2.0
 
 
 class LookupResult(Struct):
-    """The result of a look-up.
+    """The result of a look-up."""
 
-    Attributes:
-        hits: messages, ordered by physical offset.
-        problem: why the form fields are invalid; "" if they are valid.
-        notes: other remarks.
-    """
-
-    hits: list[ParsedRecord] = field(default_factory=list)
-    problem: str = ""
-    notes: list[str] = field(default_factory=list)
+    hits: list[ParsedRecord] = field(default_factory=list)  # messages, ordered by physical offset
+    problem: str = ""  # why the form fields are invalid; "" if they are valid
+    notes: list[str] = field(default_factory=list)  # other remarks
 
 
 class _InvalidFieldError(Exception):
@@ -164,21 +158,13 @@ _TRANSACTIONS = {0: "", 4: "prepared", 8: "committed", 12: "rolled back"}
 
 
 class Body(NamedTuple):
-    """A body in readable form.
+    """A body in readable form."""
 
-    Attributes:
-        kind: "text" or "bytes".
-        text: the text, with codes for invisible characters; or lines of hexadecimal digits.
-        size: size of the decompressed body in bytes.
-        is_cut: whether only the start of the body is shown.
-        problem: why the body is shown as stored; "" if it was decompressed.
-    """
-
-    kind: str
-    text: str
-    size: int
-    is_cut: bool
-    problem: str
+    kind: str  # "text" or "bytes"
+    text: str  # the text, with codes for invisible characters; or lines of hexadecimal digits
+    size: int  # size of the decompressed body in bytes
+    is_cut: bool  # whether only the start of the body is shown
+    problem: str  # why the body is shown as stored; "" if it was decompressed
 
 
 class GroupPosition(NamedTuple):

@@ -36,18 +36,13 @@ _FIRST = 15
 
 
 class PageRequest(NamedTuple):
-    """The input of a page.
+    """The input of a page."""
 
-    Attributes:
-        fields: query fields.
-        snapshot, messages: the broker's tables and its store.
-        shows_messages: whether messages may be shown.
-    """
-
-    fields: Mapping[str, str]
+    fields: Mapping[str, str]  # query fields
+    # snapshot, messages: the broker's tables and its store
     snapshot: Snapshot
     messages: Messages
-    shows_messages: bool
+    shows_messages: bool  # whether messages may be shown
 
 
 class Part(NamedTuple):
@@ -208,15 +203,11 @@ _MAX_WAITING = 16
 
 
 class Access(Struct, frozen=True):
-    """Access rights to the pages.
+    """Access rights to the pages."""
 
-    Attributes:
-        names: host names that a browser may use, in addition to IP addresses and localhost.
-        shows_messages: whether messages may be shown.
-    """
-
+    # host names that a browser may use, in addition to IP addresses and localhost
     names: frozenset[str] = field(default_factory=frozenset)
-    shows_messages: bool = True
+    shows_messages: bool = True  # whether messages may be shown
 
 
 class Site:

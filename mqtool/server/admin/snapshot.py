@@ -73,51 +73,33 @@ class Online(NamedTuple):
 
 
 class Snapshot(Struct, frozen=True):
-    """The state of a broker at one moment.
+    """The state of a broker at one moment."""
 
-    Attributes:
-        name, cluster, address: of the broker.
-        began_ms: when the broker started, ms since epoch.
-        problem: why the broker cannot work fully; None if it can.
-        is_writable: whether the broker accepts messages.
-        put_rates, get_rates: messages per second over 10 seconds, 1 minute and 10 minutes.
-        puts, gets: messages per second over the last minute, by topic and by (topic, group).
-        topics: topic configurations by name.
-        groups: all known consumer groups: configured, connected, or with offsets.
-        committed: consumer offsets by queue id, by (topic, group).
-        online: consumer groups with connected members.
-        producers: number of connected producers.
-        held: number of pull requests waiting for messages.
-        own_topics: the broker's own topics.
-        is_losing: whether unexpired messages were deleted recently because the disk was full.
-        early_messages: number of unexpired messages deleted since the start.
-        unread: number of these that a group had not consumed, by (topic, group).
-        skipped: the most recent messages that background services could not process.
-        skipped_total: number of such messages since the start.
-    """
-
+    # name, cluster, address: of the broker
     name: str
     cluster: str
     address: str
-    began_ms: int
-    problem: str | None
-    is_writable: bool
+    began_ms: int  # when the broker started, ms since epoch
+    problem: str | None  # why the broker cannot work fully; None if it can
+    is_writable: bool  # whether the broker accepts messages
+    # put_rates, get_rates: messages per second over 10 seconds, 1 minute and 10 minutes
     put_rates: list[str]
     get_rates: list[str]
+    # puts, gets: messages per second over the last minute, by topic and by (topic, group)
     puts: dict[str, float]
     gets: dict[tuple[str, str], float]
-    topics: dict[str, TopicConfig]
-    groups: set[str]
-    committed: dict[tuple[str, str], dict[int, int]]
-    online: dict[str, Online]
-    producers: int
-    held: int
-    own_topics: set[str]
-    is_losing: bool
-    early_messages: int
-    unread: dict[tuple[str, str], int]
-    skipped: list[SkippedMessage]
-    skipped_total: int
+    topics: dict[str, TopicConfig]  # topic configurations by name
+    groups: set[str]  # all known consumer groups: configured, connected, or with offsets
+    committed: dict[tuple[str, str], dict[int, int]]  # consumer offsets by queue id, by (topic, group)
+    online: dict[str, Online]  # consumer groups with connected members
+    producers: int  # number of connected producers
+    held: int  # number of pull requests waiting for messages
+    own_topics: set[str]  # the broker's own topics
+    is_losing: bool  # whether unexpired messages were deleted recently because the disk was full
+    early_messages: int  # number of unexpired messages deleted since the start
+    unread: dict[tuple[str, str], int]  # number of these that a group had not consumed, by (topic, group)
+    skipped: list[SkippedMessage]  # the most recent messages that background services could not process
+    skipped_total: int  # number of such messages since the start
 
 
 def take(broker: Broker) -> Snapshot:

@@ -262,25 +262,17 @@ _FLAGS = ("authenticationEnabled", "authorizationEnabled", "migrateAuthFromV1Ena
 
 
 class AuthOptions(Struct, frozen=True):
-    """Options of authentication and authorization.
+    """Options of authentication and authorization."""
 
-    Attributes:
-        authentication: whether requests need a valid signature.
-        authorization: whether users need permissions.
-        cluster: name of the cluster resource for administrative requests.
-        first_users: superusers that are created if they do not exist.
-        unsigned: request codes and message types that need no signature (authenticationWhitelist).
-        unlimited: request codes and message types that need no permission (authorizationWhitelist).
-        old_accounts: a plain_acl.yml whose accounts become users; None for none.
-    """
-
-    authentication: bool
-    authorization: bool
-    cluster: str
-    first_users: tuple[User, ...] = ()
+    authentication: bool  # whether requests need a valid signature
+    authorization: bool  # whether users need permissions
+    cluster: str  # name of the cluster resource for administrative requests
+    first_users: tuple[User, ...] = ()  # superusers that are created if they do not exist
+    # request codes and message types that need no signature (authenticationWhitelist)
     unsigned: frozenset[str] = frozenset()
+    # request codes and message types that need no permission (authorizationWhitelist)
     unlimited: frozenset[str] = frozenset()
-    old_accounts: Path | None = None
+    old_accounts: Path | None = None  # a plain_acl.yml whose accounts become users; None for none
 
 
 def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOptions | None:

@@ -98,15 +98,10 @@ _LONGEST_EXPIRATION = 30 * 24 * 60
 
 
 class Attribute(NamedTuple):
-    """One known attribute.
+    """One known attribute."""
 
-    Attributes:
-        problem: returns why a value is invalid; "" if it is valid.
-        is_changeable: whether it can be set or removed after the topic is created.
-    """
-
-    problem: Callable[[str], str]
-    is_changeable: bool = True
+    problem: Callable[[str], str]  # returns why a value is invalid; "" if it is valid
+    is_changeable: bool = True  # whether it can be set or removed after the topic is created
 
 
 def _one_of(*values: str) -> Callable[[str], str]:

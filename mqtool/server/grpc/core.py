@@ -118,16 +118,11 @@ def refused(answer: Command | RefusalError) -> StatusError:
 
 
 class Core(Struct):
-    """The broker and its handlers by request code.
+    """The broker and its handlers by request code."""
 
-    Attributes:
-        broker: its tables may be read directly; changes go through handlers.
-        handlers: the handlers that remoting clients use too.
-        acks, fast_sends: those of `BrokerService`.
-    """
-
-    broker: Broker
-    handlers: Mapping[int, Handler]
+    broker: Broker  # its tables may be read directly; changes go through handlers
+    handlers: Mapping[int, Handler]  # the handlers that remoting clients use too
+    # acks, fast_sends: those of `BrokerService`
     acks: PopAcks
     fast_sends: SendFastPath | None
     _accept: dict[str, tuple[TopicConfig, tuple[int, ...]]] = field(default_factory=dict)

@@ -64,22 +64,16 @@ _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 
 
 class Outgoing(Struct, frozen=True):
-    """A checked message of a producer, in the form of a send request.
+    """A checked message of a producer, in the form of a send request."""
 
-    Attributes:
-        message_id: message id that the producer generated.
-        kind: message type.
-        body, properties, sys_flag, born_ms: fields of the send request.
-        sharding_key: message group or lite topic, which determines the queue; "" if there is neither.
-    """
-
-    message_id: str
-    kind: int
+    message_id: str  # message id that the producer generated
+    kind: int  # message type
+    # body, properties, sys_flag, born_ms: fields of the send request
     body: bytes
     properties: str
     sys_flag: int
     born_ms: int
-    sharding_key: str
+    sharding_key: str  # message group or lite topic, which determines the queue; "" if there is neither
 
     def batched(self) -> bytes:
         """Returns the message encoded as one message of a batch request."""

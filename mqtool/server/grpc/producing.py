@@ -47,18 +47,14 @@ _RESOLUTIONS = {int(d.COMMIT): _COMMIT, int(d.ROLLBACK): _ROLLBACK}
 
 
 class _Half(NamedTuple):
-    """The position of a half message; each check stores the message at a new one.
+    """The position of a half message; each check stores the message at a new one."""
 
-    Attributes:
-        first: queue offset at which it was stored first, which identifies it.
-        physical_offset, queue_offset: the position.
-        answers: number of undecided answers of the producer after which the entry is removed: one for the send, and one
-            for each check.
-    """
-
-    first: int
+    first: int  # queue offset at which it was stored first, which identifies it
+    # physical_offset, queue_offset: the position
     physical_offset: int
     queue_offset: int
+    # number of undecided answers of the producer after which the entry is removed: one for the send, and one for each
+    # check
     answers: int = 1
 
 

@@ -150,24 +150,16 @@ def _fields(group: str, topic: str, lite: str, receipt: Receipt) -> dict[str, st
 
 
 class _Renewed(Struct):
-    """A message that a client is processing.
+    """A message that a client is processing."""
 
-    Attributes:
-        key: client id, consumer group, and the receipt handle that the client has.
-        peer: connection of the client.
-        topic, lite: topic and lite topic from which the message was received.
-        receipt: its current receipt handle.
-        until: when its renewal ends, ms since epoch.
-        acknowledged: whether its client is done with it.
-    """
-
-    key: tuple[str, str, str]
-    peer: Peer
+    key: tuple[str, str, str]  # client id, consumer group, and the receipt handle that the client has
+    peer: Peer  # connection of the client
+    # topic, lite: topic and lite topic from which the message was received
     topic: str
     lite: str
-    receipt: Receipt
-    until: int
-    acknowledged: bool = False
+    receipt: Receipt  # its current receipt handle
+    until: int  # when its renewal ends, ms since epoch
+    acknowledged: bool = False  # whether its client is done with it
 
 
 class Renewals:

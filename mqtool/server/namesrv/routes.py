@@ -24,41 +24,26 @@ log = logging.getLogger(__name__)
 
 
 class Registration(Struct, frozen=True):
-    """The registration that a broker sends every 30 s.
+    """The registration that a broker sends every 30 s."""
 
-    Attributes:
-        cluster: name of its cluster.
-        broker_name: name of its broker group; a master and its slaves share it.
-        broker_id: 0 for the master.
-        address: "host:port" for clients.
-        ha_address: "host:port" for its slaves.
-        body: its topics.
-        lifetime: seconds after which the registration expires unless it is renewed.
-        acting_master: whether a slave may act as master if the master is missing; None from releases before 5.
-        zone: its location, for clients that prefer nearby brokers.
-    """
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    address: str
-    ha_address: str = ""
-    body: RegisterBody = field(default_factory=RegisterBody)
-    lifetime: float = EXPIRY_SECONDS
+    cluster: str  # name of its cluster
+    broker_name: str  # name of its broker group; a master and its slaves share it
+    broker_id: int  # 0 for the master
+    address: str  # "host:port" for clients
+    ha_address: str = ""  # "host:port" for its slaves
+    body: RegisterBody = field(default_factory=RegisterBody)  # its topics
+    lifetime: float = EXPIRY_SECONDS  # seconds after which the registration expires unless it is renewed
+    # whether a slave may act as master if the master is missing; None from releases before 5
     acting_master: bool | None = None
-    zone: str | None = None
+    zone: str | None = None  # its location, for clients that prefer nearby brokers
 
 
 class BrokerData(Struct):
-    """A broker group: the brokers with one name.
-
-    Attributes:
-        addresses: "host:port" by broker id.
-    """
+    """A broker group: the brokers with one name."""
 
     cluster: str
     name: str
-    addresses: dict[int, str] = field(default_factory=dict)
+    addresses: dict[int, str] = field(default_factory=dict)  # "host:port" by broker id
     acting_master: bool = False
     zone: str | None = None
 

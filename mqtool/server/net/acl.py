@@ -48,23 +48,18 @@ _RIGHTS = {
 
 
 class Account(Struct, frozen=True):
-    """An account, identified by its access key.
+    """An account, identified by its access key."""
 
-    Attributes:
-        access_key, secret_key: name of the account, and the key that signs requests.
-        white: address pattern of clients that need no signature.
-        admin: whether the account may change topics, groups and the broker's configuration.
-        default_topic, default_group: permissions on topics and groups that are not listed; None, which denies, if the
-            file does not state them.
-        rights: permissions by topic, or by group with the prefix `RETRY_PREFIX`.
-    """
-
+    # access_key, secret_key: name of the account, and the key that signs requests
     access_key: str
     secret_key: str
-    white: str = ""
-    admin: bool = False
+    white: str = ""  # address pattern of clients that need no signature
+    admin: bool = False  # whether the account may change topics, groups and the broker's configuration
+    # default_topic, default_group: permissions on topics and groups that are not listed; None, which denies, if the
+    # file does not state them
     default_topic: Right | None = None
     default_group: Right | None = None
+    # permissions by topic, or by group with the prefix `RETRY_PREFIX`
     rights: Mapping[str, Right] = field(default_factory=dict)
 
     __repr__ = repr_without("secret_key")

@@ -116,16 +116,13 @@ class Stream(Protocol):
 
 
 class Methods(Struct, frozen=True):
-    """The RPCs of a service, by path.
+    """The RPCs of a service, by path."""
 
-    Attributes:
-        calls, streams: handlers of calls with one request, and of bidirectional streams.
-        polls: paths of calls whose handlers wait for something that may not happen. They are cancelled when their call
-            ends; all other handlers run to their end, because half of what they do may be worse than nothing.
-    """
-
+    # calls, streams: handlers of calls with one request, and of bidirectional streams
     calls: Mapping[str, Handler]
     streams: Mapping[str, Callable[["Call"], Stream]]
+    # paths of calls whose handlers wait for something that may not happen. They are cancelled when their call ends; all
+    # other handlers run to their end, because half of what they do may be worse than nothing.
     polls: frozenset[str] = frozenset()
 
 

@@ -173,18 +173,13 @@ def _huffman_step(state: int, byte: int) -> tuple[int, int, bytes]:
 
 
 class Frame(NamedTuple):
-    """A frame, or other bytes that are passed to `h2`.
+    """A frame, or other bytes that are passed to `h2`."""
 
-    Attributes:
-        kind, flags: type and flags in the frame's header; kind is -1 for other bytes.
-        stream_id: id of its stream.
-        data: bytes of the frame, including its header.
-    """
-
+    # kind, flags: type and flags in the frame's header; kind is -1 for other bytes
     kind: int
     flags: int
-    stream_id: int
-    data: bytes
+    stream_id: int  # id of its stream
+    data: bytes  # bytes of the frame, including its header
 
 
 class FrameCutter:

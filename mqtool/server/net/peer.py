@@ -79,33 +79,22 @@ def failure(command: Command, error: BaseException) -> Command:
 
 
 class Endpoint(Struct):
-    """The options and state that all connections of a listener or client share.
+    """The options and state that all connections of a listener or client share."""
 
-    Attributes:
-        handlers: handlers by request code; looked up for each request, so they may change.
-        default: handler of all other codes.
-        guard: called before each request; if it returns an answer, the answer is sent and the handler is not called.
-        limits: limits of each connection.
-        pipe: creates the TLS end of a connection that begins with TLS; None refuses TLS.
-        plain: whether connections without TLS are accepted.
-        opened: called with each new connection.
-        http2: returns the protocol of a connection that begins with HTTP/2; None if HTTP/2 is not supported.
-        peers: the open connections.
-        unfinished: number of buffered bytes of incomplete frames of all connections.
-        stopping: whether requests are refused because of a shutdown.
-    """
-
-    handlers: Mapping[int, Handler]
-    default: Handler = not_supported
+    handlers: Mapping[int, Handler]  # handlers by request code; looked up for each request, so they may change
+    default: Handler = not_supported  # handler of all other codes
+    # called before each request; if it returns an answer, the answer is sent and the handler is not called
     guard: Guard | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits)  # limits of each connection
+    # creates the TLS end of a connection that begins with TLS; None refuses TLS
     pipe: Callable[[], TlsPipe] | None = None
-    plain: bool = True
-    opened: Callable[["Peer"], None] | None = None
+    plain: bool = True  # whether connections without TLS are accepted
+    opened: Callable[["Peer"], None] | None = None  # called with each new connection
+    # returns the protocol of a connection that begins with HTTP/2; None if HTTP/2 is not supported
     http2: Callable[["Peer", "Endpoint"], OtherProtocol | None] | None = None
-    peers: set["Peer"] = field(default_factory=set)
-    unfinished: int = 0
-    stopping: bool = False
+    peers: set["Peer"] = field(default_factory=set)  # the open connections
+    unfinished: int = 0  # number of buffered bytes of incomplete frames of all connections
+    stopping: bool = False  # whether requests are refused because of a shutdown
     _advised: set[str] = field(default_factory=set)
 
     def log_violation(self, peer: "Peer", error: RemoteProtocolError) -> None:

@@ -81,20 +81,14 @@ _FOR_NAME_SERVERS = "topicQueueMappingInfoMap"
 
 
 class MasterFacts(Struct, frozen=True):
-    """Properties of a master.
+    """Properties of a master."""
 
-    Attributes:
-        options: options with which the copy is opened.
-        ha_address: "host:port" from which the log is sent.
-        min_offset, max_offset: physical offsets of its log.
-        name: name of the broker.
-    """
-
-    options: StoreOptions
-    ha_address: str
+    options: StoreOptions  # options with which the copy is opened
+    ha_address: str  # "host:port" from which the log is sent
+    # min_offset, max_offset: physical offsets of its log
     min_offset: int
     max_offset: int
-    name: str
+    name: str  # name of the broker
 
 
 async def fetch_facts(connection: Connection) -> MasterFacts:

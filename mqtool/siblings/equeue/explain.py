@@ -28,22 +28,14 @@ from mqtool.store.readable_parts import UnreadableParts
 
 
 class UnservedEntry(Struct, frozen=True):
-    """An entry that leads to no message, or to a message of another queue or queue offset.
+    """An entry that leads to no message, or to a message of another queue or queue offset."""
 
-    Attributes:
-        queue_offset: queue offset of the entry.
-        message_position: global position that the entry states; None if the entry cannot be read.
-        step: where it failed: "queue" or "message".
-        exception: name of the .NET exception; None if the broker finds nothing without an exception.
-        message: text of the exception, or a description.
-        is_unknown: the system cannot read the entry or the message, so it is unknown whether the broker serves it.
-    """
-
-    queue_offset: int
-    message_position: int | None
-    step: str
-    exception: str | None
-    message: str
+    queue_offset: int  # queue offset of the entry
+    message_position: int | None  # global position that the entry states; None if the entry cannot be read
+    step: str  # where it failed: "queue" or "message"
+    exception: str | None  # name of the .NET exception; None if the broker finds nothing without an exception
+    message: str  # text of the exception, or a description
+    # the system cannot read the entry or the message, so it is unknown whether the broker serves it
     is_unknown: bool = False
 
 
@@ -114,19 +106,12 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
 
 
 class ChunkWalk(Struct, frozen=True):
-    """How far the broker can read the records of a chunk in sequence.
+    """How far the broker can read the records of a chunk in sequence."""
 
-    Attributes:
-        number: number of the chunk.
-        records: number of records read.
-        end: data position after the last record.
-        error: text of the exception that ended the reading early; None if there was none.
-    """
-
-    number: int
-    records: int
-    end: int
-    error: str | None
+    number: int  # number of the chunk
+    records: int  # number of records read
+    end: int  # data position after the last record
+    error: str | None  # text of the exception that ended the reading early; None if there was none
 
 
 def walk(chunk: LoadedChunk, settings: EQueueSettings) -> ChunkWalk:
@@ -217,36 +202,31 @@ MAX_UNSERVED = 10_000
 
 
 class Explanation(Struct):
-    """The predicted result of a broker start.
+    """The predicted result of a broker start."""
 
-    Attributes:
-        refusal: why the broker does not start; None if it starts.
-        clears_root: whether the broker deletes everything below the root.
-        write_position: global position at which the broker continues to write; None if it does not start.
-        overwritten: global positions of valid messages after the data end that the broker finds. They are lost, and the
-            broker reports no error.
-        missing: file names of missing message chunks whose existence later chunks or queue entries prove, and of chunks
-            whose header states another number than their records. The messages are lost. If the newest chunk is
-            missing, entries will point to messages that are written later.
-        unserved: by (topic, queue id), the entries that lead consumers to no message, or to a message of another queue
-            or queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
-        cut: by (topic, queue id), queue offsets of the entries after an unwritten one in the last chunk. The queue ends
-            before them (Chunk.TryReadFixedSizeRecord): their messages are not served, and new ones take their offsets.
-            For a queue in `without_chunks`, the queue offsets that its messages state.
-        without_chunks: queues with a folder and messages, but without a chunk file. The broker makes an empty chunk 0.
-        silent: descriptions of what the broker does without logging or reporting an error.
-        unknown: what the system cannot read, so that it is unknown what becomes of it.
-    """
-
-    refusal: Refusal | None = None
-    clears_root: bool = False
+    refusal: Refusal | None = None  # why the broker does not start; None if it starts
+    clears_root: bool = False  # whether the broker deletes everything below the root
+    # global position at which the broker continues to write; None if it does not start
     write_position: int | None = None
+    # global positions of valid messages after the data end that the broker finds. They are lost, and the broker reports
+    # no error.
     overwritten: list[int] = field(default_factory=list)
+    # file names of missing message chunks whose existence later chunks or queue entries prove, and of chunks whose
+    # header states another number than their records. The messages are lost. If the newest chunk is missing, entries
+    # will point to messages that are written later.
     missing: list[str] = field(default_factory=list)
+    # by (topic, queue id), the entries that lead consumers to no message, or to a message of another queue or queue
+    # offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
     unserved: dict[TopicQueue, list[UnservedEntry]] = field(default_factory=dict)
+    # by (topic, queue id), queue offsets of the entries after an unwritten one in the last chunk. The queue ends before
+    # them (Chunk.TryReadFixedSizeRecord): their messages are not served, and new ones take their offsets. For a queue
+    # in `without_chunks`, the queue offsets that its messages state.
     cut: dict[TopicQueue, list[int]] = field(default_factory=dict)
+    # queues with a folder and messages, but without a chunk file. The broker makes an empty chunk 0.
     without_chunks: set[TopicQueue] = field(default_factory=set)
+    # descriptions of what the broker does without logging or reporting an error
     silent: list[str] = field(default_factory=list)
+    # what the system cannot read, so that it is unknown what becomes of it
     unknown: list[str] = field(default_factory=list)
 
     @property

@@ -25,40 +25,26 @@ class QueueSetting(Struct, frozen=True):
 
 
 class QueueFiles(Struct, frozen=True):
-    """The folder of one queue.
+    """The folder of one queue."""
 
-    Attributes:
-        topic: name of the parent folder.
-        queue_id: number that is the folder's name.
-        directory: the folder that the broker reads, whose name is the number in its shortest form. It may be absent.
-        chunks: chunk files in the broker's order.
-    """
-
-    topic: str
-    queue_id: int
+    topic: str  # name of the parent folder
+    queue_id: int  # number that is the folder's name
+    # the folder that the broker reads, whose name is the number in its shortest form. It may be absent.
     directory: Path
-    chunks: tuple[Path, ...]
+    chunks: tuple[Path, ...]  # chunk files in the broker's order
 
 
 class Listing(Struct, frozen=True):
-    """The files and folders below a root.
+    """The files and folders below a root."""
 
-    Attributes:
-        root: the root directory.
-        messages: message chunk files in the broker's order.
-        queues: folders of queues, sorted by topic and queue id.
-        bad_folders: folders whose name should be a queue id but is not a 32-bit number; the broker does not start with
-            one.
-        unread_folders: folders whose name is a number in another form, such as 007; the broker reads folder 7 instead.
-        strays: files in chunk folders that are not chunks.
-    """
-
-    root: Path
-    messages: tuple[Path, ...]
-    queues: tuple[QueueFiles, ...]
+    root: Path  # the root directory
+    messages: tuple[Path, ...]  # message chunk files in the broker's order
+    queues: tuple[QueueFiles, ...]  # folders of queues, sorted by topic and queue id
+    # folders whose name should be a queue id but is not a 32-bit number; the broker does not start with one
     bad_folders: tuple[Path, ...]
+    # folders whose name is a number in another form, such as 007; the broker reads folder 7 instead
     unread_folders: tuple[Path, ...]
-    strays: tuple[Path, ...]
+    strays: tuple[Path, ...]  # files in chunk folders that are not chunks
 
 
 def is_store(path: Path) -> bool:
@@ -185,19 +171,12 @@ def _queues(directory: Path) -> tuple[tuple[QueueFiles, ...], tuple[Path, ...], 
 
 
 class EQueueSettings(Struct, frozen=True):
-    """Values of BrokerSetting (EQueue 2.6.3).
+    """Values of BrokerSetting (EQueue 2.6.3)."""
 
-    Attributes:
-        message_chunk_size: data bytes of a message chunk.
-        queue_chunk_entries: number of entries of a queue chunk.
-        max_record_size: maximum size of a message record in bytes.
-        broker_name: name of the broker, which is part of message ids.
-    """
-
-    message_chunk_size: int = 1 << 30
-    queue_chunk_entries: int = 1_000_000
-    max_record_size: int = equeue.MAX_RECORD_SIZE
-    broker_name: str = "DefaultBroker"
+    message_chunk_size: int = 1 << 30  # data bytes of a message chunk
+    queue_chunk_entries: int = 1_000_000  # number of entries of a queue chunk
+    max_record_size: int = equeue.MAX_RECORD_SIZE  # maximum size of a message record in bytes
+    broker_name: str = "DefaultBroker"  # name of the broker, which is part of message ids
 
     @property
     def queue_chunk_size(self) -> int:

@@ -59,23 +59,16 @@ _LONGEST_GAP = 1_000_000
 
 
 class QueuePlan(Struct):
-    """The entries of a rebuilt queue.
+    """The entries of a rebuilt queue."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        entries: entries by queue offset.
-        kept: number of entries that keep their queue offset.
-        placed: number of entries placed in the order of the log.
-        filled: number of entries that lead to no message, because the message is lost.
-        end: queue offset after the last existing entry, whose message may be lost: consumers may have got this far.
-    """
-
+    # topic, queue_id: the queue
     topic: str
     queue_id: int
-    entries: dict[int, QueueEntry] = field(default_factory=dict)
-    kept: int = 0
-    placed: int = 0
-    filled: int = 0
+    entries: dict[int, QueueEntry] = field(default_factory=dict)  # entries by queue offset
+    kept: int = 0  # number of entries that keep their queue offset
+    placed: int = 0  # number of entries placed in the order of the log
+    filled: int = 0  # number of entries that lead to no message, because the message is lost
+    # queue offset after the last existing entry, whose message may be lost: consumers may have got this far
     end: int = 0
 
     @property

@@ -15,17 +15,11 @@ from mqtool.siblings.frame_scan import FrameRun, SequenceColumns, read_columns
 
 
 class ValidRun(Struct, frozen=True):
-    """Consecutive messages of a chunk, all of which can be read and have valid times.
+    """Consecutive messages of a chunk, all of which can be read and have valid times."""
 
-    Attributes:
-        chunk: the chunk that contains them.
-        run: their frames.
-        fields: fields of their records as columns.
-    """
-
-    chunk: ChunkFile
-    run: FrameRun
-    fields: SequenceColumns
+    chunk: ChunkFile  # the chunk that contains them
+    run: FrameRun  # their frames
+    fields: SequenceColumns  # fields of their records as columns
 
     @property
     def positions(self) -> np.ndarray:
@@ -80,29 +74,18 @@ def tag_code(tag: bytes) -> int | None:
 
 
 class MessageArrays(Struct, frozen=True):
-    """Messages as int64 arrays, one element per message.
+    """Messages as int64 arrays, one element per message."""
 
-    Attributes:
-        positions: global positions.
-        queues: queue numbers, see `MessageTable.queues`.
-        codes: tag codes, `NO_CODE` for none.
-        offsets: queue offsets that the records state.
-    """
-
-    positions: np.ndarray
-    queues: np.ndarray
-    codes: np.ndarray
-    offsets: np.ndarray
+    positions: np.ndarray  # global positions
+    queues: np.ndarray  # queue numbers, see `MessageTable.queues`
+    codes: np.ndarray  # tag codes, `NO_CODE` for none
+    offsets: np.ndarray  # queue offsets that the records state
 
 
 class MessageTable(Struct):
-    """All valid messages of a log.
+    """All valid messages of a log."""
 
-    Attributes:
-        queues: queue number by (topic, queue id).
-    """
-
-    queues: dict[tuple[str, int], int] = field(default_factory=dict)
+    queues: dict[tuple[str, int], int] = field(default_factory=dict)  # queue number by (topic, queue id)
     _parts: list[tuple[np.ndarray, ...]] = field(default_factory=list)
 
     def add(self, valid: ValidRun, topics: "DictionaryColumn", tags: "DictionaryColumn") -> None:

@@ -22,19 +22,12 @@ from mqtool.store.readable_parts import UnreadableParts
 
 
 class Refusal(Struct, frozen=True):
-    """Why the broker does not start.
+    """Why the broker does not start."""
 
-    Attributes:
-        exception: name of the .NET exception.
-        message: its text if the .NET libraries have one, otherwise mqtool's description.
-        path: the file that causes it.
-        remedy: what to do.
-    """
-
-    exception: str
-    message: str
-    path: Path
-    remedy: str
+    exception: str  # name of the .NET exception
+    message: str  # its text if the .NET libraries have one, otherwise mqtool's description
+    path: Path  # the file that causes it
+    remedy: str  # what to do
 
 
 class StartRefusedError(Exception):
@@ -46,20 +39,14 @@ class StartRefusedError(Exception):
 
 
 class LoadedChunk(Struct):
-    """A chunk as loaded by the broker.
+    """A chunk as loaded by the broker."""
 
-    Attributes:
-        file: the open file; None for a chunk that the start creates.
-        number, capacity: values of its header.
-        completed: whether it is loaded as completed, which depends only on its place in the list of files.
-        data_end: data position at which writing continues; for a completed chunk, the data size in its footer.
-    """
-
-    file: ChunkFile | None
+    file: ChunkFile | None  # the open file; None for a chunk that the start creates
+    # number, capacity: values of its header
     number: int
     capacity: int
-    completed: bool
-    data_end: int
+    completed: bool  # whether it is loaded as completed, which depends only on its place in the list of files
+    data_end: int  # data position at which writing continues; for a completed chunk, the data size in its footer
 
     @property
     def start(self) -> int:
@@ -73,21 +60,15 @@ class LoadedChunk(Struct):
 
 
 class LoadedQueue(Struct):
-    """A queue as loaded by the broker.
+    """A queue as loaded by the broker."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        chunks: chunks by number.
-        current: the chunk that is written to; see `Start`.
-        next_offset: queue offset of the next message.
-        producer_visible, consumer_visible: values of queue.setting.
-    """
-
+    # topic, queue_id: the queue
     topic: str
     queue_id: int
-    chunks: dict[int, LoadedChunk]
-    current: LoadedChunk
-    next_offset: int
+    chunks: dict[int, LoadedChunk]  # chunks by number
+    current: LoadedChunk  # the chunk that is written to; see `Start`
+    next_offset: int  # queue offset of the next message
+    # producer_visible, consumer_visible: values of queue.setting
     producer_visible: bool
     consumer_visible: bool
 
@@ -101,27 +82,19 @@ class LoadedQueue(Struct):
 
 
 class Start(Struct):
-    """Result of a start.
+    """Result of a start."""
 
-    Attributes:
-        refusal: why the broker refuses to start; None if it starts.
-        clears_root: whether the broker first deletes everything below the root.
-        messages: message chunks by number.
-        current: the message chunk that is written to: the one loaded last, whose file is the last in the list, although
-            another one may have a higher number (ChunkManager.AddChunk, GetLastChunk). The broker reads no position
-            after its end (ChunkReader.TryReadAt). None if the broker does not start.
-        queues: queues by topic and queue id.
-        offsets: consumed offsets with which the broker continues.
-        notes: descriptions of what the broker does without an error.
-    """
-
-    refusal: Refusal | None = None
-    clears_root: bool = False
-    messages: dict[int, LoadedChunk] = field(default_factory=dict)
+    refusal: Refusal | None = None  # why the broker refuses to start; None if it starts
+    clears_root: bool = False  # whether the broker first deletes everything below the root
+    messages: dict[int, LoadedChunk] = field(default_factory=dict)  # message chunks by number
+    # the message chunk that is written to: the one loaded last, whose file is the last in the list, although another
+    # one may have a higher number (ChunkManager.AddChunk, GetLastChunk). The broker reads no position after its end
+    # (ChunkReader.TryReadAt). None if the broker does not start.
     current: LoadedChunk | None = None
-    queues: dict[tuple[str, int], LoadedQueue] = field(default_factory=dict)
+    queues: dict[tuple[str, int], LoadedQueue] = field(default_factory=dict)  # queues by topic and queue id
+    # consumed offsets with which the broker continues
     offsets: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # descriptions of what the broker does without an error
 
     def close(self) -> None:
         """Closes the chunk files."""

@@ -28,19 +28,12 @@ _INDEX_CHUNK = 8
 
 
 class StoredMessage(Struct, frozen=True):
-    """A record and its position.
+    """A record and its position."""
 
-    Attributes:
-        position: global position of its frame.
-        chunk: the chunk that holds it.
-        frame: the frame.
-        record: its fields.
-    """
-
-    position: int
-    chunk: ChunkFile
-    frame: Frame
-    record: MessageRecord
+    position: int  # global position of its frame
+    chunk: ChunkFile  # the chunk that holds it
+    frame: Frame  # the frame
+    record: MessageRecord  # its fields
 
     @property
     def length(self) -> int:
@@ -49,17 +42,11 @@ class StoredMessage(Struct, frozen=True):
 
 
 class Tail(Struct, frozen=True):
-    """The bytes after the last record of the last chunk.
+    """The bytes after the last record of the last chunk."""
 
-    Attributes:
-        end: global position after the last record.
-        kind: "clean" if all bytes are zero, otherwise "leftover".
-        length: number of bytes up to the last one that is not zero.
-    """
-
-    end: int
-    kind: str
-    length: int
+    end: int  # global position after the last record
+    kind: str  # "clean" if all bytes are zero, otherwise "leftover"
+    length: int  # number of bytes up to the last one that is not zero
 
 
 class EQueueStore:

@@ -154,17 +154,11 @@ def now_ticks() -> int:
 
 
 class AppendResult(Struct, frozen=True):
-    """Where a message was stored.
+    """Where a message was stored."""
 
-    Attributes:
-        position: global position of its frame.
-        queue_offset: its ordinal in the queue.
-        message_id: its id.
-    """
-
-    position: int
-    queue_offset: int
-    message_id: str
+    position: int  # global position of its frame
+    queue_offset: int  # its ordinal in the queue
+    message_id: str  # its id
 
 
 class EQueueWriter:

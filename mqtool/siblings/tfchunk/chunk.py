@@ -25,17 +25,11 @@ _STATED_AT = 6
 
 
 class StoredRecord(Struct, frozen=True):
-    """A record and where it is stored.
+    """A record and where it is stored."""
 
-    Attributes:
-        chunk: the file.
-        frame: its frame in the file.
-        record: its fields.
-    """
-
-    chunk: "TFChunkFile"
-    frame: Frame
-    record: Record
+    chunk: "TFChunkFile"  # the file
+    frame: Frame  # its frame in the file
+    record: Record  # its fields
 
     @property
     def position(self) -> int:
@@ -159,32 +153,21 @@ class TFChunkFile(FrameFile):
 
 
 class Group(Struct, frozen=True):
-    """Records of one layout in a run.
+    """Records of one layout in a run."""
 
-    Attributes:
-        record_type, version: the layout.
-        rows: int64, indexes of the records in the run.
-        fields: fields of these records as columns.
-    """
-
+    # record_type, version: the layout
     record_type: int
     version: int
-    rows: np.ndarray
-    fields: SequenceColumns
+    rows: np.ndarray  # int64, indexes of the records in the run
+    fields: SequenceColumns  # fields of these records as columns
 
 
 class ValidRun(Struct, frozen=True):
-    """Consecutive records of a chunk, all of which can be read.
+    """Consecutive records of a chunk, all of which can be read."""
 
-    Attributes:
-        chunk: the chunk that contains them.
-        run: their frames.
-        groups: the records by layout.
-    """
-
-    chunk: TFChunkFile
-    run: FrameRun
-    groups: tuple[Group, ...]
+    chunk: TFChunkFile  # the chunk that contains them
+    run: FrameRun  # their frames
+    groups: tuple[Group, ...]  # the records by layout
 
     @property
     def positions(self) -> np.ndarray:

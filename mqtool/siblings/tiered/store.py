@@ -31,22 +31,15 @@ Queue = tuple[str, str, int]
 
 
 class TieredMetadata(Struct, frozen=True):
-    """The metadata of one broker.
+    """The metadata of one broker."""
 
-    Attributes:
-        path: of the file.
-        problem: why the file cannot be used; "" if it can.
-        is_read: whether the file was read, or else its backup, which the broker takes if it cannot use the file.
-        topics: topic by its id.
-        brokers: names of the brokers whose segments it lists.
-        segments: by queue and type, size by base offset.
-    """
-
-    path: Path
-    problem: str = ""
+    path: Path  # of the file
+    problem: str = ""  # why the file cannot be used; "" if it can
+    # whether the file was read, or else its backup, which the broker takes if it cannot use the file
     is_read: bool = False
-    topics: dict[int, str] = field(default_factory=dict)
-    brokers: frozenset[str] = frozenset()
+    topics: dict[int, str] = field(default_factory=dict)  # topic by its id
+    brokers: frozenset[str] = frozenset()  # names of the brokers whose segments it lists
+    # by queue and type, size by base offset
     segments: dict[Queue, dict[str, dict[int, int]]] = field(default_factory=dict)
 
 
@@ -110,21 +103,17 @@ Owner = tuple[str, str]
 
 
 class TieredQueue(Struct):
-    """One queue of one broker.
+    """One queue of one broker."""
 
-    Attributes:
-        cluster, broker, topic, queue_id: the queue.
-        path: its directory.
-        segments: segment files by type, ascending by base offset.
-        stated: by type, size by base offset of the segments that the metadata lists.
-    """
-
+    # cluster, broker, topic, queue_id: the queue
     cluster: str
     broker: str
     topic: str
     queue_id: int
-    path: Path
+    path: Path  # its directory
+    # segment files by type, ascending by base offset
     segments: dict[str, list[MappedFile]] = field(default_factory=dict)
+    # by type, size by base offset of the segments that the metadata lists
     stated: dict[str, dict[int, int]] = field(default_factory=dict)
 
     @property

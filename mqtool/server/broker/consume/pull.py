@@ -98,15 +98,11 @@ _CODES = {
 
 
 class _Pull(NamedTuple):
-    """A pull request that has passed all checks.
-
-    Attributes:
-        queue_topic: topic of the queue that is read: that of the lite topic, if the request names one.
-    """
+    """A pull request that has passed all checks."""
 
     group: str
     topic: str
-    queue_topic: str
+    queue_topic: str  # topic of the queue that is read: that of the lite topic, if the request names one
     queue_id: int
     offset: int
     max_num: int

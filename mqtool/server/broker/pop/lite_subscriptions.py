@@ -38,22 +38,15 @@ _QUOTA = "org.apache.rocketmq.broker.lite.LiteQuotaException: lite subscription 
 
 
 class Subscription(Struct):
-    """The lite topics of one client.
+    """The lite topics of one client."""
 
-    Attributes:
-        group, topic: consumer group of the client, and parent topic.
-        peer: connection of the client, to notify it of removed subscriptions.
-        queues: light queues, in the order of subscription.
-        updated: monotonic time of the last subscription request.
-        accessed_ms: when the client last popped, ms since epoch; -1 if it has not.
-    """
-
+    # group, topic: consumer group of the client, and parent topic
     group: str
     topic: str
-    peer: Peer
-    queues: dict[str, None] = field(default_factory=dict)
-    updated: float = 0.0
-    accessed_ms: int = -1
+    peer: Peer  # connection of the client, to notify it of removed subscriptions
+    queues: dict[str, None] = field(default_factory=dict)  # light queues, in the order of subscription
+    updated: float = 0.0  # monotonic time of the last subscription request
+    accessed_ms: int = -1  # when the client last popped, ms since epoch; -1 if it has not
 
 
 def bind_topic(config: GroupConfig | None) -> str:

@@ -24,26 +24,19 @@ _NO_COMMIT = -2
 
 
 class OrderInfo(Struct):
-    """The messages that a group popped last from a queue.
+    """The messages that a group popped last from a queue."""
 
-    Attributes:
-        pop_time, invisible_ms: time of the pop, ms since epoch, and invisible duration in ms.
-        offsets: queue offsets of the messages.
-        attempt_id: attempt id of the request; a request with the same id may pop the messages again.
-        visible: ms since epoch at which a message becomes visible, by queue offset, where that was changed.
-        consumed: how often a message had been popped before, by queue offset.
-        done: bit set of acknowledged messages, by their index in `offsets`.
-        last_ms: when the group last popped from the queue; ms since epoch.
-    """
-
+    # pop_time, invisible_ms: time of the pop, ms since epoch, and invisible duration in ms
     pop_time: int
     invisible_ms: int
-    offsets: list[int]
-    attempt_id: str | None = None
+    offsets: list[int]  # queue offsets of the messages
+    attempt_id: str | None = None  # attempt id of the request; a request with the same id may pop the messages again
+    # ms since epoch at which a message becomes visible, by queue offset, where that was changed
     visible: dict[int, int] = field(default_factory=dict)
+    # how often a message had been popped before, by queue offset
     consumed: dict[int, int] = field(default_factory=dict)
-    done: int = 0
-    last_ms: int = 0
+    done: int = 0  # bit set of acknowledged messages, by their index in `offsets`
+    last_ms: int = 0  # when the group last popped from the queue; ms since epoch
 
     @property
     def free_at(self) -> int:

@@ -79,42 +79,29 @@ _new = tuple.__new__  # NamedTuple.__new__ takes three times as long
 
 
 class _Topic(NamedTuple):
-    """A topic whose sends only need a check of the queue id.
+    """A topic whose sends only need a check of the queue id."""
 
-    Attributes:
-        config: the topic's configuration when this was determined; a different one in the table invalidates the entry.
-        queue_limit: result of `send_message.queue_limit`.
-        sys_flag: result of `send_message.topic_flags`.
-    """
-
+    # the topic's configuration when this was determined; a different one in the table invalidates the entry
     config: TopicConfig
-    queue_limit: int
-    sys_flag: int
+    queue_limit: int  # result of `send_message.queue_limit`
+    sys_flag: int  # result of `send_message.topic_flags`
 
 
 class _Prepared(NamedTuple):
-    """Values that depend only on the settings, in the form that a send needs.
+    """Values that depend only on the settings, in the form that a send needs."""
 
-    Attributes:
-        version: version of the settings.
-        may_write: whether messages are accepted.
-        max_body: maximum size of a body in bytes.
-        added: properties that every message gets.
-        is_unusual: searches for an unusual property in encoded properties that begin with a separator.
-        answer: answer to a message, with placeholders for its offset message id's physical offset, queue id, queue
-            offset and unique key.
-        batch_answer: answer to a batch, with placeholders for the ids, queue id, queue offset and unique key.
-        id_pattern: an offset message id and a comma, with a placeholder for the physical offset.
-    """
-
-    version: int
-    may_write: bool
-    max_body: int
-    added: bytes
+    version: int  # version of the settings
+    may_write: bool  # whether messages are accepted
+    max_body: int  # maximum size of a body in bytes
+    added: bytes  # properties that every message gets
+    # searches for an unusual property in encoded properties that begin with a separator
     is_unusual: Callable[[bytes], object]
+    # answer to a message, with placeholders for its offset message id's physical offset, queue id, queue offset and
+    # unique key
     answer: PreparedAnswer
+    # answer to a batch, with placeholders for the ids, queue id, queue offset and unique key
     batch_answer: PreparedAnswer
-    id_pattern: bytes
+    id_pattern: bytes  # an offset message id and a comma, with a placeholder for the physical offset
 
 
 class SendNumbers(NamedTuple):

@@ -151,17 +151,12 @@ class SentProperties:
 
 
 class _Put(NamedTuple):
-    """A send whose message or batch has been put.
-
-    Attributes:
-        message: the message as it was put; for a batch, `body` is the whole batch.
-        queue_id: queue id of the request, or the one chosen for it; a half message is stored in another queue.
-    """
+    """A send whose message or batch has been put."""
 
     command: Command
     header: SendHeader
-    queue_id: int
-    message: OutgoingMessage
+    queue_id: int  # queue id of the request, or the one chosen for it; a half message is stored in another queue
+    message: OutgoingMessage  # the message as it was put; for a batch, `body` is the whole batch
     result: PutResult
 
 
