@@ -21,7 +21,7 @@ ALLOWED = {
     "protocol": BASE | {"formats"},
     "native": BASE | {"formats"},
     "records": BASE | {"formats", "native"},
-    "store": BASE | {"jobs", "formats", "records"},
+    "store": BASE | {"jobs", "formats", "native", "records"},
     "recovery": READING,
     "verify": READING | {"recovery"},
     "rebuild": READING,
