@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mqtool.errors import MqtoolError, NotAStoreError, UsageError
-from mqtool.repair import Purge, apply, changes_of, make_plan, undo
+from mqtool.repair import Purge, apply, make_plan, undo
 from mqtool.repair.outlook import Comparison, Outlook, compare, outlook
+from mqtool.repair.plans import diagnose
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.runbooks.model import Case
 from mqtool.repair.salvage import salvage
@@ -28,7 +29,7 @@ from mqtool.verify import State, verify
 from tests.support.damage import CASES, MADE, damage_case
 from tests.support.stores import tree_digest
 
-WAYS = ("plan", "runbook", "salvage", "purge")
+WAYS = ("repair", "runbook", "salvage", "purge")
 COPIES = ("RB-12", "RB-16", "RB-22")
 """Runbooks that copy a store or replay its messages, whatever its state: they repair nothing."""
 
@@ -39,7 +40,7 @@ class Row:
 
     Attributes:
         case: id of the damaged store.
-        way: plan, runbook, salvage or purge.
+        way: repair, runbook, salvage or purge.
         book: id of the runbook, else "".
         result: applied, refused, or why it ended otherwise.
         claims_success: it said that all is repaired.
@@ -101,8 +102,8 @@ class _Sweep:
         self.reason = "" if isinstance(found, Outlook) else found
 
     def rows(self, ways: Iterable[str]) -> Iterator[Row]:
-        if "plan" in ways:
-            yield self._plan()
+        if "repair" in ways:
+            yield self._repair()
         if "runbook" in ways:
             with contextlib.suppress(NotAStoreError):  # nothing is left that a runbook could look at
                 yield from self._runbooks()
@@ -145,23 +146,24 @@ class _Sweep:
     def _harms(self, found: Comparison, *, success: bool) -> bool:
         return found.loses_messages or (success and not found.is_repaired)
 
-    def _plan(self) -> Row:
+    def _repair(self) -> Row:
+        """Does what `mqtool repair` does: the plan, or with `-o` a new store where it says that there is none."""
         digest = tree_digest(self.root)
         try:
-            with open_store(self.root) as store:
-                proposal = changes_of(store, verify(store).findings)
-            if not proposal.changes:
-                return self._row("plan", "", "nothing", success=False, undone=None, state="", root=None)
-            plan = make_plan(self.root, proposal.changes, must_repair=not proposal.needs_another_run)
-            done = apply(plan, backup_acknowledged=True, verify_after=True)
+            diagnosis = diagnose(self.root, None, self.release)
+            if diagnosis.plan is None:
+                return self._salvage("repair") if diagnosis.reason else self._nothing("nothing to repair")
+            done = apply(diagnosis.plan.plan, backup_acknowledged=True, verify_after=True)
         except MqtoolError as error:
-            same = tree_digest(self.root) == digest
-            return self._row("plan", "", f"refused: {error}", success=False, undone=same, state="", root=None)
-        success = plan.complete and not proposal.remaining
-        state = done.verification.state.value if done.verification else ""
-        row = self._row("plan", "", "applied", success=success, undone=True, state=state, root=self.root)
+            return self._nothing(f"refused: {error}", undone=tree_digest(self.root) == digest)
+        success = not any(finding.severity.is_serious for finding in done.verification.findings)
+        state = done.verification.state.value
+        row = self._row("repair", "", "applied", success=success, undone=True, state=state, root=self.root)
         undo(self.root)
         return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
+
+    def _nothing(self, result: str, *, undone: bool | None = None) -> Row:
+        return self._row("repair", "", result, success=False, undone=undone, state="", root=None)
 
     def _runbooks(self) -> Iterator[Row]:
         with open_store(self.root) as store:
@@ -200,15 +202,15 @@ class _Sweep:
             shutil.rmtree(made)
         return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
 
-    def _salvage(self) -> Row:
+    def _salvage(self, way: str = "salvage") -> Row:
         digest, target = tree_digest(self.root), self.scratch / "salvaged"
         try:
             found = salvage(self.root, target)
         except MqtoolError as error:
             same = tree_digest(self.root) == digest
-            return self._row("salvage", "", f"refused: {error}", success=False, undone=same, state="", root=None)
+            return self._row(way, "", f"refused: {error}", success=False, undone=same, state="", root=None)
         success = found.verify != State.CORRUPT.value
-        row = self._row("salvage", "", "applied", success=success, undone=True, state=found.verify, root=target)
+        row = self._row(way, "", "applied", success=success, undone=True, state=found.verify, root=target)
         shutil.rmtree(target)
         return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
 
