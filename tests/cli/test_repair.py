@@ -49,10 +49,8 @@ def test_the_text_is_ten_lines(mqtool, broken):
     lines = mqtool("repair", broken).text.splitlines()
     assert len(lines) <= 10
     assert lines[0] == f"{broken}: corrupt"
-    assert any(
-        re.match(r"a start of 5\.5 loses no message; 12 are not served: .*; do not start the broker", line)
-        for line in lines
-    )
+    text = " ".join(" ".join(lines).split())
+    assert re.search(r"a start of 5\.5 loses no message; 12 are not served: .*; do not start the broker", text)
     assert lines[-1] == f"next: mqtool repair {broken} --yes"
 
 
@@ -67,7 +65,7 @@ def test_where_no_plan_is_enough_a_new_store_is_the_one_alternative(mqtool, tmp_
     by_start = sum(last - first + 1 for ranges in lost.values() for first, last in ranges)
     assert shown.document["already_lost"] + shown.document["lost_by_start"] == by_start
     (step,) = shown.document["next_steps"]
-    assert step == f"mqtool repair {root} -o {root}.new --config {config}"
+    assert step == f"mqtool repair {root} --config {config} -o {root}.new"
     refused = mqtool(*shlex.split(step)[1:])
     assert (refused.code, root.with_name(f"{root.name}.new").exists()) == (ExitCode.REFUSED, False)
     made = mqtool(*shlex.split(step)[1:], "--yes", "--json")
