@@ -32,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has hypothesis try fewer examples in the fast tier, and children end at Ctrl-C whatever the shell set."""
+    """Has hypothesis try fewer examples in the fast tier, and sets what otherwise depends on the shell and the runner."""
+    os.environ.pop("COLUMNS", None)  # workers of xdist have it; output that is no terminal's is not wrapped
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, shells have their children ignore it
     settings.load_profile("night" if NIGHT else "fast" if config.getoption("--tier") == "fast" else "full")
 
