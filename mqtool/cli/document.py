@@ -148,21 +148,11 @@ def blocks(
             yield section(path, inner, column.fields, wide=wide)
 
 
-def prose(*texts: str, style: Style | None = None, part: str = "") -> bytes:
-    """Returns texts, each in a line of its own or more; further lines are indented.
-
-    Args:
-        texts: what is printed.
-        style: on a terminal.
-        part: of the first line: only this has the style.
-    """
+def prose(*texts: str, style: Style | None = None) -> bytes:
+    """Returns texts, each in a line of its own or more; further lines are indented."""
     room = cells.screen_width()
-    wrapped = [line for text in texts for line in cells.wrap(cells.escape(text), room, 4)]
-    if style and not part:
-        wrapped = [paint(line, style) for line in wrapped]
-    elif style:
-        wrapped[0] = wrapped[0].replace(part, paint(part, style), 1)
-    return _encoded(wrapped)
+    lines = (line for text in map(cells.escape, texts) for line in cells.wrap(text, room, 4))
+    return _encoded(paint(line, style) if style else line for line in lines)
 
 
 def labelled(pairs: Iterable[tuple[str, str]], title: str = "") -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mqtool.cli import document
 from mqtool.cli.cells import counted
-from mqtool.cli.colour import Style
+from mqtool.cli.colour import Style, paint
 from mqtool.recovery.outcome import GIVEN
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
 
@@ -42,7 +42,7 @@ def text(verification: Verification, steps: Sequence[str] = (), start: Sequence[
     """
     verdict, *more = [*_head(verification), *start]
     state = verification.state
-    head = document.prose(verdict, style=STYLES.get(state), part=f": {state}:") + document.prose(*more)
+    head = _coloured(document.prose(verdict), " ", state) + document.prose(*more)
     blocks = [
         head + document.commands("next", steps),
         *_findings(verification.findings, wide=wide),
@@ -107,12 +107,19 @@ def _finding(finding: Finding, *, wide: bool) -> bytes:
         check = CATALOGUE[finding.code]
         lines += [check.meaning, check.remedy]
         lines += [f"runbook: {', '.join(check.runbooks)}"] if check.runbooks else []
-    severity = finding.severity
+    headline = document.prose(f"{finding.severity}: {finding.code}: {', '.join(place)}")
     return (
-        document.prose(f"{severity}: {finding.code}: {', '.join(place)}", style=STYLES.get(severity), part=severity)
+        _coloured(headline, "", finding.severity)
         + document.prose(*(f"  {line}" for line in lines))
         + document.commands("  next", [finding.next_step] if finding.next_step else [])
     )
+
+
+def _coloured(text: bytes, before: str, word: Severity | State) -> bytes:
+    """Returns text with the first such word in its colour."""
+    if word not in STYLES:
+        return text
+    return text.replace(f"{before}{word}:".encode(), f"{before}{paint(word, STYLES[word])}:".encode(), 1)
 
 
 def _losses(verification: Verification) -> Iterator[bytes]:
