@@ -8,27 +8,17 @@ import readline
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_WORDS = [
-    "SELECT",
-    "FROM",
-    "WHERE",
-    "GROUP",
-    "ORDER",
-    "BY",
-    "LIMIT",
-    "AND",
-    "OR",
-    "NOT",
-    "IN",
-    "LIKE",
-    "BETWEEN",
-    "COUNT",
-    "SUM",
-    "DISTINCT",
-    "JOIN",
-    "HAVING",
-    "DESCRIBE",
-]
+_WORDS = """
+SELECT FROM WHERE GROUP ORDER BY LIMIT AND OR NOT IN LIKE BETWEEN COUNT SUM DISTINCT JOIN HAVING DESCRIBE
+"""
+HELP = """
+.tables          list the tables
+.schema TABLE    list the columns of a table
+.mode MODE       print results as table, line (one value a line), wide, csv, json or jsonl
+.exit            leave, as exit and Ctrl-D do
+
+Anything else is SQL, up to a semicolon. Ctrl-C drops what was begun; the tabulator key completes names.
+"""
 _MAX_LINES = 1000
 
 
@@ -38,7 +28,7 @@ def statements(names: Iterable[str]) -> Iterator[str]:
     Args:
         names: of tables and columns, to complete.
     """
-    candidates = [*sorted(names), *_WORDS]
+    candidates = [*sorted(names), *_WORDS.split()]
 
     def complete(start: str, number: int) -> str | None:
         fitting = [word for word in candidates if word.lower().startswith(start.lower())]
@@ -75,9 +65,9 @@ def _typed() -> Iterator[str]:
             lines = []
             continue
         statement = "\n".join(lines).strip()
-        if statement.rstrip(";").lower() in ("exit", "quit"):
+        if statement.rstrip(";").lower() in ("exit", "quit", ".exit", ".quit"):
             return
-        if not statement or statement.endswith(";"):
+        if not statement or statement.endswith(";") or statement.startswith("."):
             lines = []
             if statement.strip(";"):
                 yield statement

@@ -183,7 +183,7 @@ class Terminal:
 
 def test_the_prompt_answers_goes_on_after_mistakes_completes_and_remembers(tmp_path):
     terminal = Terminal(tmp_path)
-    terminal.until("mqtool> ")
+    assert ".help lists the commands" in terminal.until("mqtool> ")
     terminal.type("SELECT count(*) AS n\n")
     terminal.until("...> ")
     terminal.type("FROM topics WHERE topic = 'Orders';\n")
@@ -192,6 +192,18 @@ def test_the_prompt_answers_goes_on_after_mistakes_completes_and_remembers(tmp_p
     assert 'column "tpoic" not found' in terminal.until("mqtool> ")
     terminal.type("SELECT count(*) AS all FROM index_ent\t;\n")
     assert "index_entries" in terminal.until("mqtool> ")
+    terminal.type(".tables\n")
+    assert "queue_units" in terminal.until("mqtool> ")
+    terminal.type(".schema topics\n")
+    assert "\r\ntopic,VARCHAR," in terminal.until("mqtool> ")
+    terminal.type(".mode line\n")
+    terminal.until("mqtool> ")
+    terminal.type("SELECT 1 AS a, NULL AS b, 'x' AS long_name;\n")
+    assert "\r\na          1\r\nlong_name  x\r\n" in terminal.until("mqtool> ")
+    terminal.type(".mode lines\n")
+    assert "expected one of line, table, wide" in terminal.until("mqtool> ")
+    terminal.type(".what\n")
+    assert ".schema TABLE" in terminal.until("mqtool> ")
     terminal.type("exit\n")
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 HELP = """
 mqtool sql /data/store "SELECT topic, count(*) FROM messages GROUP BY topic"
 
-Query one or more stores in SQL. Tables: messages, message_keys, queue_units, index_entries, offsets, pending,
-findings, topics, segments, damage; `DESCRIBE messages` lists the columns of one. The column broker names the store.
-Without a statement, statements are read from stdin, each up to its semicolon; on a terminal this is a prompt. Reads
-only the columns and the parts of the log that the query needs. Needs duckdb, the extra sql: see `mqtool help install`.
-Exit code 1 if the query read damaged data.
+Query one or more stores in SQL. Tables: messages, message_keys, queue_units, index_entries, offsets, pending, findings,
+topics, segments, damage; `DESCRIBE messages` lists the columns of one. The column broker names the store. Without a
+statement, statements are read from stdin, each up to its semicolon; on a terminal this is a prompt, with .tables,
+.schema, .mode and .help. Reads only the columns and the parts of the log that the query needs. Needs duckdb, the extra
+sql: see `mqtool help install`. Exit code 1 if the query read damaged data.
 
 impact: read-only
 """
@@ -61,6 +61,10 @@ SCAN = OutputSchema(
         text("why", "why this path"),
     ),
 )
+
+_LINE = "line"
+_SHORT = {".tables": "SHOW TABLES", ".schema": "DESCRIBE {}"}
+"""Statements of the prompt's own commands."""
 
 _TYPES = (("bool", "boolean"), ("int", "int64"), ("uint", "int64"), ("double", "number"), ("float", "number"))
 
@@ -130,23 +134,50 @@ def _zone_name(zone: str) -> str:
 def _prompt(
     invocation: Invocation, session: Session, statements: Iterator[str], output_format: Format, *, explain: bool
 ) -> ExitCode:
+    from mqtool.cli.sql_prompt import HELP
+
+    note("SQL over messages, topics, offsets and others, each statement up to a semicolon; .help lists the commands")
+    mode: str = output_format
     for statement in statements:
+        name, _, argument = statement.rstrip("; ").partition(" ")
         try:
-            _answer(invocation, session, statement, output_format, explain=explain)
+            if name == ".mode":
+                mode = _mode(argument.strip())
+            elif name.startswith(".") and name not in _SHORT:
+                print(HELP.strip(), file=sys.stderr)  # noqa: T201
+            else:
+                query = _SHORT[name].format(argument.strip() or "messages") if name in _SHORT else statement
+                upright = mode == _LINE
+                shown = Format.TABLE if upright else Format(mode)
+                _answer(invocation, session, query, shown, explain=explain, upright=upright)
         except MqtoolError as error:
             note(str(error))
         session.reports.clear()
     return ExitCode.OK
 
 
+def _mode(name: str) -> str:
+    """Returns a way to print results; raises UsageError for others."""
+    modes = [_LINE, *(known.value for known in Format if known is not Format.HELP)]
+    if name not in modes:
+        raise UsageError(f".mode: expected one of {', '.join(modes)}, found {name!r}")
+    return name
+
+
 def _answer(
-    invocation: Invocation, session: Session, statement: str, output_format: Format, *, explain: bool
+    invocation: Invocation,
+    session: Session,
+    statement: str,
+    output_format: Format,
+    *,
+    explain: bool,
+    upright: bool = False,
 ) -> ExitCode:
     schema, batches = session.ask(statement)
     names = _distinct(schema.names)
     columns = () if explain else tuple(_column(name, field) for name, field in zip(names, schema, strict=True))
     shape = SCAN if explain else OutputSchema(ROW.name, ROW.version, ROW.doc, columns)
-    output = Output(invocation, shape, output_format)
+    output = Output(invocation, shape, output_format, upright=upright)
     for batch in batches:
         if not explain:
             output.rows({name: _plain(value) for name, value in row.items()} for row in _rows(batch, names))
