@@ -188,6 +188,9 @@ def _end(invocation: Invocation, error: BaseException) -> ExitCode:
             _fail_on_stdout(invocation, failure)
     except OSError as closed:
         failure = failure_of(closed)
+    command = COMMANDS.get(ALIASES.get(invocation.command, invocation.command))
+    if failure.code is ExitCode.INTERRUPTED and command is not None:
+        note(f"interrupted: {command.interrupted}")
     if failure.code not in QUIET:
         note(failure.message)
     return failure.code

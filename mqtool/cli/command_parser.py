@@ -1,5 +1,6 @@
 """Commands as they are parsed and as their help shows them."""
 
+import sys
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -7,6 +8,8 @@ from typer.core import TyperCommand, TyperGroup
 from mqtool.cli.invocation import FORMAT_OPTIONS, JSON_OPTION
 from mqtool.cli.options import GENERAL
 
+_UNTIMED = ("serve", "mirror")
+"""Commands that run until they are stopped, and log on stderr."""
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
 
 
@@ -20,6 +23,16 @@ class Command(TyperCommand):
             if FORMAT_OPTIONS[0] in param.opts:
                 parser.add_option(param, [JSON_OPTION], param.name, action="store_const", const="json")
         return parser
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; without a bar of its own, a terminal shows how long it takes."""
+        words = ctx.command_path.partition(" ")[2]
+        if words in _UNTIMED or any(param.name == "progress" for param in self.params) or not sys.stderr.isatty():
+            return super().invoke(ctx)
+        from mqtool.cli.progress import Elapsed
+
+        with Elapsed(words):
+            return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and options, panel by panel."""

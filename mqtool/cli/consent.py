@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import bars
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Invocation, note
 from mqtool.cli.options import option
@@ -46,7 +47,9 @@ def consent(
     shown = show(code)
     if dry_run or shown is not code:
         return shown
+    bars.hide()
     if is_asked and typer.confirm(question, default=False, err=True):
+        bars.show()
         return None
     note("nothing was changed: add --yes to make the change")
     return ExitCode.REFUSED

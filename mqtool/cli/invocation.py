@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
 
-from mqtool.cli import cells
+from mqtool.cli import bars, cells
 from mqtool.cli.exits import Failure
 
 FORMAT_OPTIONS = ("--format", "-f")
@@ -40,6 +40,7 @@ class Invocation:
     """Passed to commands as `ctx.obj`.
 
     Attributes:
+        command: the word that names it, if there is one.
         debug: print tracebacks.
         format: of the output.
         output: once it exists.
@@ -51,6 +52,7 @@ class Invocation:
         formats += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
         formats += [Format.JSON] if JSON_OPTION in arguments else []
         chosen = formats[-1] if formats and formats[-1] in list(Format) else Format.TABLE
+        self.command = next((argument for argument in arguments if not argument.startswith("-")), "")
         self.debug = "--debug" in arguments
         self.format = Format(chosen)
         self.output: StartedOutput | None = None
@@ -58,4 +60,5 @@ class Invocation:
 
 def note(text: str) -> None:
     """Prints one line to stderr, its control characters escaped."""
+    bars.hide()
     print(f"mqtool: {cells.escape(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201

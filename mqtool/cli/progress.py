@@ -1,6 +1,8 @@
 """Progress on stderr: a bar on a terminal, JSON lines on request, otherwise nothing."""
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -12,6 +14,9 @@ from mqtool.jobs.progress import OnProgress
 
 INTERVAL = 0.5
 """Seconds between two JSON lines."""
+PATIENCE = 2.0
+"""Seconds after which a command that knows no total shows how long it has been working."""
+_STDERR = 2
 REDRAW = 0.1
 """Seconds between two drawings of the bar."""
 
@@ -94,6 +99,53 @@ class JsonLinesProgress:
             self._print(finished=True)
 
 
+class Elapsed:
+    """`plan repair: 12 s` on the terminal, until something else is printed: for work whose length is unknown.
+
+    A thread draws it. It ends before anything else is printed, and writes past the buffer of stderr, whose lock a
+    worker process would inherit.
+    """
+
+    def __init__(self, what: str, patience: float = PATIENCE, descriptor: int = _STDERR) -> None:
+        self._what = what
+        self._patience = patience
+        self._descriptor = descriptor
+        self._ended = threading.Event()
+        self._drawn = False
+        self.show()
+
+    def _draw(self) -> None:
+        began, pause = time.monotonic(), self._patience
+        while not self._ended.wait(pause):
+            pause, self._drawn = 1.0, True
+            line = f"\r\x1b[2K{self._what}: {time.monotonic() - began:.0f} s"
+            os.write(self._descriptor, line.encode("utf-8", "replace"))
+
+    def show(self) -> None:
+        """Begins to wait, again after `hide`."""
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._draw, daemon=True)
+        self._thread.start()
+
+    def hide(self) -> None:
+        """Ends it and clears its line."""
+        self._ended.set()
+        self._thread.join()
+        if self._drawn:
+            self._drawn = False
+            os.write(self._descriptor, b"\r\x1b[2K")
+
+    def __enter__(self) -> Self:
+        """Lets other output end it."""
+        bars.DRAWN.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends it."""
+        self.hide()
+        bars.DRAWN.remove(self)
+
+
 class Bar:
     """A bar on the last line of the terminal, removed when the work ends.
 
@@ -133,6 +185,9 @@ class Bar:
             self._hidden = False
             self._bar.refresh()
 
+    def show(self) -> None:
+        """Nothing: the next `update` draws it."""
+
     def hide(self) -> None:
         """Clears the bar's line until the bar is drawn again."""
         if not self._hidden:
@@ -142,6 +197,7 @@ class Bar:
 
     def __enter__(self) -> Self:
         """Shows the bar."""
+        bars.hide()
         bars.DRAWN.append(self)
         self._bar.start()
         self._hidden = False

@@ -1,14 +1,18 @@
 """Progress goes to stderr only, as JSON lines where asked for."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
+from mqtool.cli import bars
+from mqtool.cli.app import run
 from mqtool.cli.options import ProgressMode
-from mqtool.cli.progress import INTERVAL, Bar, JsonLinesProgress, Silent, share_of, show_progress
+from mqtool.cli.progress import INTERVAL, Bar, Elapsed, JsonLinesProgress, Silent, share_of, show_progress
 from tests.support.terminal import ROOT, run_on_terminal
 
 
@@ -73,6 +77,31 @@ def test_a_bar_is_drawn_whenever_stderr_is_a_terminal(monkeypatch, stdout):
     with show_progress(ProgressMode.AUTO, "dump", 0, 10) as bar:
         bar.update(5)
     assert isinstance(bar, Bar)
+
+
+def test_work_without_a_bar_shows_how_long_it_takes_until_something_is_printed():
+    reader, writer = os.pipe()
+    with Elapsed("plan repair", 0.01, writer) as elapsed:
+        assert os.read(reader, 100) == b"\r\x1b[2Kplan repair: 0 s"
+        bars.hide()
+        assert os.read(reader, 100) == b"\r\x1b[2K"
+        bars.hide()
+        elapsed.show()
+        assert os.read(reader, 100).endswith(b"plan repair: 0 s")
+    os.close(writer)
+    assert os.read(reader, 100) == b"\r\x1b[2K"
+    assert os.read(reader, 100) == b""
+    os.close(reader)
+
+
+@pytest.mark.parametrize(("command", "is_shown"), [("explain-start", True), ("verify", False), ("serve", False)])
+def test_commands_without_a_bar_show_how_long_they_take(monkeypatch, command, is_shown):
+    """Not those with a bar, nor those that run until they are stopped."""
+    begun = []
+    monkeypatch.setattr("mqtool.cli.progress.Elapsed", lambda what: begun.append(what) or nullcontext())
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    run([command, "/no/such/store", *(["--read-only", "--port", "0"] if command == "serve" else [])])
+    assert begun == [command] * is_shown
 
 
 STORE = "fixtures/orders-5.5.0/store"

@@ -14,11 +14,13 @@ class Command(NamedTuple):
         group: heading in `mqtool --help`.
         summary: its line in `mqtool --help`.
         module: defines a function named like the command, `-` as `_`, and its HELP; None for the one of that name here.
+        interrupted: what an interrupted run leaves, and how to continue; a command that only reads leaves nothing.
     """
 
     group: str
     summary: str
     module: str | None = None
+    interrupted: str = "nothing was changed"
 
 
 INSPECT = "Inspect"
@@ -30,6 +32,10 @@ MOVE = "Move messages"
 SERVE = "Serve"
 DOCUMENTATION = "Documentation"
 
+_CHANGE = "`mqtool verify STORE` shows whether a change was begun, and how to finish or undo it"
+_NEW = "the store is unchanged, and what was being written is not complete: run the same command again"
+_REPLAY = "with --state FILE, the same command continues; without, `mqtool info` shows what was stored"
+
 COMMANDS = {
     "info": Command(INSPECT, "Describe a store: release, layout, topics, groups."),
     "dump": Command(INSPECT, "Print the contents of a store, a directory or a file."),
@@ -40,25 +46,43 @@ COMMANDS = {
     "story": Command(INSPECT, "Show the life of one message across its records."),
     "pending": Command(INSPECT, "List messages that are waiting to be delivered."),
     "diff": Command(INSPECT, "Show the differences between two stores."),
-    "verify": Command(CHECK, "Check a store and state what to do about each finding."),
+    "verify": Command(
+        CHECK,
+        "Check a store and state what to do about each finding.",
+        interrupted="nothing was changed; what --state FILE has noted is kept: run the same command again to continue",
+    ),
     "explain-start": Command(CHECK, "Show what a broker would do to a store on startup."),
     "report": Command(CHECK, "Write the findings as one HTML page, for a ticket."),
-    "repair": Command(REPAIR, "Check a store, show the plan that repairs it, and apply it after a question."),
-    "runbook": Command(REPAIR, "Detect and repair a known problem, step by step."),
+    "repair": Command(
+        REPAIR, "Check a store, show the plan that repairs it, and apply it after a question.", interrupted=_CHANGE
+    ),
+    "runbook": Command(REPAIR, "Detect and repair a known problem, step by step.", interrupted=_CHANGE),
     "plan": Command(REPAIR, "Write a plan for a change, to review before applying it."),
-    "apply": Command(REPAIR, "Apply a plan; the change can be undone."),
-    "undo": Command(REPAIR, "Undo a change: restore every file byte for byte."),
-    "discard-undo": Command(REPAIR, "Discard the undo data of a change and free its space."),
-    "rebuild": Command(REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
-    "clean": Command(REPAIR, "Delete expired files; show first what consumers would lose."),
-    "salvage": Command(SALVAGE, "Copy every valid record of a damaged store to a new one."),
-    "backup": Command(SALVAGE, "Take a verified, incremental backup, also of a live store."),
-    "restore": Command(SALVAGE, "Restore a backup into a new directory."),
+    "apply": Command(REPAIR, "Apply a plan; the change can be undone.", interrupted=_CHANGE),
+    "undo": Command(REPAIR, "Undo a change: restore every file byte for byte.", interrupted=_CHANGE),
+    "discard-undo": Command(REPAIR, "Discard the undo data of a change and free its space.", interrupted=_CHANGE),
+    "rebuild": Command(REPAIR, "Rebuild queues, index and configuration from the CommitLog.", interrupted=_NEW),
+    "clean": Command(REPAIR, "Delete expired files; show first what consumers would lose.", interrupted=_CHANGE),
+    "salvage": Command(SALVAGE, "Copy every valid record of a damaged store to a new one.", interrupted=_NEW),
+    "backup": Command(
+        SALVAGE,
+        "Take a verified, incremental backup, also of a live store.",
+        interrupted="what was copied is kept, and is no snapshot yet: run the same command again",
+    ),
+    "restore": Command(SALVAGE, "Restore a backup into a new directory.", interrupted=_NEW),
     "mirror": Command(COPY, "Follow a running broker as its slave."),
-    "convert": Command(COPY, "Convert a store to another layout with the same messages."),
-    "export": Command(MOVE, "Export messages as Parquet, in full or incrementally."),
-    "append": Command(MOVE, "Append messages to a store as a broker would."),
-    "replay": Command(MOVE, "Send messages of a store or an export again."),
+    "convert": Command(COPY, "Convert a store to another layout with the same messages.", interrupted=_NEW),
+    "export": Command(
+        MOVE,
+        "Export messages as Parquet, in full or incrementally.",
+        interrupted="nothing was published that is not complete: run the same command again",
+    ),
+    "append": Command(
+        MOVE,
+        "Append messages to a store as a broker would.",
+        interrupted="messages that were acknowledged are stored, and some after them may be",
+    ),
+    "replay": Command(MOVE, "Send messages of a store or an export again.", interrupted=_REPLAY),
     "serve": Command(SERVE, "Serve a store to real clients: broker and name server."),
     "help": Command(DOCUMENTATION, "Print a page of the documentation, the meaning of a code, or the kinds of stores."),
 }

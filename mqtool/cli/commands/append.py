@@ -15,6 +15,7 @@ import typer
 from msgspec import Struct
 
 from mqtool.choices import Compat
+from mqtool.cli import bars
 from mqtool.cli.consent import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -263,6 +264,7 @@ def _source(source: str, *, reread: bool) -> Iterator[_Source]:
         with file:
             yield _Source(lines=file)
         return
+    bars.hide()
     stdin: Any = sys.stdin.buffer
     if stdin.peek(4)[:4] == b"PAR1":
         raise UsageError("Parquet cannot be read from stdin; give the name of the file")
