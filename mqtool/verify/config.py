@@ -76,6 +76,9 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
         collector.add("config-not-read", directory, evidence)
         return f"{directory}: {evidence}", frozenset()
     if not directory.is_dir():
+        if any(queue.is_batch for queue in survey.queues):
+            evidence = f"{file_names.CONFIG}/ is missing, and only topics.json states which topics have batch queues"
+            collector.add("config-missing", directory / file_names.TOPICS, evidence)
         return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
     release = survey.release if survey.line is not None else None

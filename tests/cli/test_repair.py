@@ -109,6 +109,17 @@ def test_a_short_last_segment_gets_its_size_with_the_cut_of_its_torn_end(mqtool,
     assert mqtool("explain-start", root).code == ExitCode.OK
 
 
+def test_batch_queues_without_any_configuration_are_an_error_that_is_repaired(mqtool, tmp_path):
+    """A broker does not start: only topics.json states the type of a queue."""
+    root = copy_store("bcq-5.5.0", tmp_path)
+    before = mqtool("explain-start", root).code
+    shutil.rmtree(root / "config")
+    assert (before, mqtool("explain-start", root).code) == (ExitCode.OK, ExitCode.NO)
+    done = mqtool("repair", root, "--yes", "--json").document
+    assert (done["changes"], done["left"]) == (["rebuild-metadata"], [])
+    assert mqtool("explain-start", root).code == ExitCode.OK
+
+
 def test_a_killed_store_needs_nothing_but_a_start(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     (root / "abort").touch()

@@ -209,7 +209,7 @@ class _Sweep:
         except MqtoolError as error:
             same = tree_digest(self.root) == digest
             return self._row(way, "", f"refused: {error}", success=False, undone=same, state="", root=None)
-        success = found.verify != State.CORRUPT.value
+        success = found.is_complete and found.verify != State.CORRUPT.value
         row = self._row(way, "", "applied", success=success, undone=True, state=found.verify, root=target)
         shutil.rmtree(target)
         return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
