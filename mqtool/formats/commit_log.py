@@ -7,7 +7,7 @@ Docs page: docs/formats/commit-log.md. Source: MessageExtEncoder, MessageDecoder
 import struct
 from collections.abc import Iterable
 from enum import IntFlag
-from typing import Any
+from typing import Any, NamedTuple
 
 import construct as cs
 from msgspec import Struct
@@ -95,7 +95,7 @@ HEADS = tuple(codec.leading_fields(RECORD, sys_flag=bits << 4) for bits in range
 HEAD_STRUCTS = tuple(codec.struct_of(head) for head in HEADS)
 """Reader and writer of these fields."""
 
-_HEAD_NAMES = tuple(field.name for field in HEADS[0])
+HEAD_NAMES = tuple(field.name for field in HEADS[0])
 
 _SYS_FLAG = [field.name for field in HEADS[0]].index("sys_flag")
 
@@ -160,6 +160,17 @@ class Record(Struct, frozen=True):
     properties: bytes
 
 
+class Places(NamedTuple):
+    """Where the parts of a record are: positions in it, and bytes."""
+
+    body: int
+    body_length: int
+    topic: int
+    topic_length: int
+    properties: int
+    properties_length: int
+
+
 def parse_record(data: Buffer, position: int = 0) -> Record:
     """Parses the record at a position with the derived readers.
 
@@ -171,6 +182,16 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
         FormatError: the inner lengths do not add up to total_size.
     """
     view = memoryview(data)
+    values, places = locate(view, position)
+    return _record(view[position : position + values[0]], values, places)
+
+
+def locate(view: memoryview, position: int = 0) -> tuple[tuple[Any, ...], Places]:
+    """Returns the fields of a record up to body_length, and where its parts are; they are not read.
+
+    Raises:
+        FormatError: as for `parse_record`.
+    """
     total_size, magic_code = _frame(view, position)
     if magic_code not in RECORD_MAGICS:
         raise BadMagicError(
@@ -186,48 +207,54 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
             f"expected {total_size} bytes, found {len(view) - position}", layout="record", position=position
         )
     try:
-        return _read_record(view[position : position + total_size], is_v2=magic_code == MAGIC_V2)
+        values, places = _fields(view[position : position + total_size], is_v2=magic_code == MAGIC_V2)
     except (struct.error, FormatError) as error:
         raise FormatError(f"lengths do not add up: {error}", layout="record", position=position) from error
+    end = places.properties + places.properties_length
+    if end != total_size:
+        words = f"lengths do not add up: total_size is {total_size}, the fields take {end} bytes"
+        raise FormatError(words, layout="record", position=position)
+    return values, places
 
 
-def _read_record(data: memoryview, *, is_v2: bool) -> Record:
-    record, end = read_fields(data, is_v2=is_v2)
-    if end != len(data) or len(record.properties) != max(0, record.properties_length):
-        raise FormatError(f"total_size is {len(data)}, the fields take {end} bytes", layout="record")
-    return record
-
-
-def read_fields(data: Buffer, *, is_v2: bool) -> tuple[Record, int]:
-    """Parses a record field by field without checking magic code or total_size. This is the only scalar decoder.
+def read_fields(data: Buffer, *, is_v2: bool) -> Record:
+    """Parses a record field by field without checking magic code or total_size.
 
     Args:
         data: begins with the record; if it is truncated, body, topic and properties are shorter than stated.
         is_v2: whether the topic length has two bytes.
 
-    Returns:
-        The record, and the position after its last field.
-
     Raises:
         struct.error: the bytes end before a fixed field or a length does.
         FormatError: the topic length is negative, which Java cannot convert to a string.
     """
+    return _record(data, *_fields(data, is_v2=is_v2))
+
+
+def _fields(data: Buffer, *, is_v2: bool) -> tuple[tuple[Any, ...], Places]:
+    """Returns the fields up to body_length, and where a record states its parts. This is the only scalar decoder."""
     values = _head_values(data)
-    at = HEAD_STRUCTS[host_shape(values[_SYS_FLAG])].size
-    body = bytes(data[at : at + max(0, values[-1])])
-    at += len(body)
+    body, body_length = BODY_POSITIONS[host_shape(values[_SYS_FLAG])], max(0, values[-1])
     length = TOPIC_LENGTH_V2 if is_v2 else TOPIC_LENGTH_V1
-    (topic_length,) = length.unpack_from(data, at)
+    (topic_length,) = length.unpack_from(data, body + body_length)
     if topic_length < 0:
         raise FormatError(f"topic_length is {topic_length}", layout="record")
-    at += length.size
-    topic = bytes(data[at : at + topic_length])
-    at += len(topic)
-    (properties_length,) = PROPERTIES_LENGTH.unpack_from(data, at)
-    at += PROPERTIES_LENGTH.size
-    properties = bytes(data[at : at + max(0, properties_length)])
-    record = Record(*(*values, body, topic_length, topic, properties_length, properties))
-    return record, at + len(properties)
+    topic = body + body_length + length.size
+    properties = topic + topic_length + PROPERTIES_LENGTH.size
+    properties_length = max(0, PROPERTIES_LENGTH.unpack_from(data, properties - PROPERTIES_LENGTH.size)[0])
+    return values, Places(body, body_length, topic, topic_length, properties, properties_length)
+
+
+def _record(data: Buffer, values: tuple[Any, ...], places: Places) -> Record:
+    body, body_length, topic, topic_length, properties, properties_length = places
+    parts = (
+        bytes(data[body : body + body_length]),
+        topic_length,
+        bytes(data[topic : topic + topic_length]),
+        *PROPERTIES_LENGTH.unpack_from(data, properties - PROPERTIES_LENGTH.size),
+        bytes(data[properties : properties + properties_length]),
+    )
+    return Record(*values, *parts)
 
 
 def head_fields(data: Buffer) -> dict[str, Any]:
@@ -236,7 +263,7 @@ def head_fields(data: Buffer) -> dict[str, Any]:
     Raises:
         struct.error: the bytes end before body_length.
     """
-    return dict(zip(_HEAD_NAMES, _head_values(data), strict=True))
+    return dict(zip(HEAD_NAMES, _head_values(data), strict=True))
 
 
 def _head_values(data: Buffer) -> tuple[Any, ...]:
@@ -310,7 +337,7 @@ def build_record(record: Record) -> bytes:
         FormatError: a value does not fit its field.
     """
     length = TOPIC_LENGTH_V2 if record.magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
-    head = (getattr(record, name) for name in _HEAD_NAMES)
+    head = (getattr(record, name) for name in HEAD_NAMES)
     try:
         topic = length.pack(record.topic_length) + record.topic
         properties = PROPERTIES_LENGTH.pack(record.properties_length) + record.properties

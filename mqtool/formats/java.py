@@ -1,7 +1,7 @@
 """Java's arithmetic and strings, as far as the broker's files depend on them.
 
 Integers wrap, strings are sequences of UTF-16 units, `split` drops trailing empty strings. Everything here is tested
-against known results of the JVM. The columnar form of `string_hash` is in `mqtool.records.words`.
+against known results of the JVM.
 """
 
 import re

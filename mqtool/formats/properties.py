@@ -4,7 +4,7 @@ Source: MessageDecoder.messageProperties2String/string2messageProperties, Messag
 MessageDecoder.createCrc32 (4.9.7, 5.5.0). Docs page: docs/formats/commit-log.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mqtool.formats import checksums, java
 from mqtool.formats.codec import Buffer
@@ -81,12 +81,18 @@ def decode(data: Buffer) -> dict[str, str]:
 
 def pairs(data: Buffer) -> list[tuple[bytes, bytes]]:
     """Returns every kept name and value as bytes, in stored order, repeated names included."""
-    kept = []
-    for segment in bytes(data).split(b"\x02"):
+    stored = bytes(data)
+    return [(stored[start:split], stored[split + 1 : end]) for start, split, end in places(stored)]
+
+
+def places(stored: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yields where each kept name starts, where it ends, and where its value ends; the value is after one byte."""
+    at = 0
+    for segment in stored.split(b"\x02"):
         cut = segment.find(b"\x01")
         if 0 < cut < len(segment) - 1:
-            kept.append((segment[:cut], segment[cut + 1 :]))
-    return kept
+            yield at, at + cut, at + len(segment)
+        at += len(segment) + 1
 
 
 def encode(properties: Iterable[tuple[str, str]], *, trailing_separator: bool = True) -> bytes:

@@ -132,3 +132,67 @@ cdef inline int64_t sequence(const uint8_t *data, int64_t left) noexcept nogil:
         if not 0x80 <= data[further] <= 0xBF:
             return 0
     return length
+
+
+cdef inline int64_t byte_from(
+    const uint8_t *data, int64_t at, int64_t end, const uint8_t *limit, uint8_t byte
+) noexcept nogil:
+    """Returns the first position of a byte, `end` if it is not before there."""
+    cdef uint64_t bits
+    while at < end:
+        bits = marks_from(data + at, limit, byte, byte).first
+        if bits:
+            return min(at + lowest_bit(bits), end)
+        at += 64
+    return end
+
+
+cdef struct Properties:
+    # how far the properties of a record were read: the next one, and the block of 64 bytes that was looked at
+    int64_t at, block
+    marks marked
+    bint has_high  # perhaps not all bytes so far are ASCII
+
+
+cdef struct Property:
+    # the name is from start to split, the value from split + 1 to close
+    int64_t start, split, close
+
+
+cdef inline Properties properties_from(int64_t start) noexcept nogil:
+    return Properties(start, start - 64, marks(0, 0, 0), False)
+
+
+cdef inline bint next_property(
+    const uint8_t *data, int64_t end, const uint8_t *limit, Properties *all, Property *next
+) noexcept nogil:
+    """Finds the next property; empty names and values are dropped as in the broker. The one compiled form of this rule.
+
+    Args:
+        data, end: position at which the properties end in a buffer.
+        limit: end of the buffer, before which blocks of 64 bytes are read.
+        all: how far they were read.
+        next: output.
+
+    Returns:
+        False after the last one.
+    """
+    cdef int64_t at, passed, close, split
+    while all.at < end:
+        at = all.at
+        passed = at - all.block
+        if passed >= 64 or all.marked.second >> passed == 0:  # the property does not end in this block
+            all.block, passed = at, 0
+            all.marked = marks_from(data + at, limit, NAME_END, VALUE_END)
+            all.has_high |= all.marked.high != 0  # perhaps after the end, which costs only time
+        close = at + lowest_bit(all.marked.second >> passed)
+        split = min(at + lowest_bit(all.marked.first >> passed), close)
+        if all.marked.second == 0:  # longer than a block
+            close = byte_from(data, at, end, limit, VALUE_END)
+            split = byte_from(data, at, close, limit, NAME_END)
+            all.has_high = True
+        next.start, next.split, next.close = at, min(split, end), min(close, end)
+        all.at = close + 1
+        if at < next.split < next.close - 1:
+            return True
+    return False

@@ -155,41 +155,39 @@ cdef uint8_t *put_body(uint8_t *to, const uint8_t *body, int64_t length, int mod
     return put_text(put_base64(to, body, length), '","body_encoding":"base64"', 26)
 
 
-cdef uint8_t *put_properties(uint8_t *to, const uint8_t *data, int64_t size) noexcept nogil:
+cdef uint8_t *put_properties(
+    uint8_t *to, const uint8_t *data, int64_t size, const uint8_t *limit
+) noexcept nogil:
     """Writes the inside of the object of properties; returns NULL for repeated names and what is no UTF-8."""
-    cdef int64_t start = 0, split, close, length, count = 0, number
+    cdef int64_t length, count = 0, number
     cdef const uint8_t *names[MAX_NAMES]
     cdef int64_t lengths[MAX_NAMES]
-    while start < size:
-        split = start
-        while split < size and data[split] != NAME_END and data[split] != VALUE_END:
-            split += 1
-        close = split
-        while close < size and data[close] != VALUE_END:
-            close += 1
-        if start < split < close - 1:  # as in the broker, empty names and values are dropped
-            length = split - start
-            if count == MAX_NAMES:
+    cdef Properties all = properties_from(0)
+    cdef Property one
+    while next_property(data, size, limit, &all, &one):
+        length = one.split - one.start
+        if count == MAX_NAMES:
+            return NULL
+        for number in range(count):
+            if lengths[number] == length and memcmp(names[number], data + one.start, length) == 0:
                 return NULL
-            for number in range(count):
-                if lengths[number] == length and memcmp(names[number], data + start, length) == 0:
-                    return NULL
-            names[count], lengths[count] = data + start, length
-            if count:
-                to = put_text(to, ",", 1)
-            count += 1
-            to = put_string(put_text(to, '"', 1), data + start, length)
-            if to == NULL:
-                return NULL
-            to = put_string(put_text(to, '":"', 3), data + split + 1, close - split - 1)
-            if to == NULL:
-                return NULL
-            to = put_text(to, '"', 1)
-        start = close + 1
+        names[count], lengths[count] = data + one.start, length
+        if count:
+            to = put_text(to, ",", 1)
+        count += 1
+        to = put_string(put_text(to, '"', 1), data + one.start, length)
+        if to == NULL:
+            return NULL
+        to = put_string(put_text(to, '":"', 3), data + one.split + 1, one.close - one.split - 1)
+        if to == NULL:
+            return NULL
+        to = put_text(to, '"', 1)
     return to
 
 
-cdef uint8_t *put_line(uint8_t *to, const uint8_t *record, int64_t total, int mode) noexcept nogil:
+cdef uint8_t *put_line(
+    uint8_t *to, const uint8_t *record, int64_t total, const uint8_t *limit, int mode
+) noexcept nogil:
     """Writes the line of one record with IPv4 hosts; returns NULL if it takes more than that."""
     cdef Parts parts
     if not parts_of(record, BODY_AT, total, i32_at(record + MAGIC_AT) == MAGIC_V2, &parts):
@@ -209,7 +207,8 @@ cdef uint8_t *put_line(uint8_t *to, const uint8_t *record, int64_t total, int mo
     to = put_host(put_text(to, '","store_host":"', 16), record + STORE_HOST_AT)
     to = put_number(put_text(to, '","reconsume_times":', 20), i32_at(record + RETRIES_AT))
     to = put_number(put_text(to, ',"prepared_transaction_offset":', 31), i64_at(record + PREPARED_AT))
-    to = put_properties(put_text(to, ',"properties":{', 15), record + parts.properties, parts.properties_length)
+    to = put_text(to, ',"properties":{', 15)
+    to = put_properties(to, record + parts.properties, parts.properties_length, limit)
     if to == NULL:
         return NULL
     to = put_number(put_text(to, '},"body_crc":', 13), i32_at(record + CRC_AT))
@@ -267,7 +266,7 @@ def json_lines(
                 and (is_raw or mode == NONE or bits & COMPRESSED == 0)
                 and room - at >= FIXED + ESCAPED * total
             ):
-                end = put_line(&target[at], record, total, mode)
+                end = put_line(&target[at], record, total, &data[0] + size, mode)
                 if end != NULL:
                     at = end - &target[0]
             ends[row] = at

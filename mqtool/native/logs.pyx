@@ -249,55 +249,29 @@ cdef inline uint32_t text_hash(
     return hash_of_units(at, length, value) if has_high else hash_on(at, length, limit, value)
 
 
-cdef inline int64_t byte_from(
-    const uint8_t *data, int64_t at, int64_t end, const uint8_t *limit, uint8_t byte
-) noexcept nogil:
-    """Returns the first position of a byte, `end` if it is not before there."""
-    cdef uint64_t bits
-    while at < end:
-        bits = marks_from(data + at, limit, byte, byte).first
-        if bits:
-            return min(at + lowest_bit(bits), end)
-        at += 64
-    return end
-
-
 cdef inline Slices property_slices(
     const uint8_t *data, int64_t start, int64_t end, const uint8_t *limit, bint is_schedule
 ) noexcept nogil:
-    """Finds the values of TAGS, KEYS and UNIQ_KEY. Each property is looked for in blocks of 64 bytes."""
+    """Finds the values of TAGS, KEYS and UNIQ_KEY."""
     cdef Slices found = Slices(0, 0, 0, 0, 0, 0, False)
-    cdef int64_t at = start, block = start - 64, passed, close, split, size
-    cdef uint64_t name, values = 0
-    cdef marks marked
-    while at < end:
-        passed = at - block
-        if passed >= 64 or values >> passed == 0:  # the property does not end in this block
-            block, passed = at, 0
-            marked = marks_from(data + at, limit, NAME_END, VALUE_END)
-            values = marked.second
-            found.has_high |= marked.high != 0  # perhaps after the end, which costs only time
-        close = at + lowest_bit(values >> passed)
-        split = min(at + lowest_bit(marked.first >> passed), close)
-        if values == 0:  # longer than a block
-            close = byte_from(data, at, end, limit, VALUE_END)
-            split = byte_from(data, at, close, limit, NAME_END)
-            found.has_high = True
-        split, close = min(split, end), min(close, end)
-        if at < split < close - 1:
-            size = split - at
-            name = first_word(data + at, size, limit)
-            # as in the broker's map, a later value replaces an earlier one
-            if name == TAGS and size == 4:
-                found.tag_start, found.tag_end = split + 1, close
-            elif name == KEYS and size == 4:
-                found.key_start, found.key_end = split + 1, close
-            elif name == UNIQUE_KEY and size == 8:
-                found.unique_start, found.unique_end = split + 1, close
-            elif (name & INNER_MASK) == INNER or (name == DELAY and is_schedule):
-                found.tag_start = -1
-                return found
-        at = close + 1
+    cdef Properties properties = properties_from(start)
+    cdef Property one
+    cdef int64_t size
+    cdef uint64_t name
+    while next_property(data, end, limit, &properties, &one):
+        size = one.split - one.start
+        name = first_word(data + one.start, size, limit)
+        # as in the broker's map, a later value replaces an earlier one
+        if name == TAGS and size == 4:
+            found.tag_start, found.tag_end = one.split + 1, one.close
+        elif name == KEYS and size == 4:
+            found.key_start, found.key_end = one.split + 1, one.close
+        elif name == UNIQUE_KEY and size == 8:
+            found.unique_start, found.unique_end = one.split + 1, one.close
+        elif (name & INNER_MASK) == INNER or (name == DELAY and is_schedule):
+            found.tag_start = -1
+            return found
+    found.has_high = properties.has_high
     if found.has_high and not (
         is_utf8(data, found.tag_start, found.tag_end)
         and is_utf8(data, found.key_start, found.key_end)
@@ -314,17 +288,21 @@ cdef inline int64_t put_key(
     const uint8_t *limit,
     bint has_high,
     uint32_t before,
-    uint32_t *hashes,
+    int32_t *hashes,
     int64_t count,
 ) noexcept nogil:
+    """Adds the hash of a key that is not empty, as `java.index_hash` of it and what precedes it."""
+    cdef int32_t value
     if end > start:
-        hashes[count] = text_hash(data + start, end - start, limit, has_high, before)
+        value = <int32_t>text_hash(data + start, end - start, limit, has_high, before)
+        # Math.abs, and 0 for the smallest int
+        hashes[count] = 0 if value == -INT_MAX - 1 else -value if value < 0 else value
         count += 1
     return count
 
 
 cdef int64_t put_keys(
-    const uint8_t *data, const uint8_t *limit, Slices slices, Topic *topic, bint index_tags, uint32_t *hashes
+    const uint8_t *data, const uint8_t *limit, Slices slices, Topic *topic, bint index_tags, int32_t *hashes
 ) noexcept nogil:
     """Writes the hashes of a record's index keys in the broker's order; returns how many.
 
@@ -357,7 +335,7 @@ def dispatch(
     int32_t[::1] numbers,
     int64_t[::1] tags_codes,
     int64_t[::1] key_rows,
-    uint32_t[::1] key_hashes,
+    int32_t[::1] key_hashes,
     int64_t[::1] other_rows,
 ):
     """Reads topic and properties of records until one has an unknown topic.
@@ -425,10 +403,35 @@ def dispatch(
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
+cdef inline bint read_record(
+    const uint8_t *data, int64_t at, int64_t size, int64_t row, int32_t[:, ::1] ints, int64_t[:, ::1] longs
+) noexcept nogil:
+    """Reads the record of a size, which is in the buffer, into a row of tables; zeros if its lengths do not add up."""
+    cdef int64_t total = i32_at(data + at), magic = i32_at(data + at + MAGIC_AT)
+    cdef int64_t flags = i32_at(data + at + SYS_FLAG_AT)
+    cdef int64_t stored_at = at + STORED_AT + (LONGER_V6 if flags & BORN_V6 else 0)
+    cdef int64_t body = stored_at + BODY_AT - STORED_AT + (LONGER_V6 if flags & STORE_V6 else 0), column
+    cdef Parts parts
+    if total != size or (magic != MAGIC_V1 and magic != MAGIC_V2) or (
+        not parts_of(data, body, at + size, magic == MAGIC_V2, &parts)
+    ):
+        for column in range(5):
+            ints[column, row] = 0
+        for column in range(10):
+            longs[column, row] = 0
+        return False
+    ints[0, row], ints[1, row], ints[2, row] = total, magic, i32_at(data + at + CRC_AT)
+    ints[3, row], ints[4, row] = i32_at(data + at + QUEUE_AT), flags
+    longs[0, row], longs[1, row] = i64_at(data + at + OFFSET_AT), i64_at(data + at + PHYSICAL_AT)
+    longs[2, row], longs[3, row] = i64_at(data + at + BORN_AT), i64_at(data + stored_at)
+    longs[4, row], longs[5, row], longs[6, row] = body, parts.body_length, parts.topic
+    longs[7, row], longs[8, row], longs[9, row] = parts.topic_length, parts.properties, parts.properties_length
+    return True
+
+
 def scan(
     const uint8_t[::1] data,
     int64_t start,
-    int64_t base,
     bint with_crc,
     int64_t[::1] positions,
     int32_t[:, ::1] ints,
@@ -440,21 +443,16 @@ def scan(
     Args:
         data: the bytes.
         start: position of the first frame.
-        base: physical offset of the first byte.
         with_crc: whether to compute CRCs.
         positions: output: position of each frame.
-        ints, longs: outputs: the rows of `records.tables`.
-        crcs: output: CRC of each body.
+        ints, longs: outputs: rows of `records.frames.INTS`, of `LONGS` and `PLACES`.
+        crcs: output: CRC of each body, of the records whose lengths add up.
 
     Returns:
-        The number of records; whether all are valid, otherwise fields of some are meaningless; whether all ports are
-        16-bit numbers of IPv4 hosts.
+        The number of records.
     """
-    cdef int64_t count = 0, at = start, size = len(data), room = len(positions), total, magic, flags, ports
-    cdef int64_t stored_at, retries_at, body
-    cdef bint all_valid = True, plain_ports = True
+    cdef int64_t count = 0, at = start, size = len(data), room = len(positions), total, magic
     cdef const uint8_t *bytes = start_of(data)
-    cdef Parts parts
     if start < 0 or ints.shape[0] != 5 or longs.shape[0] != 10 or ints.shape[1] < room or longs.shape[1] < room:
         raise ValueError("scan: outputs are too small")
     if with_crc and len(crcs) < room:
@@ -464,28 +462,74 @@ def scan(
             total, magic = i32_at(bytes + at), i32_at(bytes + at + MAGIC_AT)
             if (magic != MAGIC_V1 and magic != MAGIC_V2) or total < MIN_RECORD or total > size - at:
                 break
-            flags = i32_at(bytes + at + SYS_FLAG_AT)
-            stored_at = at + STORED_AT + (LONGER_V6 if flags & BORN_V6 else 0)
-            retries_at = stored_at + RETRIES_AT - STORED_AT + (LONGER_V6 if flags & STORE_V6 else 0)
-            body = retries_at + BODY_AT - RETRIES_AT
-            if parts_of(bytes, body, at + total, magic == MAGIC_V2, &parts) and i64_at(bytes + at + PHYSICAL_AT) == base + at:
-                ints[0, count], ints[1, count], ints[2, count] = total, magic, i32_at(bytes + at + CRC_AT)
-                ints[3, count], ints[4, count] = i32_at(bytes + at + QUEUE_AT), flags
-                longs[0, count], longs[1, count] = i64_at(bytes + at + OFFSET_AT), base + at
-                longs[2, count], longs[3, count] = i64_at(bytes + at + BORN_AT), i64_at(bytes + stored_at)
-                longs[4, count], longs[5, count], longs[6, count] = body, parts.body_length, parts.topic
-                longs[7, count], longs[8, count] = parts.topic_length, parts.properties
-                longs[9, count] = parts.properties_length
-                ports = i32_at(bytes + stored_at - 4) | i32_at(bytes + retries_at - 4)
-                plain_ports = plain_ports and flags & (BORN_V6 | STORE_V6) == 0 and 0 <= ports < PORTS
-                if with_crc:
-                    crcs[count] = body_crc(bytes + body, parts.body_length)
-            else:
-                all_valid = False
+            if read_record(bytes, at, total, count, ints, longs) and with_crc:
+                crcs[count] = body_crc(bytes + longs[4, count], longs[5, count])
             positions[count] = at
             count += 1
             at += total
-    return count, all_valid, plain_ports
+    return count
+
+
+def read(
+    const uint8_t[::1] data,
+    const int64_t[::1] positions,
+    const int64_t[::1] sizes,
+    int32_t[:, ::1] ints,
+    int64_t[:, ::1] longs,
+):
+    """Reads records at given positions.
+
+    Args:
+        data: the bytes.
+        positions, sizes: of the records.
+        ints, longs: outputs, as for `scan`; zeros where no record of that size is whose lengths add up.
+    """
+    cdef int64_t row, rows = len(positions), size = len(data)
+    cdef const uint8_t *bytes = start_of(data)
+    if len(sizes) != rows or ints.shape[0] != 5 or longs.shape[0] != 10 or ints.shape[1] < rows or longs.shape[1] < rows:
+        raise ValueError("read: arrays of different lengths")
+    with nogil:
+        for row in range(rows):
+            if positions[row] < 0 or sizes[row] < MIN_RECORD or sizes[row] > size - positions[row]:
+                ints[:, row] = 0
+                longs[:, row] = 0
+            else:
+                read_record(bytes, positions[row], sizes[row], row, ints, longs)
+
+
+def properties(
+    const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] lengths, int64_t[:, ::1] slices
+):
+    """Finds the names and values of all properties of some records, as `formats.properties.pairs` does.
+
+    Args:
+        data: the buffer.
+        starts, lengths: of the records' properties, inside the buffer.
+        slices: output: for each property the number of its record, start and length of its name, and of its value.
+
+    Returns:
+        The number of properties.
+    """
+    cdef int64_t row, rows = len(starts), size = len(data), count = 0, room = slices.shape[1]
+    cdef const uint8_t *bytes = start_of(data)
+    cdef Properties all
+    cdef Property one
+    if len(lengths) != rows or slices.shape[0] != 5:
+        raise ValueError("properties: arrays of different lengths")
+    with nogil:
+        for row in range(rows):
+            if starts[row] < 0 or lengths[row] < 0 or lengths[row] > size - starts[row]:
+                with gil:
+                    raise ValueError(f"properties: record {row} is not inside the buffer")
+            all = properties_from(starts[row])
+            while next_property(bytes, starts[row] + lengths[row], bytes + size, &all, &one):
+                if count == room:
+                    with gil:
+                        raise ValueError("properties: no room")
+                slices[0, count], slices[1, count], slices[2, count] = row, one.start, one.split - one.start
+                slices[3, count], slices[4, count] = one.split + 1, one.close - one.split - 1
+                count += 1
+    return count
 
 
 def group(
@@ -742,7 +786,7 @@ def plain_records(
     uint64_t[::1] key_total,
     int64_t[::1] key_count,
     int64_t[::1] first_record,
-    uint32_t[::1] hashes,
+    int32_t[::1] hashes,
     int64_t[::1] state,
 ):
     """Reads records and makes all checks of `verify` at once, until one is not plain.
@@ -754,7 +798,7 @@ def plain_records(
     Args:
         descriptor, base, position, end, stop, window, topics: as for `field_records`.
         schedule, with_keys, index_tags: as for `dispatch`.
-        queue_table: numbers of the queues by topic and queue id: values, numbers, shift (`records.words.WordTable`).
+        queue_table: numbers of the queues by topic and queue id: values, numbers, shift (`records.number_sets.WordTable`).
         queue_keys, known: by number of the queue: `verify.checksums.queue_key`, and bits of `plain_pass.Known`.
         first, first_at, following, last_at, messages: columns of `verify.continuity.QueueSpan`; updated.
         index_starts, index_begins: physical offset of each index file's first entry, ascending, and the begin
@@ -775,7 +819,7 @@ def plain_records(
     cdef int64_t taken = 0, newest = state[1], seen = state[2], entry = -1, index_file = -1, files = len(index_starts)
     cdef int64_t time_before = state[7], before_at = state[8], time_last = state[9], record_at = state[10]
     cdef int64_t step_before = time_last - time_before if seen > 1 else 0, step
-    cdef int64_t total, physical, bucket, buckets = len(unit_total), queue, offset, tags_code, begin, seconds, keys, key, value
+    cdef int64_t total, physical, bucket, buckets = len(unit_total), queue, offset, tags_code, begin, seconds, keys, key
     cdef bint is_plain = True
     cdef Head head
     cdef Slices slices
@@ -849,10 +893,7 @@ def plain_records(
                 keys = put_keys(record, limit, slices, &topics.topics[entry], index_tags, &hashes[0])
                 key_sum = 0
                 for key in range(keys):
-                    value = <int32_t>hashes[key]
-                    # Math.abs, and 0 for the smallest int, as `java.index_hash`
-                    value = 0 if value == -INT_MAX - 1 else -value if value < 0 else value
-                    key_sum += mixed_entry(physical, value, seconds)
+                    key_sum += mixed_entry(physical, hashes[key], seconds)
                 key_total[bucket] += key_sum
                 key_count[bucket] += keys
             if first_record[bucket] < 0:

@@ -12,8 +12,8 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
+from mqtool.records.number_sets import WordTable
 from mqtool.records.queue_build import pack, queue_numbers, queue_of
-from mqtool.records.words import WordTable
 from mqtool.store.globs import Globs
 
 

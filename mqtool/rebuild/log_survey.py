@@ -3,6 +3,7 @@
 import numpy as np
 from msgspec import Struct, field
 
+from mqtool.formats import properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.dispatch_batch import BatchBuilder, RebuildScope
@@ -14,11 +15,11 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.queue_build import queue_numbers, queue_of
-from mqtool.records.trailers import trailers_of
-from mqtool.store.deliveries import are_delivered, identity_marks
+from mqtool.store.deliveries import PARKING_TOPICS, ParkingEvent, delivered_offsets, event_of
+from mqtool.store.message import messages_of
 from mqtool.store.store import Store
 
-_PARKING = np.dtype([("mark", "u8"), ("is_parked", "?"), ("queue_id", "i4"), ("queue_offset", "i8")])
+_PARKING = np.dtype([("mark", "i8"), ("at", "i8"), ("is_parked", "?"), ("queue_id", "i4"), ("queue_offset", "i8")])
 """A record that is parked in a delay level or delivered from one, with the hash of its identity."""
 
 
@@ -110,11 +111,16 @@ class Surveyor:
     def finish(self) -> LogSurvey:
         """Computes how far each delay level has been delivered, and returns the survey."""
         if self._delays:
-            delays = np.concatenate(self._delays)
-            is_delivered = are_delivered(delays["mark"], delays["is_parked"])
-            for queue_id in np.unique(delays["queue_id"][delays["is_parked"]]).tolist():
-                of_level = delays["is_parked"] & (delays["queue_id"] == queue_id)
-                offsets, delivered = delays["queue_offset"][of_level], is_delivered[of_level]
+            delivered_at = delivered_offsets(
+                ParkingEvent(mark, at, is_parked, not is_parked)
+                for part in self._delays
+                for mark, at, is_parked, *_ in part.tolist()
+            )
+            parked = np.concatenate([part[part["is_parked"]] for part in self._delays])
+            is_delivered = np.isin(parked["at"], np.array(sorted(delivered_at), np.int64))
+            for queue_id in np.unique(parked["queue_id"]).tolist():
+                of_level = parked["queue_id"] == queue_id
+                offsets, delivered = parked["queue_offset"][of_level], is_delivered[of_level]
                 # a level's messages are delivered in order: none after the last delivered one has been delivered
                 served = int(offsets[delivered].max()) + 1 if delivered.any() else int(offsets.min())
                 self.survey.served[queue_id] = served
@@ -123,14 +129,14 @@ class Surveyor:
 
 def _delays_of(frames: Frames, parked: np.ndarray) -> np.ndarray:
     """Returns the frames that are parked in a delay level or delivered from one, in log order."""
-    marked = [identity_marks(frames, trailers, parked) for trailers in trailers_of(frames)]
-    rows = np.concatenate([of_frame for of_frame, _ in marked])
-    delays = np.empty(len(rows), _PARKING)
-    delays["mark"] = np.concatenate([marks for _, marks in marked])
-    delays["is_parked"] = parked[rows]
-    for name in ("queue_id", "queue_offset"):
-        delays[name] = frames.column(name)[rows]
-    return delays[np.argsort(rows)]
+    rows = np.array(frames.rows_with(properties.mark(properties.DELAY_LEVEL)), np.int64)
+    delays = [
+        (hash(event.identity), event.physical_offset, is_parked, message.queue_id, message.queue_offset)
+        for is_parked, message in zip(parked[rows].tolist(), messages_of(frames.select(rows)), strict=True)
+        if properties.DELAY_LEVEL in message.properties and (is_parked or message.topic not in PARKING_TOPICS)
+        if (event := event_of(message)) is not None
+    ]
+    return np.array(delays, _PARKING)
 
 
 def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ignore) -> LogSurvey:

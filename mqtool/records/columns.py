@@ -14,10 +14,9 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import commit_log, compression, hosts, properties
-from mqtool.records.arrow import binary_view, text
+from mqtool.records.arrow import binary_view
 from mqtool.records.frames import Frames
-from mqtool.records.property_columns import MAP, key_column, map_column, value_column
-from mqtool.records.trailers import Trailers, trailers_of
+from mqtool.records.property_columns import MAP, PropertySlices
 
 
 class Rows:
@@ -27,23 +26,9 @@ class Rows:
         self.frames = frames
 
     @cached_property
-    def trailers(self) -> list[Trailers]:
-        """Topics and properties of all records, copied side by side."""
-        return trailers_of(self.frames)
-
-    def of_trailers(self, build: Callable[[Trailers], Any], empty: Any) -> Any:
-        """Builds a column from topics and properties.
-
-        Args:
-            build: builds it for the rows of one buffer.
-            empty: its type, used if there are no rows.
-        """
-        parts = [build(trailers) for trailers in self.trailers]
-        if len(parts) <= 1:
-            return parts[0] if parts else pa.array([], empty)
-        order = np.empty(len(self.frames), np.int64)
-        order[np.concatenate([trailers.rows for trailers in self.trailers])] = np.arange(len(self.frames))
-        return pa.concat_arrays(parts).take(pa.array(order))
+    def properties(self) -> PropertySlices:
+        """Properties of all records."""
+        return PropertySlices(self.frames)
 
     def binary(self, starts: np.ndarray, lengths: np.ndarray) -> Any:
         """Ranges of the buffer as a `binary_view` array."""
@@ -92,7 +77,8 @@ def _fixed(name: str, arrow_type: Any, docs: str, field: str | None = None) -> C
 
 
 def _topic(rows: Rows) -> Any:
-    return rows.of_trailers(lambda t: text(binary_view(t.data, t.topic_start, t.topic_length)), pa.string())
+    codes, names = rows.frames.coded_topics
+    return pa.array(names, pa.string()).take(pa.array(codes))
 
 
 def _raw_body(rows: Rows) -> Any:
@@ -143,15 +129,15 @@ def _host(name: str) -> Callable[[Rows], Any]:
 
 
 def _property(column: str) -> Callable[[Rows], Any]:
-    return lambda rows: rows.of_trailers(lambda trailers: value_column(trailers, PROPERTY_COLUMNS[column]), pa.string())
+    return lambda rows: rows.properties.strings(PROPERTY_COLUMNS[column])
 
 
 def _keys(rows: Rows) -> Any:
-    return rows.of_trailers(key_column, pa.list_(pa.string()))
+    return rows.properties.keys()
 
 
 def _properties(rows: Rows) -> Any:
-    return rows.of_trailers(map_column, MAP)
+    return rows.properties.maps()
 
 
 def _offset_message_id(rows: Rows) -> Any:

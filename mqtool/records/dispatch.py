@@ -22,7 +22,6 @@ from mqtool.records.dispatch_request import key_hashes, tags_code_of
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.topics import TopicTable
-from mqtool.records.words import index_hashes
 
 
 class Dispatcher:
@@ -85,7 +84,7 @@ class _Window:
             self._add_oddity(row, f"DELAY is not a number: {values[names.DELAY_LEVEL][:20]!r}")
         if keys:
             hashes = key_hashes(topic, values, with_tags=rules.index_tags)
-            self._keys.append((np.full(len(hashes), row), np.array(hashes, np.uint32)))
+            self._keys.append((np.full(len(hashes), row), np.array(hashes, np.int32)))
         if rules.multi_dispatch and {names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET} <= values.keys():
             further = values[names.INNER_MULTI_DISPATCH], values[names.INNER_MULTI_QUEUE_OFFSET]
             self._lmq.append((row, *further))
@@ -100,7 +99,7 @@ class _Window:
         starts, lengths = frames.topic_start, frames.topic_length
         positions = (starts, lengths, frames.properties_start, frames.properties_length)
         room = int(frames.properties_length.sum()) + 2 * len(frames) if keys else 0
-        key_rows, hashes = np.empty(room, np.int64), np.empty(room, np.uint32)
+        key_rows, hashes = np.empty(room, np.int64), np.empty(room, np.int32)
         others = np.empty(len(frames), np.int64)
         arrays = (self.topic, self.tags_code, key_rows, hashes, others)
         options = (table.slots, self.dispatcher.schedule, keys, self.rules.index_tags)
@@ -188,14 +187,14 @@ class _Window:
 
     def _index_keys(self) -> IndexKeys:
         row = np.concatenate([rows for rows, _ in self._keys] or [np.empty(0, np.int64)])
-        hashes = np.concatenate([part for _, part in self._keys] or [np.empty(0, np.uint32)])
+        hashes = np.concatenate([part for _, part in self._keys] or [np.empty(0, np.int32)])
         if len(self._keys) > 1:
             order = np.argsort(row, kind="stable")
             row, hashes = row[order], hashes[order]
         kept = is_indexed(self.frames)[row]
         if not kept.all():
             row, hashes = row[kept], hashes[kept]
-        return IndexKeys(row, index_hashes(hashes), self.offsets[row], self.times[row])
+        return IndexKeys(row, hashes, self.offsets[row], self.times[row])
 
 
 def is_queued(frames: Frames) -> np.ndarray:

@@ -7,12 +7,13 @@ import numpy as np
 
 from mqtool.formats.commit_log import LAST_MILLIS
 from mqtool.native import native
-from mqtool.records.field_frames import ROWS, FieldFrames
-from mqtool.records.frames import INTS, LONGS
+from mqtool.records.frames import INTS, LONGS, Frames
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.topics import TopicTable
 from mqtool.records.walk import Skim, Skimmed
 
+ROWS = INTS + LONGS
+"""Fields that the pass reads."""
 _WINDOW = 1 << 20
 """Bytes read at a time; they stay in the processor's cache."""
 _FIRST_STEP, _STEP = 8 << 20, 64 << 20
@@ -45,7 +46,11 @@ def field_pass(base: int, end: int, file: Callable[[], LogFile], count: Callable
 
 
 class FieldPass:
-    """Reads fields of plain records of one segment; the walk that calls it reads all others."""
+    """Reads fields of plain records of one segment; the walk that calls it reads all others.
+
+    Its frames are without bytes: only `column` of a field in `ROWS`, `coded_topics`, `positions` and `sizes` have a
+    meaning.
+    """
 
     def __init__(
         self,
@@ -107,6 +112,6 @@ class FieldPass:
         if not taken:
             return Skimmed(at, 0)
         columns = dict(zip(ROWS, (*ints[:, :taken], *longs[:, :taken]), strict=True))
-        topics = codes[:taken], list(self._topics.names)
-        frames = FieldFrames(self._base, positions[:taken], columns, topics)
+        frames = Frames(memoryview(b""), self._base, positions[:taken], columns["total_size"], columns)
+        frames.coded_topics = codes[:taken], list(self._topics.names)
         return Skimmed(at, int(columns["store_timestamp"][-1]), frames)

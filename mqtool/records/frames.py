@@ -5,34 +5,36 @@ body CRC is checked separately (`Frames.crc_matches`).
 """
 
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
-from mqtool.formats import codec, commit_log, java, properties
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, java, properties
 from mqtool.native import native
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
 from mqtool.records.number_sets import within
 
 INTS = ("total_size", "magic_code", "body_crc", "queue_id", "sys_flag")
-"""Rows of the table of int32 that `native.logs.scan` fills: fields of a record."""
+"""Fields of a record, as rows of a table of int32 (`native.logs.scan`)."""
 LONGS = ("queue_offset", "physical_offset", "born_timestamp", "store_timestamp")
-"""First rows of its table of int64: fields of a record."""
+"""Fields of a record, as the first rows of a table of int64."""
 PLACES = ("body_start", "body_length", "topic_start", "topic_length", "properties_start", "properties_length")
-"""The following rows, as properties of `Frames`."""
+"""Where the parts of a record are in the view, as the following rows."""
 
-_HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
-_BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
-_ABOVE_PORT = np.uint64(0xFFFF << 32)
-"""In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
+_READ = INTS + LONGS + PLACES
+_NOTHING = (0,) * len(_READ)
+_fields_of = itemgetter(*(commit_log.HEAD_NAMES.index(name) for name in INTS + LONGS))
 _MAX_TOPICS = 4096
-"""Topics in one set of frames that are told apart by their bytes."""
+"""Texts in one set of frames that are told apart by their bytes."""
 _CRC32_NAME = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
-_COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
 
 
 class Frames:
     """Records of one buffer as columns; every array has one item per frame.
+
+    Fields and places are zero where the inner lengths do not add up to the size (`adds_up`).
 
     Attributes:
         view: the bytes.
@@ -41,19 +43,32 @@ class Frames:
         sizes: int64, total_size.
     """
 
-    def __init__(self, view: memoryview, base: int, positions: np.ndarray, sizes: np.ndarray) -> None:
+    def __init__(
+        self,
+        view: memoryview,
+        base: int,
+        positions: np.ndarray,
+        sizes: np.ndarray,
+        columns: dict[str, np.ndarray] | None = None,
+    ) -> None:
+        """Takes where the frames are, and those columns that are known; others are read when they are asked for."""
         self.view = view
         self.base = base
         self.positions = positions
         self.sizes = sizes
-        self._columns: dict[str, np.ndarray] = {}
+        self._columns = {} if columns is None else columns
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def select(self, which: np.ndarray | slice) -> "Frames":
         """Returns the frames that a mask, an index array or a slice chooses."""
-        return Frames(self.view, self.base, self.positions[which], self.sizes[which])
+        columns = {name: values[which] for name, values in self._columns.items()}
+        chosen = Frames(self.view, self.base, self.positions[which], self.sizes[which], columns)
+        if "coded_topics" in self.__dict__:
+            codes, names = self.coded_topics
+            chosen.coded_topics = codes[which], names
+        return chosen
 
     def between(self, start: int | None, end: int | None) -> "Frames":
         """Returns the frames that begin in a range of physical offsets; None for no bound."""
@@ -62,20 +77,46 @@ class Frames:
         kept = within(self.positions + self.base, start, end)
         return self if kept.all() else self.select(kept)
 
-    def fill(
-        self, columns: dict[str, np.ndarray], crcs: np.ndarray | None = None, *, has_plain_ports: bool | None = None
-    ) -> None:
-        """Takes what is known of the frames, which are all valid; the rest is read when it is asked for.
+    def column(self, name: str) -> np.ndarray:
+        """Returns a fixed field or a place of all records, in the machine's byte order.
 
         Args:
-            columns: fields and positions by name: any of `INTS`, `LONGS` and `PLACES`.
-            crcs: `computed_crc`, if known.
-            has_plain_ports: that property, if known.
+            name: a field of `commit_log.RECORD` before body_length, hosts excepted, or one of `PLACES`.
+
+        Returns:
+            An array that is kept: it must not be changed.
         """
-        self._columns.update((name, column) for name, column in columns.items() if name not in PLACES)
-        known: dict[str, object] = {name: column for name, column in columns.items() if name in PLACES}
-        known |= {"valid": np.ones(len(self), bool), "computed_crc": crcs, "has_plain_ports": has_plain_ports}
-        self.__dict__.update((name, value) for name, value in known.items() if value is not None)
+        values = self._columns.get(name)
+        if values is None:
+            if name in _READ:
+                self._columns = self._read() | self._columns
+            else:
+                self._columns[name] = self._field(name)
+            values = self._columns[name]
+        return values
+
+    def _read(self) -> dict[str, np.ndarray]:
+        """Reads `INTS`, `LONGS` and `PLACES`."""
+        count, compiled = len(self), native()
+        if compiled is None:
+            spans = zip(self.positions.tolist(), self.sizes.tolist(), strict=True)
+            rows = [_row_of(self.view, at, size) for at, size in spans]
+            table = np.array(rows, np.int64).reshape(count, len(_READ)).T
+            return dict(zip(_READ, (*table[: len(INTS)].astype(np.int32), *table[len(INTS) :]), strict=True))
+        ints, longs = _tables(count)
+        places = (np.ascontiguousarray(column, np.int64) for column in (self.positions, self.sizes))
+        compiled.logs.read(self.data, *places, ints, longs)
+        return dict(zip(_READ, (*ints, *longs), strict=True))
+
+    def _field(self, name: str) -> np.ndarray:
+        field = next(field for field in commit_log.HEADS[0] if field.name == name)
+        at = self.positions + np.array(commit_log.field_offsets(name), np.int64)[self.host_shape]
+        values = self._bytes_at(at, field.size).view(f">i{field.size}")
+        return values.astype(values.dtype.newbyteorder("="))
+
+    def _bytes_at(self, at: np.ndarray, size: int) -> np.ndarray:
+        windows = max(0, len(self.view) - size + 1)
+        return np.ndarray((windows,), f"V{size}", self.view, strides=(1,)).take(at, mode="clip")
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -87,127 +128,53 @@ class Frames:
         """`(sys_flag >> 4) & 3`: which of born and store host are IPv6."""
         return (self.column("sys_flag") >> 4) & 3
 
-    @cached_property
-    def _plain(self) -> bool:
-        return not self.host_shape.any()
-
-    def _heads(self, shape: int, positions: np.ndarray) -> np.ndarray:
-        dtype = _HEAD_DTYPES[shape]
-        windows = len(self.view) - dtype.itemsize + 1
-        if windows <= 0:
-            return np.zeros(len(positions), dtype)
-        # gathered as opaque bytes: numpy copies a record type field by field, ten times slower
-        sliding = np.ndarray((windows,), f"V{dtype.itemsize}", self.view, strides=(1,))
-        return sliding[np.minimum(positions, windows - 1)].view(dtype)
-
-    @cached_property
-    def _heads_v4(self) -> np.ndarray:
-        return self._heads(0, self.positions)
-
-    def column(self, name: str) -> np.ndarray:
-        """Returns a fixed field of all records, in the machine's byte order.
-
-        Args:
-            name: a field of `commit_log.RECORD` up to body_length, hosts excepted.
-
-        Returns:
-            An array that is kept: it must not be changed.
-        """
-        values = self._columns.get(name)
-        if values is None:
-            values = self._columns[name] = self._column(name)
-        return values
-
-    def _column(self, name: str) -> np.ndarray:
-        first = self._heads_v4[name]
-        values = first.astype(first.dtype.newbyteorder("="))
-        if name in _COMMON or self._plain:
-            return values
-        for shape in (1, 2, 3):
-            which = np.flatnonzero(self.host_shape == shape)
-            if len(which):
-                values[which] = self._heads(shape, self.positions[which])[name]
-        return values
-
-    @cached_property
-    def has_plain_ports(self) -> bool:
-        """Whether all hosts are IPv4 and all ports 16-bit numbers: then the two bytes before them are zero."""
-        hosts = [self.host_words(name) for name in ("born_host", "store_host")]
-        return not any(words is None or (words & _ABOVE_PORT).any() for words in hosts)
-
     def host_words(self, name: str) -> np.ndarray | None:
         """Returns the 8 bytes of every born or store host as numbers, first byte lowest; None if some host is IPv6."""
-        return np.ascontiguousarray(self._heads_v4[name]).view("<u8") if self._plain else None
+        if self.host_shape.any():
+            return None
+        return self._bytes_at(self.positions + commit_log.field_offset(name), 8).view("<u8")
 
-    @cached_property
+    @property
     def body_start(self) -> np.ndarray:
         """Position of each body in the view."""
-        return self.positions + (_BODY_AT[0] if self._plain else _BODY_AT[self.host_shape])
+        return self.column("body_start")
 
-    @cached_property
+    @property
     def body_length(self) -> np.ndarray:
         """Bytes of each body, never negative."""
-        return np.maximum(self.column("body_length"), 0).astype(np.int64)
+        return self.column("body_length")
 
-    @cached_property
+    @property
     def topic_start(self) -> np.ndarray:
         """Position of each topic's first byte."""
-        return self._body_end + (np.where(self._is_v2, 2, 1) if self._has_v2 else 1)
+        return self.column("topic_start")
 
-    @cached_property
-    def _body_end(self) -> np.ndarray:
-        return self.body_start + self.body_length
-
-    @cached_property
-    def _is_v2(self) -> np.ndarray:
-        return self.column("magic_code") == commit_log.MAGIC_V2
-
-    @cached_property
-    def _has_v2(self) -> bool:
-        return bool(self._is_v2.any())
-
-    @cached_property
+    @property
     def topic_length(self) -> np.ndarray:
-        """Bytes of each topic as stored, signed: negative where the record is damaged."""
-        at = self._inside(self._body_end)
-        short = self.data[at].view(np.int8).astype(np.int64)
-        if not self._has_v2:
-            return short
-        return np.where(self._is_v2, _i16_at(self.data, at), short)
+        """Bytes of each topic."""
+        return self.column("topic_length")
+
+    @property
+    def properties_start(self) -> np.ndarray:
+        """Position of each properties string."""
+        return self.column("properties_start")
+
+    @property
+    def properties_length(self) -> np.ndarray:
+        """Bytes of each properties string, never negative."""
+        return self.column("properties_length")
 
     @cached_property
     def coded_topics(self) -> tuple[np.ndarray, list[str]]:
-        """The topic of each frame as a number (int32), and the topics by number. Only meaningful where `valid`."""
-        compiled, count = native(), len(self)
-        if compiled is not None:
-            codes, firsts = np.empty(count, np.int32), np.empty(_MAX_TOPICS, np.int64)
-            known = compiled.logs.group(self.data, self.topic_start, self.topic_length, firsts, codes)
-            if known >= 0:
-                starts, lengths = self.topic_start[firsts[:known]], self.topic_length[firsts[:known]]
-                return codes, [self._text(at, length) for at, length in zip(starts, lengths, strict=True)]
-        numbers: dict[str, int] = {}
-        spans = zip(self.topic_start.tolist(), self.topic_length.tolist(), strict=True)
-        numbered = (numbers.setdefault(self._text(at, length), len(numbers)) for at, length in spans)
-        return np.fromiter(numbered, np.int32, count), list(numbers)
+        """The topic of each frame as a number (int32), and the topics by number."""
+        codes, names = numbered(self.data, self.topic_start, self.topic_length)
+        return codes, [java.decode_utf8(name) for name in names]
 
-    def _text(self, start: int, length: int) -> str:
-        return java.decode_utf8(self.view[start : start + length].tobytes())
-
-    @cached_property
-    def properties_start(self) -> np.ndarray:
-        """Position of each properties string."""
-        return self.topic_start + np.maximum(self.topic_length, 0) + 2
-
-    @cached_property
-    def properties_length(self) -> np.ndarray:
-        """Bytes of each properties string, never negative."""
-        return np.maximum(_i16_at(self.data, self._inside(self.properties_start - 2)), 0)
-
-    def topics_of(self, rows: "np.ndarray | list[int]") -> list[bytes]:
+    def topics_of(self, rows: "np.ndarray | list[int] | slice") -> list[bytes]:
         """Returns the topics of some frames, as stored."""
         return self._texts(self.topic_start[rows], self.topic_length[rows])
 
-    def properties_of(self, rows: "np.ndarray | list[int]") -> list[bytes]:
+    def properties_of(self, rows: "np.ndarray | list[int] | slice") -> list[bytes]:
         """Returns the properties strings of some frames, as stored."""
         return self._texts(self.properties_start[rows], self.properties_length[rows])
 
@@ -247,11 +214,6 @@ class Frames:
         rows = rows[self.data[starts[rows]] == _CRC32_NAME[0]]  # mostly none is left to compare further
         return rows[(self.data[starts[rows, None] + np.arange(len(_CRC32_NAME))] == _CRC32_NAME).all(axis=1)]
 
-    def _inside(self, at: np.ndarray) -> np.ndarray:
-        """Limits positions derived from unproved lengths to the buffer."""
-        last = max(0, len(self.view) - 2)
-        return at if len(at) and at.min() >= 0 and at.max() <= last else np.clip(at, 0, last)
-
     @cached_property
     def true_offset(self) -> np.ndarray:
         """Which frames state the physical offset at which they are stored."""
@@ -260,8 +222,7 @@ class Frames:
     @cached_property
     def adds_up(self) -> np.ndarray:
         """Which frames have inner lengths that add up to total_size."""
-        total = self.properties_start + self.properties_length - self.positions
-        return (total == self.sizes) & (self.topic_length >= 0)
+        return self.body_start > 0
 
     @cached_property
     def valid(self) -> np.ndarray:
@@ -277,11 +238,28 @@ class Frames:
         good = self.computed_crc == self.column("body_crc")
         return good | (self.body_length == 0)
 
-    @cached_property
+    @property
     def computed_crc(self) -> np.ndarray:
         """CRC-32 of each stored body, 31 bits."""
-        ends = np.minimum(self._body_end, len(self.view))
-        return crc32_of_ranges(self.view, np.minimum(self.body_start, ends), ends)
+        if "computed_crc" not in self._columns:
+            starts = self.body_start
+            self._columns["computed_crc"] = crc32_of_ranges(self.view, starts, starts + self.body_length)
+        return self._columns["computed_crc"]
+
+
+def _row_of(view: memoryview, at: int, size: int) -> tuple[int, ...]:
+    """Returns `INTS`, `LONGS` and `PLACES` of one record."""
+    try:
+        values, places = commit_log.locate(view, at)
+    except FormatError:
+        return _NOTHING
+    body, body_length, topic, topic_length, stored, stored_length = places
+    fields = (*_fields_of(values), at + body, body_length, at + topic, topic_length, at + stored, stored_length)
+    return fields if fields[0] == size else _NOTHING
+
+
+def _tables(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.empty((len(INTS), rows), np.int32), np.empty((len(LONGS + PLACES), rows), np.int64)
 
 
 def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False) -> tuple[FrameScan, Frames]:
@@ -300,19 +278,29 @@ def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False
         return chain, Frames(view, base, chain.positions, chain.sizes)
     room = room_for(view, start)
     positions, crcs = np.empty(room, np.int64), np.empty(room if with_crc else 0, np.int32)
-    ints = np.empty((len(INTS), room), np.int32)
-    longs = np.empty((len(LONGS + PLACES), room), np.int64)
-    data = np.frombuffer(view, np.uint8)
-    count, is_valid, has_plain_ports = compiled.logs.scan(data, start, base, with_crc, positions, ints, longs, crcs)
+    tables = _tables(room)
+    count = compiled.logs.scan(np.frombuffer(view, np.uint8), start, with_crc, positions, *tables, crcs)
     chain = scan_of_positions(view, start, positions[:count])
-    frames = Frames(view, base, chain.positions, chain.sizes)
-    if is_valid:
-        columns = dict(zip(INTS, ints[:, :count], strict=True))
-        columns.update(zip(LONGS + PLACES, longs[:, :count], strict=True))
-        frames.fill(columns, crcs[:count] if with_crc else None, has_plain_ports=has_plain_ports)
+    columns = dict(zip(_READ, (row[:count] for table in tables for row in table), strict=True))
+    frames = Frames(view, base, chain.positions, chain.sizes, columns)
+    if with_crc and frames.adds_up.all():
+        columns["computed_crc"] = crcs[:count]
     return chain, frames
 
 
-def _i16_at(data: np.ndarray, at: np.ndarray) -> np.ndarray:
-    high = data[at].view(np.int8).astype(np.int64)
-    return (high << 8) | data[at + 1]
+def numbered(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, list[bytes]]:
+    """Numbers the distinct texts among ranges of a buffer, such as topics, in the order in which they appear.
+
+    Returns:
+        The number of each range (int32), and the texts by number.
+    """
+    compiled, count = native(), len(starts)
+    if compiled is not None:
+        codes, firsts = np.empty(count, np.int32), np.empty(_MAX_TOPICS, np.int64)
+        known = compiled.logs.group(data, starts, lengths, firsts, codes)
+        if known >= 0:
+            return codes, [data[starts[row] : starts[row] + lengths[row]].tobytes() for row in firsts[:known]]
+    numbers: dict[bytes, int] = {}
+    spans = zip(starts.tolist(), lengths.tolist(), strict=True)
+    found = (numbers.setdefault(data[at : at + length].tobytes(), len(numbers)) for at, length in spans)
+    return np.fromiter(found, np.int32, count), list(numbers)

@@ -1,4 +1,4 @@
-"""Sets of offsets as sorted arrays.
+"""Sets of offsets as sorted arrays, and dense numbers of words.
 
 Since numpy 2.3 `numpy.unique` uses a hash table, which takes half a second for a million physical offsets. Sorting
 them takes two milliseconds, because offsets are mostly ascending already. `numpy.isin` uses the same table.
@@ -62,3 +62,57 @@ def stable_order(numbers: np.ndarray) -> np.ndarray:
     if highest >= 1 << 16:
         order = order[np.argsort((numbers >> 16).astype(np.uint16)[order], kind="stable")]
     return order
+
+
+class WordTable:
+    """Assigns dense numbers to 64-bit values in the order in which they are first seen."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self._resize(1 << 12)
+
+    def _resize(self, size: int) -> None:
+        self._shift = np.uint64(64 - size.bit_length() + 1)
+        self._keys = np.zeros(size, np.uint64)
+        self._at = np.full(size, -1, np.int32)
+        for number, value in enumerate(self.values):
+            self._place(value, number)
+
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """The table as `native.logs` takes it: values and numbers by slot, and the shift that makes a slot."""
+        return self._keys, self._at, int(self._shift)
+
+    def _place(self, value: int, number: int) -> None:
+        slot, mask = int(self._slots(np.array([value], np.uint64))[0]), len(self._at) - 1
+        while self._at[slot] >= 0:  # `numbers_of` looks at the first place alone; the compiled pass continues from it
+            slot = (slot + 1) & mask
+        self._keys[slot], self._at[slot] = value, number
+
+    def _slots(self, values: np.ndarray) -> np.ndarray:
+        return ((values * np.uint64(0x9E3779B97F4A7C15)) >> self._shift).view(np.int64)
+
+    def numbers_of(self, values: np.ndarray) -> np.ndarray:
+        """Returns the number of each uint64 value, int32; new values get the next ones."""
+        slots = self._slots(values)
+        result = self._at.take(slots)
+        missed = np.flatnonzero((self._keys.take(slots) != values) | (result < 0))
+        if len(missed):
+            distinct, first, inverse = np.unique(values[missed], return_index=True, return_inverse=True)
+            numbers = np.empty(len(distinct), np.int32)
+            for index in np.argsort(first).tolist():
+                numbers[index] = self._number(int(distinct[index]))
+            result[missed] = numbers[inverse]
+        return result
+
+    def _number(self, value: int) -> int:
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+            if len(self.values) * 4 > len(self._keys):
+                self._resize(len(self._keys) * 4)
+            else:
+                self._place(value, number)
+        return number

@@ -14,7 +14,6 @@ from mqtool.choices import Trust
 from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import commit_log, java
 from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
-from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Bounds, Facts
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.cuts import Cuts
@@ -315,10 +314,9 @@ class _TimeSearch:
     def _time(self, physical_offset: int) -> int | None:
         """Returns the store timestamp of a record, read from its first bytes; None if there is no record."""
         data = self._log.read(physical_offset, _HEAD)
-        at = np.zeros(1, np.int64)
-        frames = Frames(memoryview(data.ljust(_HEAD, b"\0")), physical_offset, at, at)
-        is_record = frames.true_offset[0] and frames.column("magic_code")[0] in commit_log.RECORD_MAGICS
-        return int(frames.column("store_timestamp")[0]) if is_record else None
+        fields = commit_log.head_fields(data.ljust(_HEAD, b"\0"))
+        is_record = fields["physical_offset"] == physical_offset and fields["magic_code"] in commit_log.RECORD_MAGICS
+        return int(fields["store_timestamp"]) if is_record else None
 
     @property
     def rises(self) -> bool:

@@ -31,7 +31,7 @@ class Reading:
             log: to read.
             facts: bounds of the condition.
             zones: what earlier scans of the log have proved; None to record nothing.
-            fields: let records be `FieldFrames`, see `CommitLog.walk`.
+            fields: let plain records be without their bytes, see `CommitLog.walk`.
         """
         self.segments_read: set[int] = set()
         self._log = log

@@ -222,7 +222,7 @@ class CommitLog:
             crc: whether a wrong body CRC makes a record damage.
             refills: read every window into the same memory, which saves allocations; frames are then valid only
                 until the next item is taken.
-            fields: let records be `FieldFrames`, without their bytes, where compiled loops find them plain.
+            fields: let plain records be without their bytes, see `records.field_pass.FieldPass`.
 
         Yields:
             Valid frames of each window, in order, and damage between them. An unfinished record at the end of the

@@ -17,7 +17,7 @@ from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
 from mqtool.store import pull
-from mqtool.store.deliveries import PARKING_TOPICS, delivered_offsets
+from mqtool.store.deliveries import PARKING_TOPICS, delivered_offsets, event_of
 from mqtool.store.find import KeyMatches, messages_by_key, messages_by_scan
 from mqtool.store.message import Message
 from mqtool.store.pending import known_groups
@@ -293,7 +293,7 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
 
 def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
     """Yields the state of messages that are parked in the timer or schedule topic and not delivered."""
-    read_to, delivered = saved_checkpoint(store.path).last_read_time_ms, delivered_offsets(records)
+    read_to, delivered = saved_checkpoint(store.path).last_read_time_ms, delivered_offsets(map(event_of, records))
     for message in records:
         if properties.TIMER_DEL_UNIQUE_KEY in message.properties or message.physical_offset in delivered:
             continue

@@ -18,7 +18,7 @@ from mqtool.recovery.table_text import read_table
 from mqtool.store import config_tables, offset_tables
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import has_record, units_from
-from mqtool.store.deliveries import delivered_offsets, identity_of
+from mqtool.store.deliveries import delivered_offsets, event_of, identity_of
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.metadata import Metadata
 from mqtool.store.named_files import kind_of
@@ -318,7 +318,7 @@ def _is_delivered(store: Store, physical_offset: int) -> bool:
         records += query_message(log, index, identity.topic, identity.unique_key)
     except UnreadableError:  # a finding of the index
         return False
-    return physical_offset in delivered_offsets(sorted(records, key=lambda item: item.physical_offset))
+    return physical_offset in delivered_offsets(map(event_of, sorted(records, key=lambda item: item.physical_offset)))
 
 
 def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:

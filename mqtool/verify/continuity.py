@@ -9,9 +9,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.records.dispatched import QueueUnits
-from mqtool.records.number_sets import stable_order
+from mqtool.records.number_sets import WordTable, stable_order
 from mqtool.records.queue_build import queue_numbers, queue_of
-from mqtool.records.words import WordTable
 
 MAX_JUMPS = 100_000
 """Jumps that are kept per segment."""

@@ -121,7 +121,7 @@ class PlainPass:
         self._throttle = throttle
         self._step = _STEP if survey.throttle else _LONG_STEP
         self._window = page_aligned(WINDOW)
-        self._scratch = np.empty(_MAX_KEYS, np.uint32)
+        self._scratch = np.empty(_MAX_KEYS, np.int32)
         self._index = tuple(np.ascontiguousarray(column) for column in (survey.index.starts, survey.index.begins))
         self.records = self.newest = 0
 

@@ -195,9 +195,9 @@ class ImpossibleField(Struct, frozen=True):
 def impossible_fields(frames: Frames, times: np.ndarray) -> tuple[ImpossibleField, ...]:
     """Returns the fields with values that no broker writes in some record; `times` are the store timestamps."""
     queue_id, born = frames.column("queue_id"), frames.column("born_timestamp")
-    if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and frames.has_plain_ports:
-        return ()
     born_port, store_port = _ports(frames)
+    if queue_id.min() >= 0 and times.min() > 0 and born.min() >= 0 and max(born_port.max(), store_port.max()) < _PORTS:
+        return ()
     return (
         ImpossibleField("queue_id", "queue id {}", queue_id < 0, queue_id),
         ImpossibleField("store_timestamp", "store time {} ms", times <= 0, times),

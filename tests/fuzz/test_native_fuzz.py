@@ -51,11 +51,10 @@ def outputs(room: int):
 @pytest.mark.parametrize("seed", range(4))
 def test_scans_trailers_and_lines(seed):
     modules, table = native(), TopicTable()
-    for chance, data in windows(seed):
+    for _chance, data in windows(seed):
         room = len(data) // 91 + 1
         positions, ints, longs, crcs = outputs(room)
-        base = chance.choice((0, 1 << 40))
-        count, valid, _ = modules.logs.scan(data, 0, base, True, positions, ints, longs, crcs)
+        count = modules.logs.scan(data, 0, True, positions, ints, longs, crcs)
         with form(compiled=False):
             assert positions[:count].tolist() == scan_frames(memoryview(data), 0).positions.tolist()
         target, ends = (
@@ -64,7 +63,11 @@ def test_scans_trailers_and_lines(seed):
         )
         for mode in range(4):
             modules.lines.json_lines(data, positions[:count].copy(), mode, True, target, ends)
-        if not valid or not count:
+        read = np.empty((5, count), np.int32), np.empty((10, count), np.int64)
+        modules.logs.read(data, positions[:count].copy(), ints[0, :count].astype(np.int64), *read)
+        assert (read[0] == ints[:, :count]).all()
+        assert (read[1] == longs[:, :count]).all()
+        if not count or not longs[4, :count].all():
             continue
         parts = [longs[row, :count].copy() for row in (6, 7, 8, 9)]
         keys = int(parts[3].sum()) + 2 * count
@@ -72,7 +75,7 @@ def test_scans_trailers_and_lines(seed):
             np.empty(count, np.int32),
             np.empty(count, np.int64),
             np.empty(keys, np.int64),
-            np.empty(keys, np.uint32),
+            np.empty(keys, np.int32),
         )
         row = done = others = 0
         while row < count:

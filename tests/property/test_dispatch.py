@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log
+from mqtool.formats import codec, commit_log, java
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatch_request import DispatchRequest, request_of
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frames import Frames, frames_at
+from tests.property import records as made_records
 from tests.support.stores import FIXTURES
 from tests.support.tiers import one_in
 
@@ -223,3 +224,12 @@ def test_columns_of_changed_fixtures_are_what_single_records_give():
                 data[start + int(random.integers(length))] = int(random.choice([1, 2, 32, 44, 0x80, 0x54]))
         _, frames = frames_at(memoryview(bytes(data)), 0, int(path.name))
         check(frames.select(frames.adds_up), DispatchRules(batch_topics=BATCH_TOPICS))
+
+
+def test_a_key_whose_hash_java_cannot_negate_is_indexed_as_zero():
+    rest = (java.INT_MIN - java.string_hash("T#" + 7 * "(")) % (1 << 32)
+    key = "".join(chr(ord("(") + rest // 31**place % 31) for place in range(6, -1, -1))
+    assert java.string_hash(f"T#{key}") == java.INT_MIN
+    data, _ = made_records.log_of([{"topic": b"T", "properties": f"KEYS\1{key}".encode()}])
+    _, frames = frames_at(memoryview(data), 0, 0)
+    assert Dispatcher().dispatch(frames).keys.key_hash.tolist() == [0]

@@ -8,7 +8,7 @@ import mqtool
 from mqtool.formats.commit_log import LAST_MILLIS
 from mqtool.records import field_pass
 from mqtool.records.damage import Damage
-from mqtool.records.field_frames import ROWS, FieldFrames
+from mqtool.records.field_pass import ROWS
 from tests.property.records import CONFIG, change_bytes, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
@@ -36,7 +36,7 @@ def found_by(log, start, end, *, fields):
         if isinstance(item, Damage):
             items.append(item)
         else:
-            without += len(item) if isinstance(item, FieldFrames) else 0
+            without += len(item) if not len(item.view) else 0
             items += rows_of(item)
     return items, without
 

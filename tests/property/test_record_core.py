@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, java, properties
+from mqtool.formats import commit_log, properties
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import frames_at
-from mqtool.records.trailers import trailers_of
+from mqtool.records.property_columns import PropertySlices
 from tests.fuzz.mutations import KINDS
 from tests.property.records import log_of, records
 from tests.support.stores import FIXTURES
@@ -72,7 +72,7 @@ def parsed(view, position):
         return None
 
 
-FIELDS = [field.name for field in commit_log.HEADS[0] if not field.name.endswith("_host")]
+FIELDS = [field.name for field in commit_log.HEADS[0][:-1] if not field.name.endswith("_host")]
 
 
 def has_the_same_records(data, base, start=0):
@@ -125,24 +125,18 @@ def test_made_records_are_found_and_decoded_as_by_the_scalar_form(made, before, 
 
 def has_the_same_properties(frames):
     """Asserts that every property is where the scalar form finds it; returns how many there are."""
-    trailers, count = trailers_of(frames), 0
-    starts, lengths = frames.properties_start.tolist(), frames.properties_length.tolist()
-    stored = [bytes(frames.view[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
-    for part in trailers:
-        slices = part.property_slices
-        found = [[] for _ in part.rows]
-        where = (slices.name_start, slices.name_length, slices.value_start, slices.value_length)
-        for owner, name_at, name_size, at, size in zip(slices.owner, *where, strict=True):
-            name, value = part.data[name_at : name_at + name_size], part.data[at : at + size]
-            found[owner].append((name.tobytes(), value.tobytes()))
-        assert found == [properties.pairs(stored[row]) for row in part.rows]
-        count += len(slices.owner)
-        for name in NAMES:
-            places = zip(*(column.tolist() for column in slices.value_of(name)), strict=True)
-            values = [part.data[at : at + size].tobytes() if size >= 0 else None for at, size in places]
-            decoded = [None if value is None else java.decode_utf8(value) for value in values]
-            assert decoded == [properties.decode(stored[row]).get(name) for row in part.rows]
-    return count
+    slices, stored = PropertySlices(frames), frames.properties_of(slice(None))
+    found = [[] for _ in stored]
+    for owner, code, at, size in zip(slices.owner, slices.codes, slices.value_start, slices.value_length, strict=True):
+        found[owner].append((slices.names[code], slices.data[at : at + size].tobytes()))
+    assert found == [properties.pairs(data) for data in stored]
+    decoded = [properties.decode(data) for data in stored]
+    for name in NAMES:
+        assert slices.strings(name).to_pylist() == [values.get(name) for values in decoded]
+    words = [list(properties.keys_of(values)) for values in decoded]
+    assert slices.keys().to_pylist() == words
+    assert [dict(pairs) for pairs in slices.maps().to_pylist()] == decoded
+    return len(slices.owner)
 
 
 @pytest.mark.slow

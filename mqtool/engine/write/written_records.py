@@ -111,21 +111,19 @@ def _frames(parts: list[WrittenColumns], view: memoryview, base: int) -> Frames:
     def joined(column_of: Callable[[WrittenColumns], np.ndarray]) -> np.ndarray:
         return np.concatenate([column_of(part) for part in parts])
 
-    frames = Frames(
-        view, base, joined(lambda part: part.positions + (part.base - base)), joined(lambda part: part.sizes)
-    )
-    frames.fill(
-        {
-            "total_size": frames.sizes.astype(np.int32),
-            "queue_id": joined(lambda part: part.queue_id).astype(np.int32),
-            "sys_flag": joined(lambda part: part.sys_flag),
-            "queue_offset": joined(lambda part: part.queue_offset),
-            "physical_offset": frames.positions + base,
-            "store_timestamp": np.repeat([part.store_timestamp for part in parts], [len(part.sizes) for part in parts]),
-            "topic_start": joined(lambda part: part.topic_start + (part.base - base)),
-            "topic_length": joined(lambda part: part.topic_length),
-            "properties_start": joined(lambda part: part.properties_start + (part.base - base)),
-            "properties_length": joined(lambda part: part.properties_length),
-        }
-    )
+    positions, sizes = joined(lambda part: part.positions + (part.base - base)), joined(lambda part: part.sizes)
+    columns = {
+        "total_size": sizes.astype(np.int32),
+        "queue_id": joined(lambda part: part.queue_id).astype(np.int32),
+        "sys_flag": joined(lambda part: part.sys_flag),
+        "queue_offset": joined(lambda part: part.queue_offset),
+        "physical_offset": positions + base,
+        "store_timestamp": np.repeat([part.store_timestamp for part in parts], [len(part.sizes) for part in parts]),
+        "topic_start": joined(lambda part: part.topic_start + (part.base - base)),
+        "topic_length": joined(lambda part: part.topic_length),
+        "properties_start": joined(lambda part: part.properties_start + (part.base - base)),
+        "properties_length": joined(lambda part: part.properties_length),
+    }
+    frames = Frames(view, base, positions, sizes, columns)
+    frames.valid = np.ones(len(frames), bool)
     return frames

@@ -9,11 +9,9 @@ import pytest
 from mqtool.errors import UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
-from mqtool.records.columns import schema
+from mqtool.records.columns import record_batch, schema
 from mqtool.records.frame_scan import Stop, scan_frames, scan_some
 from mqtool.records.frames import Frames, frames_at
-from mqtool.records.property_columns import map_column, name_groups
-from mqtool.records.trailers import PropertySlices, Trailers, trailers_of
 from mqtool.store.json_rows import json_lines
 from tests.support.builder import encode, record_of
 
@@ -49,7 +47,7 @@ def frames_of(data, base=0):
     return Frames(memoryview(data), base, found.positions, found.sizes)
 
 
-@pytest.mark.parametrize("field", [field.name for field in commit_log.HEADS[0] if "host" not in field.name])
+@pytest.mark.parametrize("field", [field.name for field in commit_log.HEADS[0][:-1] if "host" not in field.name])
 def test_a_column_has_the_field_of_every_record_whatever_its_shape(field):
     data, records = chain(*SHAPES.values(), *reversed(SHAPES.values()))
     assert frames_of(data).column(field).tolist() == [getattr(record, field) for record in records]
@@ -217,25 +215,20 @@ def test_an_unknown_column_is_named_with_those_that_exist():
         schema(["topic", "colour"])
 
 
-@pytest.mark.parametrize("tail", [b"A\1x\2", b""], ids=["fewer names", "no names"])
-def test_rows_whose_names_are_taken_for_equal_by_accident_keep_their_own(tail, monkeypatch):
-    """Rows are compared by a hash of where their names are; here it is the same for all."""
-    data, _ = chain({"properties": b"A\1a\2B\1b\2"}, {"properties": b"C\1c\2"}, {"properties": tail})
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ([b"A\1a\2B\1b\2", b"C\1c\2", b"A\1x"], [{"A": "a", "B": "b"}, {"C": "c"}, {"A": "x"}]),
+        ([b"A\1a\2B\1b\2", b"B\1b\2A\1a\2", b""], [{"A": "a", "B": "b"}, {"B": "b", "A": "a"}, {}]),
+        ([b"A\1a\2B\1b\2A\1c\2", b"A\1a\2"], [{"A": "c", "B": "b"}, {"A": "a"}]),
+        ([b"A\1a\2", b"\xff\1b\2\xfe\1c\2"], [{"A": "a"}, {"\ufffd": "c"}]),
+        ([b"\1a\2A\1\2B\1\1\2" + b"C" * 99 + b"\1" + b"c" * 99], [{"B": "\1", "C" * 99: "c" * 99}]),
+    ],
+    ids=["other names", "other order", "a name twice", "no UTF-8", "empty and long ones"],
+)
+def test_each_record_has_its_own_properties(stored, expected):
+    data, _ = chain(*({"properties": properties} for properties in stored))
     frames = frames_at(memoryview(data), 0, 0)[1]
-    monkeypatch.setattr(PropertySlices, "name_patterns", property(lambda slices: np.zeros(slices.count, np.int64)))
-    (trailers,) = trailers_of(frames)
-    assert [group.names for group in name_groups(trailers.property_slices)] == [None]
-    expected = [{"A": "a", "B": "b"}, {"C": "c"}, {"A": "x"} if tail else {}]
-    assert [dict(row) for row in map_column(trailers).to_pylist()] == expected
-    lines = [json.loads(line) for line in bytes(json_lines(frames)).splitlines()]
-    assert [line["properties"] for line in lines] == expected
-
-
-def test_trailers_may_have_more_room_than_all_frames_together():
-    data, (record,) = chain({"properties": b"A\1a\2"})
-    frames = frames_at(memoryview(data), 0, 0)[1]
-    trailers = Trailers(frames, np.arange(1), 4096)
-    assert trailers.table.shape == (1, 4096)
-    start, length = int(trailers.topic_start[0]), int(trailers.topic_length[0])
-    assert bytes(trailers.data[start : start + length]) == record.topic
-    assert [dict(row) for row in map_column(trailers).to_pylist()] == [{"A": "a"}]
+    found = record_batch(frames, ["properties"])["properties"].to_pylist()
+    assert [list(dict(pairs).items()) for pairs in found] == [list(pairs.items()) for pairs in expected]
+    assert [json.loads(line)["properties"] for line in bytes(json_lines(frames)).splitlines()] == expected

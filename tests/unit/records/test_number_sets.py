@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool.records.number_sets import among, distinct, run_starts, stable_order, union, within
+from mqtool.records.number_sets import WordTable, among, distinct, run_starts, stable_order, union, within
 
 numbers = st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1), max_size=20).map(
     lambda found: np.array(found, np.int64)
@@ -49,3 +49,12 @@ def test_runs_begin_where_the_number_changes(numbers):
 def test_a_range_has_its_start_and_not_its_end(numbers, start, end):
     kept = within(np.array(numbers, np.int64), start, end)
     assert kept.tolist() == [(start is None or one >= start) and (end is None or one < end) for one in numbers]
+
+
+def test_values_that_share_a_place_in_the_table_keep_their_numbers():
+    values = np.random.default_rng(1).integers(1, 1 << 63, 1000).astype(np.uint64)
+    table = WordTable()
+    assert len(np.unique(table._slots(values))) < len(values)
+    assert table.numbers_of(values).tolist() == list(range(len(values)))
+    assert table.numbers_of(values[::-1]).tolist() == list(range(len(values)))[::-1]
+    assert table.values == values.tolist()

@@ -255,7 +255,7 @@ def test_a_million_headers_in_a_body_do_not_take_forever():
     class Counting:
         def __get__(self, frames, owner):
             hashed.append(int(frames.body_length.sum()))
-            return crc.func(frames)
+            return crc.fget(frames)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_bytes.Frames, "computed_crc", Counting())
