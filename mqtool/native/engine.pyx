@@ -106,10 +106,17 @@ cdef int64_t put_record(
 
 
 cdef struct Piece:
-    # body and properties of a message of a batch
+    # body and properties of a message
     const uint8_t *body
     const uint8_t *properties
     int64_t size, room, flag
+
+
+cdef struct Source:
+    # of the messages of a put: how many, bytes of their bodies and properties, a client's batch
+    int64_t rows, size
+    const uint8_t *data
+    int64_t end
 
 
 cdef class Appender:
@@ -220,9 +227,7 @@ cdef class Appender:
     ):
         """Appends one message; arguments and result are those of `MessageStore.put` without `wait`."""
         cdef Fields fields
-        cdef int64_t size, room, total, wrote = 0, offset, base
-        cdef uint8_t *to
-        cdef bytes topic_field
+        cdef Piece piece
         if not (PyBytes_CheckExact(body) and PyBytes_CheckExact(properties)):
             return None
         born_host = self.born_host if born_host is None else born_host
@@ -231,47 +236,81 @@ cdef class Appender:
             &fields, flag, sys_flag, born_timestamp, born_host, host, reconsume_times, prepared_transaction_offset
         ):
             return None
-        size, room = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(properties)
-        if fields.sys_flag & self.slow_bits or room > LONGEST_PROPERTIES or size > self.log.longest_body:
+        if fields.sys_flag & self.slow_bits:
             return None
-        if room and memmem(PyBytes_AS_STRING(properties), room, b"INNER_", 6) != NULL:
+        piece.flag = fields.flag
+        piece.body, piece.size = <const uint8_t *>PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)
+        piece.properties, piece.room = <const uint8_t *>PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties)
+        if not self.is_plain(&piece, self.log.longest_body):
             return None
+        cdef Source source = Source(1, piece.size + piece.room, NULL, 0)
+        return self.append(topic, queue_id, &fields, born_timestamp is None, host, source, &piece, None)
+
+    cdef tuple append(
+        self, topic, queue_id, Fields *fields, bint born_now, host, Source source, Piece *piece, list items
+    ):
+        """Writes the records of plain messages of one queue under the append lock; returns None without room.
+
+        Args:
+            topic, queue_id: of the queue.
+            fields: what the records share.
+            born_now: whether the store timestamp is also the born timestamp.
+            host: the store host.
+            source, items: the messages: one, which `piece` contains, a client's batch, or a list of `BatchMessage`.
+            piece: memory for one message.
+        """
+        cdef int64_t wrote = 0, offset, base, at = 0, position, magic_code, queue, total, row
+        cdef uint8_t *to
+        cdef bytes topic_field
+        cdef tuple offsets = ()
+        cdef bint is_batch = items is not None or source.data != NULL
         self.lock_free()
         try:
             state = self.state_of(topic, queue_id)
             if state is None or self.flags.refuses:
                 return None
             topic_field, file = state.topic_field, self.log.file
-            total = BODY_AT + size + PyBytes_GET_SIZE(topic_field) + LENGTH_SIZE + room
+            total = source.size + source.rows * (BODY_AT + PyBytes_GET_SIZE(topic_field) + LENGTH_SIZE)
             if total > self.log.longest:
                 return None
             to = self.room_for(file, total, &wrote)
             if to == NULL:
                 return None
             fields.now = self.now()
-            if born_timestamp is None:
+            if born_now:
                 fields.born = fields.now
             offset, base = state.next_offset, file.file_from_offset
-            put_record(
-                to,
-                state.magic_code,
-                state.queue_id,
-                <const uint8_t *>PyBytes_AS_STRING(topic_field),
-                PyBytes_GET_SIZE(topic_field),
-                <const uint8_t *>PyBytes_AS_STRING(body),
-                size,
-                <const uint8_t *>PyBytes_AS_STRING(properties),
-                room,
-                offset,
-                base + wrote,
-                &fields,
-            )
+            magic_code, queue, position = state.magic_code, state.queue_id, base + wrote
+            if is_batch:
+                offsets = PyTuple_New(source.rows)
+            for row in range(source.rows):
+                if source.data != NULL:
+                    encoded(source.data, &at, source.end, piece)
+                elif items is not None:
+                    self.listed(items, row, piece)
+                if is_batch:
+                    fill(offsets, row, position)
+                fields.flag = piece.flag
+                position += put_record(
+                    to + (position - base - wrote),
+                    magic_code,
+                    queue,
+                    <const uint8_t *>PyBytes_AS_STRING(topic_field),
+                    PyBytes_GET_SIZE(topic_field),
+                    piece.body,
+                    piece.size,
+                    piece.properties,
+                    piece.room,
+                    offset + row,
+                    position,
+                    fields,
+                )
             file.store_timestamp = fields.now
             file.wrote = wrote + total
-            state.next_offset = offset + 1
+            state.next_offset = offset + source.rows
         finally:
             self.unlock()
-        return self.result(base + wrote, total, offset, fields.now, host, ())
+        return self.result(base + wrote, total, offset, fields.now, host, offsets)
 
     cdef bint listed(self, list messages, Py_ssize_t row, Piece *piece) except -1:
         """Reads a message of a list; returns False if it is not plain."""
@@ -310,13 +349,9 @@ cdef class Appender:
         """
         cdef Fields fields
         cdef Piece piece
-        cdef int64_t total = 0, wrote = 0, offset, base, at = 0, end = -1, longest_body, position, number
-        cdef Py_ssize_t rows = 0, row
-        cdef uint8_t *to
-        cdef const uint8_t *data = NULL
-        cdef bytes topic_field
+        cdef Source source = Source(0, 0, NULL, 0)
+        cdef int64_t at = 0, longest_body
         cdef list items = None
-        cdef tuple offsets
         born_host = self.born_host if born_host is None else born_host
         host = self.store_host if store_host is None else store_host
         if not self.set_fields(&fields, 0, sys_flag, born_timestamp, born_host, host, reconsume_times, 0):
@@ -327,66 +362,21 @@ cdef class Appender:
         longest_body = self.log.longest_body
         if type(messages) is list:
             items = list(messages)  # the caller may change its own while another thread holds the lock
-            rows = len(items)
-            for row in range(rows):
-                if not self.listed(items, row, &piece) or not self.is_plain(&piece, longest_body):
+            while source.rows < len(items):
+                if not self.listed(items, source.rows, &piece) or not self.is_plain(&piece, longest_body):
                     return None
-                total += piece.size + piece.room
+                source.size += piece.size + piece.room
+                source.rows += 1
         elif PyBytes_CheckExact(messages):
-            data, end = <const uint8_t *>PyBytes_AS_STRING(messages), PyBytes_GET_SIZE(messages)
-            while at < end:
-                if not encoded(data, &at, end, &piece) or not self.is_plain(&piece, longest_body):
+            source.data, source.end = <const uint8_t *>PyBytes_AS_STRING(messages), PyBytes_GET_SIZE(messages)
+            while at < source.end:
+                if not encoded(source.data, &at, source.end, &piece) or not self.is_plain(&piece, longest_body):
                     return None
-                total += piece.size + piece.room
-                rows += 1
-        if rows == 0:
+                source.size += piece.size + piece.room
+                source.rows += 1
+        if source.rows == 0:
             return None
-        self.lock_free()
-        try:
-            state = self.state_of(topic, queue_id)
-            if state is None or self.flags.refuses:
-                return None
-            topic_field, file = state.topic_field, self.log.file
-            total += rows * (BODY_AT + PyBytes_GET_SIZE(topic_field) + LENGTH_SIZE)
-            if total > self.log.longest:
-                return None
-            to = self.room_for(file, total, &wrote)
-            if to == NULL:
-                return None
-            fields.now = self.now()
-            if born_timestamp is None:
-                fields.born = fields.now
-            offset, base = state.next_offset, file.file_from_offset
-            number, at, position = offset, 0, base + wrote
-            offsets = PyTuple_New(rows)
-            for row in range(rows):
-                if items is None:
-                    encoded(data, &at, end, &piece)
-                else:
-                    self.listed(items, row, &piece)
-                fields.flag = piece.flag
-                fill(offsets, row, position)
-                position += put_record(
-                    to + (position - base - wrote),
-                    state.magic_code,
-                    state.queue_id,
-                    <const uint8_t *>PyBytes_AS_STRING(topic_field),
-                    PyBytes_GET_SIZE(topic_field),
-                    piece.body,
-                    piece.size,
-                    piece.properties,
-                    piece.room,
-                    number,
-                    position,
-                    &fields,
-                )
-                number += 1
-            file.store_timestamp = fields.now
-            file.wrote = wrote + total
-            state.next_offset = number
-        finally:
-            self.unlock()
-        return self.result(base + wrote, total, offset, fields.now, host, offsets)
+        return self.append(topic, queue_id, &fields, born_timestamp is None, host, source, &piece, items)
 
 
 cdef bint encoded(const uint8_t *data, int64_t *at, int64_t end, Piece *piece) noexcept nogil:
