@@ -302,5 +302,5 @@ def numbered(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple
             return codes, [data[starts[row] : starts[row] + lengths[row]].tobytes() for row in firsts[:known]]
     numbers: dict[bytes, int] = {}
     spans = zip(starts.tolist(), lengths.tolist(), strict=True)
-    found = (numbers.setdefault(data[at : at + length].tobytes(), len(numbers)) for at, length in spans)
-    return np.fromiter(found, np.int32, count), list(numbers)
+    known_or_new = (numbers.setdefault(data[at : at + length].tobytes(), len(numbers)) for at, length in spans)
+    return np.fromiter(known_or_new, np.int32, count), list(numbers)

@@ -87,12 +87,12 @@ def _find(frames: Frames) -> np.ndarray:
     if compiled is not None:
         table = np.empty((5, int(spans[1].sum()) // _SHORTEST + len(frames)), np.int64)
         return table[:, : compiled.logs.properties(frames.data, *spans, table)]
-    found = [
+    rows = [
         (row, at + start, split - start, at + split + 1, end - split - 1)
         for row, (at, stored) in enumerate(zip(spans[0].tolist(), frames.properties_of(slice(None)), strict=True))
         for start, split, end in properties.places(stored)
     ]
-    return np.array(found, np.int64).reshape(len(found), 5).T.copy()
+    return np.array(rows, np.int64).reshape(len(rows), 5).T.copy()
 
 
 def _words(values: Any) -> Any:
