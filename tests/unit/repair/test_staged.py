@@ -72,6 +72,6 @@ def test_a_file_that_is_neither_there_nor_made_is_no_step_and_nothing_that_was_r
         staged = StagedFiles(root, removed={"config/nothing.json", "checkpoint"})
         staged.reads |= {"config/nothing.json": True, "checkpoint": True, "config/topics.json": True}
         steps = steps_of(staged)
-        plan = _described(store, (), staged, steps, None)
+        plan = _described(store, (), staged, steps, None, None)
     assert [step.path for step in steps] == ["checkpoint"]
     assert [read.path for read in plan.reads] == ["config/topics.json"]

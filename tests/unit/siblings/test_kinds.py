@@ -171,7 +171,7 @@ def test_a_directory_between_chunks_is_no_chunk(tmp_path, capsys):
     for name in ("message-chunks/message-chunk-000000009", "queue-chunks/orders/0/queue-chunk-000000009"):
         (root / name).mkdir()
     assert run(["verify", str(root)]) == ExitCode.OK
-    assert capsys.readouterr().err == "mqtool: nothing is wrong\n"
+    assert "clean: nothing is wrong" in capsys.readouterr().out
     assert run(["dump", str(root), "--format", "jsonl"]) == ExitCode.OK
     assert len(capsys.readouterr().out.splitlines()) == len(lines("equeue-small", "messages"))
 
@@ -186,7 +186,7 @@ def test_a_directory_named_like_a_chunk_is_none_of_a_database(tmp_path, capsys):
     (root / "chunk-000009.000000").mkdir()
     (root / "chunk-000008.000000").symlink_to(root / "nothing")
     assert run(["verify", str(root)]) == ExitCode.OK
-    assert capsys.readouterr().err == "mqtool: nothing is wrong\n"
+    assert "clean: nothing is wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
