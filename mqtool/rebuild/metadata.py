@@ -15,6 +15,8 @@ from mqtool.formats import config_files, file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.config_files import (
     BATCH_QUEUES,
+    CLEANUP_POLICY,
+    COMPACTION,
     QUEUE_TYPE,
     ConsumerOffsets,
     DataVersion,
@@ -73,9 +75,9 @@ def composable(store: Store) -> frozenset[str]:
     return frozenset((*(f"{file_names.CONFIG}/{name}" for name in names), written, file_names.CHECKPOINT))
 
 
-def compose(store: Store, survey: LogSurvey) -> ComposedFiles:
-    """Returns the files that a broker would need to serve the store."""
-    composer = _Composer(store, survey)
+def compose(store: Store, survey: LogSurvey, source: Store | None = None) -> ComposedFiles:
+    """Returns the files that a broker would need to serve a store, which may still lack what `source` shows."""
+    composer = _Composer(store, survey, source or store)
     composer.topics()
     composer.groups()
     composer.consumer_offsets()
@@ -98,12 +100,13 @@ def write(composed: ComposedFiles, out: Path) -> None:
 
 
 class _Composer:
-    def __init__(self, store: Store, survey: LogSurvey) -> None:
+    def __init__(self, store: Store, survey: LogSurvey, source: Store) -> None:
         self.composed = ComposedFiles()
         self._store = store
         self._metadata = store.metadata
         self._survey = survey
-        self._release = store.version.release
+        self._release = source.version.release
+        self._compacted = source.path / file_names.COMPACTION_LOG
         self._style = json_style(self._release)
         self._ranges = _ranges(store, survey)
 
@@ -157,7 +160,10 @@ class _Composer:
         filter_type = "MULTI_TAG" if topic in self._survey.multi_tag_topics else "SINGLE_TAG"
         reason = "queues as far as there are records; read and write as for any topic that the broker makes itself"
         self._guess(file_names.TOPICS, topic, f"{count} queues, perm 6", reason)
-        attributes = None if self._release < (5, 5) else ({QUEUE_TYPE: BATCH_QUEUES} if is_batch else {})
+        known = {QUEUE_TYPE: BATCH_QUEUES} if is_batch else {}
+        if (self._compacted / topic).is_dir():
+            known[CLEANUP_POLICY] = COMPACTION
+        attributes = None if self._release < (5, 5) else known
         return TopicConfig(topic, count, count, topic_filter_type=filter_type, attributes=attributes)
 
     def groups(self) -> None:

@@ -17,6 +17,14 @@ from mqtool.formats.release import Release, assumed_release
 from mqtool.store.files import read_file
 from mqtool.store.metadata import Metadata
 
+_SINCE_5 = (
+    file_names.ABORT_BACKUP,
+    file_names.TIMER_WHEEL,
+    f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}",
+    file_names.BATCH_CONSUME_QUEUE,
+    file_names.COMPACTION,
+)
+
 RecordAt = Callable[[int], Record | None]
 """Returns the record at a physical offset, None if there is none or it cannot be read."""
 
@@ -167,7 +175,7 @@ def _of_config(metadata: Metadata) -> Iterator[_Trace]:
 def _of_files(root: Path) -> Iterator[_Trace]:
     if (root / file_names.ROCKSDB_STORE).is_dir():
         yield _Trace("5.5", f"{file_names.ROCKSDB_STORE}/ exists")
-    for name in (file_names.ABORT_BACKUP, file_names.TIMER_WHEEL, f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"):
+    for name in _SINCE_5:
         if _exists(root / name):
             yield _Trace("5", f"{name} exists")
 

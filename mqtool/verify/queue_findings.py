@@ -128,6 +128,9 @@ class QueueReport(Struct):
             return  # between two files: reported by the files
         repaired = self.recovery.repairs_units(queue, first, run.start)
         evidence = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
+        if in_file and not at_end:  # zeros and wrong units are reported by themselves
+            evidence += ": other records that state these offsets have them"
+            repaired = True
         path, position = place(queue, first)
         self.collector.add(
             code,

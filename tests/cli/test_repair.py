@@ -120,6 +120,20 @@ def test_batch_queues_without_any_configuration_are_an_error_that_is_repaired(mq
     assert mqtool("explain-start", root).code == ExitCode.OK
 
 
+def test_a_new_store_without_the_old_configuration_is_of_the_old_release_and_keeps_its_compacted_topics(
+    mqtool, tmp_path
+):
+    root = copy_store("compaction-5.5.0", tmp_path)
+    with library.open(root) as store:
+        compacted = {name for name, config in store.metadata.topics.items() if config.is_compacted}
+    assert compacted
+    shutil.rmtree(root / "config")
+    assert mqtool("salvage", root, "-o", tmp_path / "new").code == ExitCode.OK
+    with library.open(tmp_path / "new") as store:
+        assert {name for name, config in store.metadata.topics.items() if config.is_compacted} == compacted
+        assert store.version.line != "4.9"
+
+
 def test_a_killed_store_needs_nothing_but_a_start(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     (root / "abort").touch()

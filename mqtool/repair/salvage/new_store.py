@@ -415,7 +415,7 @@ class _Salvage:
         self._copy_checkpoint()
         with open_store(self._new, self._config) as opened:
             survey = survey_log(opened, self._settings.rules)
-            composed = compose(opened, survey)
+            composed = compose(opened, survey, self._settings_source)
         moved = _POSITIONS & {guess.file for guess in composed.guesses}
         for name, data in self._of_release(composed.files, survey.last_record).items():
             table = name.removeprefix(f"{file_names.CONFIG}/")
