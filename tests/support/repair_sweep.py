@@ -156,6 +156,7 @@ class _Sweep:
             done = apply(diagnosis.plan.plan, backup_acknowledged=True, verify_after=True)
         except MqtoolError as error:
             return self._nothing(f"refused: {error}", undone=tree_digest(self.root) == digest)
+        assert done.verification is not None
         success = not any(finding.severity.is_serious for finding in done.verification.findings)
         state = done.verification.state.value
         row = self._row("repair", "", "applied", success=success, undone=True, state=state, root=self.root)
