@@ -106,7 +106,7 @@ def test_rows_are_shown_at_once_and_ctrl_c_ends_quietly():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert [json.loads(process.stdout.readline()) for _ in expected] == expected
         process.send_signal(signal.SIGINT)
-        assert process.communicate() == (b"", b"")
+        assert process.communicate() == (b"", b"mqtool: interrupted: nothing was changed\n")
         assert process.returncode == 130
 
 

@@ -410,14 +410,14 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path, 
     before = tree_digest(root)
     config = ("--config", str(store_fixture("crash-4.9.7").config)) if with_config else ()
     steps = mqtool("verify", root, *config, "--format", "json").document["next_steps"]
-    assert steps == [shlex.join(["mqtool", "repair", str(root), "-o", f"{root}.new", *config])]
+    assert steps == [shlex.join(["mqtool", "repair", str(root), *config, "-o", f"{root}.new"])]
     refused = mqtool("plan", "repair", root, *config, "-o", tmp_path / "plan.json")
-    advice = re.search(r"losses: .*(mqtool salvage \S+ -o \S+( --config \S+)?) \(RB-05\)", refused.stderr)
+    advice = re.search(r"losses: .*(mqtool salvage \S+( --config \S+)? -o \S+) \(RB-05\)", refused.stderr)
     assert advice, refused.stderr
     words = shlex.split(advice[1])
-    assert tuple(words[5:]) == config
+    assert tuple(words[3:-2]) == config
     assert mqtool(*words[1:]).code in (0, 1)
-    assert mqtool("verify", words[4], "--format", "json").document["status"] != "corrupt"
+    assert mqtool("verify", words[-1], "--format", "json").document["status"] != "corrupt"
     assert tree_digest(root) == before
 
 

@@ -90,7 +90,11 @@ def test_a_first_plan_is_not_offered_where_those_that_follow_it_would_lose_messa
         file.write(b"\xff")
     before = tree_digest(root)
     refused = mqtool("plan", "repair", root, "-o", tmp_path / "plan.json")
-    assert (refused.code, str(root) in refused.stderr, "mqtool-" in refused.stderr) == (ExitCode.REFUSED, True, False)
+    assert (refused.code, str(root) in refused.stderr, "mqtool-preview" in refused.stderr) == (
+        ExitCode.REFUSED,
+        True,
+        False,
+    )
     assert mqtool("verify", root, "--json").document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
     shown = mqtool("repair", root, "--yes", "--json")
     assert (shown.code, shown.document["changes"]) == (ExitCode.NO, [])

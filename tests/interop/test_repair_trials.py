@@ -9,7 +9,7 @@ from tests.support.repair_trials import STOPS, VERSIONS, judge, kinds_of, prepar
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 IN_EVERY_RUN = {
-    ("4.9.7", "killed"): ("bits", "truncated-last", "grown-segment", "renamed-segments", "foreign-segment", "positions-emptied"),
+    ("4.9.7", "killed"): ("bits", "truncated-last", "grown-segment", "renamed-segments", "foreign-checkpoint", "positions-emptied"),
     ("5.5.0", "clean"): (
         "none", "swapped-blocks", "missing-light-queues", "missing-batch-records", "foreign-topics", "topic-renamed",
     ),
