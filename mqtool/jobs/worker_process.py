@@ -1,20 +1,10 @@
 """Worker processes that leave Ctrl-C to their parent from their first instruction."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext, ForkContext, ForkProcess, SpawnContext, SpawnProcess
 
-
-@contextmanager
-def signals_blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """Blocks signals; a process that is started meanwhile blocks them permanently."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+from mqtool.signals import signals_blocked
 
 
 class _ForkedProcess(ForkProcess):

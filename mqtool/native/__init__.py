@@ -6,10 +6,13 @@ property tests compare the two.
 """
 
 import os
+import signal
 import sysconfig
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
+
+from mqtool.signals import signals_blocked
 
 
 class Modules(NamedTuple):
@@ -29,7 +32,8 @@ def _modules() -> Modules | None:
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None  # importing them would turn the interpreter's lock on for the complete process
     try:
-        return Modules(*(import_module(f"{__name__}.{name}") for name in Modules._fields))
+        with signals_blocked(signal.SIGINT):  # Cython's start of a module drops whatever is raised in it, Ctrl-C too
+            return Modules(*(import_module(f"{__name__}.{name}") for name in Modules._fields))
     except ImportError:
         return None
 

@@ -63,6 +63,7 @@ def interrupted(words, is_busy, **more):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
         running.stderr.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 from mqtool.cli.commands import COMMANDS
 from tests.house.modules import modules
 
-BASE = {"errors", "words", "commands", "choices", "values"}
+BASE = {"errors", "words", "commands", "choices", "values", "signals"}
 READING = BASE | {"jobs", "formats", "native", "records", "store"}
 ALLOWED = {
     "errors": set(),
@@ -15,6 +15,7 @@ ALLOWED = {
     "commands": set(),
     "choices": set(),
     "values": set(),
+    "signals": set(),
     "pages": BASE,
     "jobs": BASE,
     "formats": BASE,
