@@ -101,8 +101,9 @@ class Placement:
         notes: what was unusual.
     """
 
-    def __init__(self, budget: HoleBudget, claim: Claim = _unclaimed) -> None:
+    def __init__(self, budget: HoleBudget, claim: Claim = _unclaimed, *, is_light: bool = False) -> None:
         self._claim = claim
+        self._is_light = is_light
         self.next: int | None = None
         self.shift = 0
         self.waiting: tuple[np.ndarray, np.ndarray] | None = None
@@ -179,6 +180,9 @@ class Placement:
                 self._note(NoteKind.FOREIGN, stated, stated, units)
                 return
             if is_last or then == self.next + 1 or stated == 0:
+                if self._is_light:  # its offset is text among the properties, which no repair rewrites
+                    self._note(NoteKind.FOREIGN, stated, stated, units)
+                    return
                 self._note(NoteKind.MISNUMBERED, stated, stated, units)
                 yield self._run(units)
                 return

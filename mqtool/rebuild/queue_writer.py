@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from mqtool.formats import consume_queue_ext, file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
-from mqtool.formats.topics import SCHEDULE_TOPIC
+from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.placement import Claim, Cut, HoleBudget, Note, NoteKind, Placement
 from mqtool.records.queue_build import accepts_batch
@@ -79,7 +79,7 @@ class SimpleQueueWriter:
             claim: see `Claim`.
         """
         self.name = name
-        self.placement = Placement(budget, claim)
+        self.placement = Placement(budget, claim, is_light=is_lmq(name.topic))
         self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE), file_size)
         self.first: int | None = None
         self._hole = range(0)  # the last one that was filled

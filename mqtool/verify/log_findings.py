@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.formats.java import decode_utf8
+from mqtool.formats.topics import is_lmq
 from mqtool.records.damage import DamageKind
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile
@@ -81,7 +82,7 @@ def explain_jumps(jumps: Iterable[Jump], account: LossAccount, wrong_units: Sequ
                 continue
             after = parts[number + 1] if number + 1 < len(parts) else None
             lone = after is not None and after.before == jump.after and after.actual == jump.expected + 1
-            if lone:
+            if lone and not is_lmq(queue[0]):  # `Placement` does not move the record of a light queue
                 skip = after
                 if jump.after not in misnamed:
                     wrong[jump.after] = jump

@@ -9,7 +9,10 @@ from tests.support.repair_trials import STOPS, VERSIONS, judge, kinds_of, prepar
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 IN_EVERY_RUN = {
-    ("4.9.7", "killed"): ("bits", "truncated-last", "grown-segment", "renamed-segments", "foreign-checkpoint", "positions-emptied"),
+    ("4.9.7", "killed"): (
+        "bits", "truncated-last", "grown-segment", "renamed-segments", "foreign-segment", "foreign-checkpoint",
+        "positions-emptied",
+    ),
     ("5.5.0", "clean"): (
         "none", "swapped-blocks", "missing-light-queues", "missing-batch-records", "foreign-topics", "topic-renamed",
     ),
@@ -24,7 +27,7 @@ def problems_of(rocketmq, place, seed, stop, kinds):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("version", "stop"), IN_EVERY_RUN)
-def test_a_dozen_repairs_serve_every_intact_message(version, stop, rocketmq, in_memory):
+def test_repairs_of_every_run_serve_every_intact_message(version, stop, rocketmq, in_memory):
     assert problems_of(rocketmq(version), in_memory, 1, stop, IN_EVERY_RUN[version, stop]) == {}
 
 

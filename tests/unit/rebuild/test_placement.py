@@ -15,11 +15,11 @@ def units(physical_offsets):
     return made
 
 
-def placed(stated, *, chunks=(), budget=1 << 20):
+def placed(stated, *, chunks=(), budget=1 << 20, is_light=False):
     """Queue offset to number of the record there, and notes, after records that state these offsets."""
     holes = HoleBudget(0)
     holes.remaining = budget
-    placement = Placement(holes)
+    placement = Placement(holes, is_light=is_light)
     found = {}
     edges = [0, *chunks, len(stated)]
     for number in range(len(edges) - 1):
@@ -62,6 +62,20 @@ CASES = {
 def test_neighbours_decide_whom_to_believe(case, cut):
     stated, expected, notes = CASES[case]
     assert placed(stated, chunks=() if cut is None or cut >= len(stated) else (cut,)) == (expected, notes)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ([0, 1, 90, 3, 4], {0: 0, 1: 1, 3: 3, 4: 4}),
+        ([5, 6, 0, 9], {5: 0, 6: 1, 9: 3}),
+        ([0, 1, 2, 1], {0: 0, 1: 1, 2: 2}),
+    ],
+)
+def test_no_record_of_a_light_queue_is_moved(stated, expected):
+    found, notes = placed(stated, is_light=True)
+    assert found == expected
+    assert NoteKind.FOREIGN in {kind for kind, _, _ in notes}
 
 
 def test_a_jump_that_cannot_be_filled_moves_what_follows():
