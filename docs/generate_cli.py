@@ -28,6 +28,7 @@ from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 MEANINGS = {
     "--before": "Physical offset; complete segments before it are selected.",
     "--check": "Read back everything that a backup holds.",
+    "--config": "The broker's broker.conf; see [where it is found](configuration.md#where-mqtool-finds-it).",
     "--file": "A file of the store.",
     "--flush": "When stored messages are on disk.",
     "--follow": "Wait for new messages and continue.",
@@ -83,6 +84,17 @@ such value is reported (`lint-misread-value`).
 
 For a store, most keys are not needed: file sizes and release are detected from the files, and `mqtool info STORE`
 shows how.
+
+## Where mqtool finds it
+
+`verify`, `explain-start`, `repair`, `plan`, `salvage`, `runbook` and `clean` look for the file themselves, because
+sizes in it decide whether a broker starts. They take the file that a running broker was started with (`-c`); otherwise
+`broker.conf`, `conf/broker.conf` and the files of `conf/2m-*` next to the store, or one directory further up. The
+`storePathRootDir` of the file must be the store; a file next to the store may leave the key out. A file that was found
+is named in the output and in every command that is printed. If there is none, or more than one, the verdict says that
+broker.conf was not checked: pass `--config FILE`.
+
+## Keys
 """
 
 

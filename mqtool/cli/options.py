@@ -10,6 +10,7 @@ import typer
 
 from mqtool.choices import Compat
 from mqtool.cli import zones
+from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 from mqtool.errors import UsageError
 
@@ -96,7 +97,7 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root direc
 
 
 def _read_keys(path: Path | None) -> Path | None:
-    """Prints a line for each key that no broker reads, and for each value that a broker misreads.
+    """Prints a line for each key that no broker reads, and for each value that a broker misreads; returns the path.
 
     The command itself reports a file that cannot be read.
     """
@@ -109,6 +110,16 @@ def _read_keys(path: Path | None) -> Path | None:
             for words in [*config.unknown_keys(), *config.misread()][:_MAX_KEYS]:
                 note(f"{path}: {words}")
     return path
+
+
+def _find_config(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Returns the file of `--config`, or the one that the broker of the store uses; see `_read_keys`."""
+    store = ctx.params.get("store") or ctx.params.get("what")
+    if path is None and store and is_there(str(store)) and not ctx.resilient_parsing:
+        from mqtool.store import broker_config
+
+        path = broker_config.find(Path(str(store)))
+    return _read_keys(path)
 
 
 SourceConfigOption = Annotated[
@@ -125,6 +136,16 @@ ConfigOption = Annotated[
         panel=GENERAL,
         help="broker.conf of the store; overrides what is detected from the files.",
         callback=_read_keys,
+    ),
+]
+FoundConfigOption = Annotated[
+    Path | None,
+    option(
+        "--config",
+        metavar="FILE",
+        panel=GENERAL,
+        help="broker.conf of the store. Default: the one found where brokers keep it.",
+        callback=_find_config,
     ),
 ]
 FormatOption = Annotated[

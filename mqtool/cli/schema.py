@@ -97,6 +97,7 @@ def flag(name: str, doc: str, *, nullable: bool = False, label: str = "") -> Col
     return Column(name, "boolean", doc, show=TABLE, nullable=nullable, label=label)
 
 
+CONFIG = text("config", "broker.conf: given, or found where brokers keep it; else null", nullable=True)
 NEXT_STEP = Column("next_step", "string", "the command to type", show=TABLE, label="next", is_command=True)
 NEXT_STEPS = Column(
     "next_steps",

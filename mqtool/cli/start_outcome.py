@@ -14,7 +14,7 @@ from mqtool.cli.colour import Style
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, flag, text
+from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, flag, text
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats.release import release_of
@@ -62,7 +62,7 @@ EXPLAIN_START = OutputSchema(
     "what a broker would do to a store",
     (
         text("path", "the store's root directory"),
-        text("config", "broker.conf: given, or found where brokers keep it; else null", nullable=True),
+        CONFIG,
         text("release", "of the broker: 4.9 or 5.5"),
         text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
         Column(
@@ -126,8 +126,6 @@ EXPLAIN_START = OutputSchema(
     single=True,
 )
 
-_UNCHECKED = "; sizes are taken from the files, broker.conf was not checked: pass --config FILE"
-
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""
 
@@ -142,14 +140,13 @@ def print_start_outcome(
     read_log: bool = True,
     heap_bytes: int | None = None,
 ) -> ExitCode:
-    """Predicts a start and prints it, with the configuration that the broker is found to use if none is given.
+    """Predicts a start and prints it.
 
     Returns:
         NO if the broker should not be started, or the outcome is unknown.
     """
-    from mqtool.store import broker_config
+    from mqtool.store.broker_config import UNCHECKED
 
-    config = config or broker_config.find(path)
     try:
         outcome, other, disputed = _starts(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     except UnreadableError as error:
@@ -162,7 +159,7 @@ def print_start_outcome(
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
     if config is None and outcome.runs:
-        verdict += _UNCHECKED
+        verdict += f"; {UNCHECKED}"
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
         wide = output_format is Format.WIDE

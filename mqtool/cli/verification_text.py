@@ -6,6 +6,7 @@ from mqtool.cli import document
 from mqtool.cli.cells import counted
 from mqtool.cli.colour import Style, paint
 from mqtool.recovery.outcome import GIVEN
+from mqtool.store.broker_config import UNCHECKED
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
 
 STYLES = {
@@ -69,6 +70,10 @@ def _head(verification: Verification) -> Iterator[str]:
             yield start.other.headline
         if start.release_evidence != GIVEN:
             yield f"release {start.release} is {start.release_evidence}; --release states another"
+    if verification.config is not None:
+        yield f"broker.conf: {verification.config}"
+    elif start:
+        yield UNCHECKED
     if verification.live:
         yield "a broker is running on it: only what is certain is reported"
     if not verification.complete:

@@ -291,6 +291,10 @@ _PLACES = ("broker.conf", "conf/broker.conf", "conf/2m-*/*.properties", "conf/2m
 """Where configuration files are, relative to the directory of the store or, with the broker's program, above it."""
 
 
+UNCHECKED = "sizes are taken from the files, broker.conf was not checked: pass --config FILE"
+"""Qualifies a verdict without a configuration: a size in it that differs from the files prevents the start."""
+
+
 def find(root: Path) -> Path | None:
     """Returns the configuration file of the broker that uses a store, None if there is not exactly one.
 

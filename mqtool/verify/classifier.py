@@ -182,7 +182,16 @@ class Classifier:
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)
         return Verification(
-            str(survey.root), state, survey.live, complete, checks, in_order(findings), self._losses, statistics, start
+            str(survey.root),
+            state,
+            survey.live,
+            complete,
+            checks,
+            in_order(findings),
+            self._losses,
+            statistics,
+            start,
+            self._store.config.file,
         )
 
     def _checks(self, findings: list[Finding], *, complete: bool) -> list[CheckState]:

@@ -6,6 +6,7 @@ files. Docs pages: docs/verify.md, docs/checks.md.
 
 import enum
 from collections.abc import Iterable
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -253,6 +254,7 @@ class Verification(Struct, frozen=True):
         statistics: how much was read.
         next_start: what the next start of a broker does; None if the check was stopped early, or the store is
             remote.
+        config: the broker's configuration file; None without one.
     """
 
     store: str
@@ -264,6 +266,7 @@ class Verification(Struct, frozen=True):
     losses: Losses = field(default_factory=Losses)
     statistics: Statistics = field(default_factory=Statistics)
     next_start: NextStart | None = None
+    config: Path | None = None
 
     def count(self, severity: Severity) -> int:
         """Returns how many findings have a severity."""

@@ -171,8 +171,10 @@ def test_another_copy_gives_back_what_is_lost(mqtool, tmp_path):
 
 
 def test_an_intact_store_needs_nothing(mqtool):
-    result = mqtool("fix", fixture("orders-5.5.0/store"))
-    assert (result.code, result.text.splitlines()[1:]) == (ExitCode.OK, ["nothing to repair"])
+    store = fixture("orders-5.5.0/store")
+    result = mqtool("fix", store)
+    config = f"broker.conf: {store.parent / 'broker.conf'}"
+    assert (result.code, result.text.splitlines()[1:]) == (ExitCode.OK, [config, "nothing to repair"])
 
 
 def test_a_store_in_use_is_left_alone(mqtool, broken):

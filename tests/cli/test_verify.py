@@ -178,6 +178,20 @@ def test_a_store_that_is_being_written_to_has_no_findings(tmp_path):
         writer.close()
 
 
+def test_a_verdict_says_which_configuration_was_checked(mqtool, tmp_path):
+    store = copy_store("crash-5.5.0", tmp_path)
+    for command in ("verify", "repair", "explain-start"):
+        assert "broker.conf was not checked: pass --config FILE" in " ".join(mqtool(command, store).text.split()), (
+            command
+        )
+    assert mqtool("verify", store, "--json").document["config"] is None
+    config = store.parent / "broker.conf"
+    config.write_text("mappedFileSizeCommitLog=1073741824\n", "utf-8")
+    found = mqtool("verify", store)
+    assert f"broker.conf: {config}" in found.text.splitlines()
+    assert found.text == mqtool("verify", store, "--config", config).text
+
+
 def test_text_json_and_nagios_say_not_to_start_the_broker(mqtool, tmp_path):
     store = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
     words = "a start of 4.9 loses 49 messages; 1 is lost already; do not start the broker"

@@ -17,9 +17,9 @@ from mqtool.cli.colour import Style
 from mqtool.cli.consent import DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, ZoneOption, option
+from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StoreArgument, ZoneOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import NEXT_STEP, TABLE, Column, OutputSchema, prints, text
+from mqtool.cli.schema import CONFIG, NEXT_STEP, TABLE, Column, OutputSchema, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
@@ -68,6 +68,7 @@ CLEAN = OutputSchema(
             is_verdict=True,
         ),
         text("path", "the store's root directory", label="store"),
+        CONFIG,
         Column("dry_run", "boolean", "nothing was removed", show=TABLE),
         Column(
             "at", "int64", "time for which retention was evaluated, ms since epoch", TABLE, time=True, label="as of"
@@ -211,7 +212,7 @@ def clean(
     used: UsedOption = None,
     reserved_hours: ReservedOption = None,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
@@ -344,6 +345,7 @@ def _document(
     return {
         "summary": _summary(forecast),
         "path": str(options.store),
+        "config": options.config and str(options.config),
         "dry_run": not removed,
         "at": now,
         "used": forecast.used,

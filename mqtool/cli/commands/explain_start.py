@@ -6,7 +6,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StartedReleaseOption, StoreArgument, option
+from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StartedReleaseOption, StoreArgument, option
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import EXPLAIN_KIND
@@ -44,7 +44,7 @@ def explain_start(
         option("--heap", metavar="SIZE", help="The broker's heap (-Xmx); 4.9 may run out of it. Default: 8G."),
     ] = None,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Predicts and prints; ends with 1 if a broker should not be started."""

@@ -22,9 +22,9 @@ from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
     GENERAL,
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     GrepOption,
     KeyOption,
     QueueOption,
@@ -40,7 +40,7 @@ from mqtool.cli.options import (
     release_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import CONFIG, DATA, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
 from mqtool.commands import command
 from mqtool.errors import NothingToChangeError, UsageError
 from mqtool.records.damage import Damage
@@ -180,6 +180,7 @@ PLAN = OutputSchema(
     "what a plan will do",
     (
         text("store", "root of the store"),
+        CONFIG,
         text("plan", "file with the plan"),
         Column("changes", "array", "what was asked for", items="any", show=DATA),
         Column("complete", "boolean", "false if damage prevents something from being rebuilt or repaired", show=TABLE),
@@ -511,7 +512,7 @@ def _command(work: Callable[..., _Planned]) -> Callable[..., ExitCode]:
         *,
         out: PlanOption,
         work_dir: WorkOption = None,
-        config: ConfigOption = None,
+        config: FoundConfigOption = None,
         output_format: FormatOption = Format.TABLE,
         _debug: DebugOption = False,
         **own: Any,
@@ -552,7 +553,7 @@ def offsets(
     broker: offset_plan.BrokerOption = None,
     online: offset_plan.OnlineOption = False,
     work_dir: WorkOption = None,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     output_format: FormatOption = Format.TABLE,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
@@ -644,7 +645,7 @@ def _print(
     ctx: typer.Context, planned: _Planned, out: Path, output_format: Format, messages: Listing | None = None
 ) -> ExitCode:
     """Writes the plan and shows it; for `-o -` the plan goes to stdout, and notes for its reader to stderr."""
-    document = _document(planned, out)
+    document = _document(planned, out, ctx.params["config"])
     code = ExitCode.OK if planned.is_enough else ExitCode.NO
     if not is_dash(out):
         _write(out, planned.plan.to_json())
@@ -659,7 +660,7 @@ def _print(
     return code
 
 
-def _document(planned: _Planned, out: Path) -> dict[str, Any]:
+def _document(planned: _Planned, out: Path, config: Path | None) -> dict[str, Any]:
     from mqtool.repair.changes import change_to_json
     from mqtool.repair.plan import GATES
     from mqtool.verify import CATALOGUE
@@ -668,6 +669,7 @@ def _document(planned: _Planned, out: Path) -> dict[str, Any]:
     forecast = [] if plan.forecast is None else [f"messages that a start loses: {plan.forecast.words}"]
     return {
         "store": plan.store,
+        "config": config and str(config),
         "plan": str(out),
         "changes": [change_to_json(item) for item in plan.changes],
         "complete": planned.is_enough and plan.complete and not left,

@@ -16,16 +16,16 @@ from mqtool.cli.document import commands, prose
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     StartedReleaseOption,
     StoreArgument,
     copies_option,
     output_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import CONFIG, DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
 
@@ -50,6 +50,7 @@ REPAIR = OutputSchema(
     "what is wrong with a store, and its repair",
     (
         text("store", "root of the store"),
+        CONFIG,
         text("status", "state that verify gives it: clean, dirty, corrupt or unknown"),
         Column("wrong", "array", "what is wrong: number of findings, code and first file", show=TABLE),
         count("already_lost", "messages without an intact record in the store; null if unknown", nullable=True),
@@ -87,7 +88,7 @@ def repair(
     target: Annotated[Path | None, output_option("Root of the new store; must not exist.")] = None,
     copies: Annotated[list[Path] | None, copies_option()] = None,
     release: StartedReleaseOption = None,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
@@ -139,6 +140,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
     findings = [item for item in diagnosis.verification.findings if item.severity is not Severity.NOTE]
     return {
         "store": str(store),
+        "config": diagnosis.verification.config and str(diagnosis.verification.config),
         "status": diagnosis.verification.state.value,
         "wrong": _wrong(findings),
         "already_lost": diagnosis.already_lost,
@@ -161,10 +163,13 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     """Yields the document for a reader."""
+    from mqtool.store.broker_config import UNCHECKED
+
     yield f"{document['store']}: {document['status']}"
     yield from (f"  {line}" for line in document["wrong"])
     if document["wrong"] and document["start"] is not None:
         yield document["start"]
+    yield UNCHECKED if document["config"] is None else f"broker.conf: {document['config']}"
     if document["already_lost"] and document["lost_by_start"] is None:
         yield f"lost already: {counted(document['already_lost'], 'message')}"
     if document["target"] is not None:

@@ -16,9 +16,9 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format, Invocation, note
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     StartedReleaseOption,
     TopicOption,
     copies_option,
@@ -26,7 +26,7 @@ from mqtool.cli.options import (
     output_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, NEXT_STEP, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, flag, prints, text
+from mqtool.cli.schema import CONFIG, DATA, NEXT_STEP, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, flag, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UsageError
 
@@ -84,6 +84,7 @@ RUNBOOK = OutputSchema(
         text("runbook", "id"),
         text("name", "the trouble"),
         text("store", "root of the store"),
+        CONFIG,
         text("broker", "release that the start was predicted for"),
         text("begun", "RFC 3339"),
         flag("present", "the trouble is there", label="problem found"),
@@ -237,7 +238,7 @@ def match(
     ],
     *,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the runbooks that fit a store, a code of verify or a line of a log."""
@@ -287,7 +288,7 @@ def run(
     at: AtOption = None,
     before: BeforeOption = None,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""

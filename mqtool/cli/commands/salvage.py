@@ -10,9 +10,9 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     ProgressMode,
     ProgressOption,
     StoreArgument,
@@ -152,7 +152,7 @@ def salvage(
         ),
     ] = False,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
     _debug: DebugOption = False,
 ) -> ExitCode:
@@ -182,6 +182,8 @@ def salvage(
     )
     with show_progress(progress, "salvage", 0, total) as bar:
         result = salvage_store(store, target, options, share_of(bar, total))
-    return Output(ctx.obj, SALVAGE, output_format).document(
-        result.as_dict(), ExitCode.OK if result.is_complete else ExitCode.NO
-    )
+    document = result.as_dict()
+    if config is not None:
+        document["notes"].append(f"broker.conf: {config}")
+    code = ExitCode.OK if result.is_complete else ExitCode.NO
+    return Output(ctx.obj, SALVAGE, output_format).document(document, code)

@@ -15,8 +15,8 @@ from mqtool.cli.invocation import FORMAT_OPTIONS, note
 from mqtool.cli.options import (
     OUTPUT,
     WORK,
-    ConfigOption,
     DebugOption,
+    FoundConfigOption,
     JobsOption,
     ProgressMode,
     ProgressOption,
@@ -33,7 +33,7 @@ from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
 from mqtool.cli.result_file import check_result_file
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, count, prints, text
 from mqtool.cli.sibling_rows import VERIFY_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.cli.workers import workers
@@ -138,6 +138,7 @@ _START_COLUMNS = (
 
 _VERDICT_COLUMNS = (
     text("store", "as given"),
+    CONFIG,
     text("status", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
     Column("complete", "boolean", "false if it was stopped early; --state resumes", show=TABLE),
     Column("live", "boolean", "a broker had the lock: only what is certain is reported", show=TABLE),
@@ -273,7 +274,7 @@ def verify(
     output_format: VerifyFormatOption = VerifyFormat.TABLE,
     outfile: OutfileOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
     _debug: DebugOption = False,
 ) -> ExitCode:
@@ -389,6 +390,7 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
 
     return {
         "store": verification.store,
+        "config": verification.config and str(verification.config),
         "status": verification.state.value,
         "complete": verification.complete,
         "live": verification.live,

@@ -12,6 +12,9 @@ _COMMON = """## How it runs
 6. **verify**: verifies the whole store, checks the symptom again, and predicts the broker's startup again
 7. **undo**: `mqtool undo STORE --yes` restores every byte; `mqtool discard-undo STORE --yes` deletes the old files
 
+`--config FILE` names the broker's broker.conf: a size in it that differs from the files prevents the start. Without the
+option, the file is used that is found where brokers keep it; if there is none, the result says that it was not checked.
+
 Without `--yes`, it stops after the plan; on a terminal it asks. `--protocol FILE` writes the evidence as Markdown.
 """
 

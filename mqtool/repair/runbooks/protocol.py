@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from mqtool.store.broker_config import UNCHECKED
+
 DONE = "done"
 REFUSED = "refused"
 SKIPPED = "skipped"
@@ -36,6 +38,7 @@ class Protocol(Struct):
         runbook, name: id and name of the runbook.
         store: root.
         broker: release whose start is predicted.
+        config: the broker's configuration file; None without one.
         begun: RFC 3339.
         present: whether the problem is present.
         ready: whether nothing but consent is missing.
@@ -56,6 +59,7 @@ class Protocol(Struct):
     name: str
     store: Path
     broker: str
+    config: Path | None = None
     begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     present: bool = False
     ready: bool = False
@@ -83,6 +87,7 @@ class Protocol(Struct):
             "runbook": self.runbook,
             "name": self.name,
             "store": str(self.store),
+            "config": self.config and str(self.config),
             "broker": self.broker,
             "begun": self.begun,
             "present": self.present,
@@ -112,6 +117,7 @@ class Protocol(Struct):
             "",
             f"- store: `{self.store}`",
             f"- broker: RocketMQ {self.broker}",
+            f"- broker.conf: {UNCHECKED if self.config is None else f'`{self.config}`'}",
             f"- begun: {self.begun}",
             f"- trouble is there: {_yes(self.present)}",
             f"- applied: {_yes(self.applied)}",

@@ -52,7 +52,7 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
     options = request or Request()
     with open_store(root, options.config) as store:
         case = Case(store, options)
-        protocol = Protocol(runbook.id, runbook.name, root, case.broker)
+        protocol = Protocol(runbook.id, runbook.name, root, case.broker, store.config.file)
         detection = runbook.detect(case)
         protocol.present = detection.present
         if not detection.present:
