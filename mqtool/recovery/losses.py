@@ -52,19 +52,29 @@ UNKNOWN = Losses(None, None, None, 0, None, None)
 
 
 class LossCount(Struct, frozen=True):
-    """How many messages are lost, and by what.
+    """How many messages are lost, and by what. A message is counted once.
 
     Attributes:
         gone: lost already: no intact record is left.
         by_start: lost by the next start of the broker; None if it does not start, or if that is unknown.
         unserved: their records are intact and stay in the log, but no consumer gets them.
-        by_change: lost by a change of the files.
+        by_change: lost by a change of the files: a start after it does not deliver them, and they are not lost
+            already; None if the broker does not start after it, or if that is unknown.
     """
 
     gone: int = 0
     by_start: int | None = 0
     unserved: int = 0
-    by_change: int = 0
+    by_change: int | None = 0
+
+    def as_dict(self) -> dict[str, int | None]:
+        """Returns the numbers by their names in every JSON document."""
+        return {
+            "already_lost": self.gone,
+            "lost_by_start": self.by_start,
+            "not_served": self.unserved,
+            "lost_by_change": self.by_change,
+        }
 
     @property
     def do_not_start(self) -> bool:
@@ -76,7 +86,8 @@ class LossCount(Struct, frozen=True):
         """Everything but `by_start` in words, each part after a semicolon; "" if nothing is lost."""
         parts = []
         if self.by_change:
-            parts.append(f"this change loses {_messages(self.by_change)}")
+            still = f"that {_are(self.by_change)} still in the store"
+            parts.append(f"this change loses {_messages(self.by_change)} {still}")
         if self.gone:
             parts.append(f"{self.gone} {_are(self.gone)} lost already")
         if self.unserved:

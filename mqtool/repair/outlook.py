@@ -1,7 +1,7 @@
 """Judges repairs: what a store holds, and what its next start would deliver.
 
 One rule holds for every repair: afterwards, a start loses no message that was there before. `Comparison.lost_after`
-is never more than `Comparison.physically_lost`, the messages of which the store holds no intact record. Plans, runbooks
+is never more than `Comparison.already_lost`, the messages of which the store holds no intact record. Plans, runbooks
 and salvage are all judged here, before any file changes place.
 """
 
@@ -25,7 +25,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among, distinct, union
-from mqtool.recovery.losses import Claims, claims_of, gone_of, rows_by_queue, without_moved
+from mqtool.recovery.losses import Claims, LossCount, claims_of, gone_of, rows_by_queue, without_moved
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.predict import predict
 from mqtool.recovery.proof import Proof, prove
@@ -60,6 +60,7 @@ class Outlook(Struct, frozen=True, dict=True):
         present: int64, ascending: physical offsets of intact records that belong in a queue.
         messages: int64, number of messages in each of them.
         gone: physical offsets at which the records of lost messages were, by queue and queue offset.
+        unserved: number of messages whose intact records stay in the log, and that no consumer gets.
         served: int64, ascending: physical offsets of records that consumers get intact after the start.
         served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
     """
@@ -69,6 +70,7 @@ class Outlook(Struct, frozen=True, dict=True):
     present: np.ndarray
     messages: np.ndarray
     gone: Mapping[TopicQueue, Mapping[int, int]]
+    unserved: int
     served: np.ndarray
     served_offsets: Mapping[TopicQueue, np.ndarray]
 
@@ -90,9 +92,11 @@ class Comparison(Struct, frozen=True):
 
     Attributes:
         release: release whose start is predicted.
-        physically_lost: messages lost before the repair: no intact record is left, and no start delivers them.
-        lost_before: messages that a start before the repair loses; None if the broker does not start.
-        lost_after: messages that a start after the repair loses; None if the broker does not start.
+        already_lost: messages lost before the repair: no intact record is left, and no start delivers them.
+        unserved, unserved_after: messages whose intact records stay in the log, and that no consumer gets, before and
+            after the repair.
+        lost_before, lost_after: messages that consumers do not get after a start, with those that are lost already and
+            those that are not served; None if the broker does not start.
         removed: messages whose intact records the repair removes without a request.
         newly_lost: messages that a start delivered before the repair and does not deliver after it.
         total: all known messages, including lost ones.
@@ -100,7 +104,9 @@ class Comparison(Struct, frozen=True):
     """
 
     release: str
-    physically_lost: int
+    already_lost: int
+    unserved: int
+    unserved_after: int
     lost_before: int | None
     lost_after: int | None
     removed: int
@@ -110,7 +116,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def is_repaired(self) -> bool:
-        """Whether a start after the repair loses only what was physically lost."""
+        """Whether a start after the repair loses only what was lost already."""
         return self.forecast.is_repaired and not self.newly_lost
 
     @property
@@ -119,13 +125,23 @@ class Comparison(Struct, frozen=True):
         if self.lost_after is None:
             return self.lost_before is not None or self.removed > 0
         if self.lost_before is None:
-            return self.lost_after > self.physically_lost
-        return self.newly_lost > 0 or self.lost_after > max(self.lost_before, self.physically_lost)
+            return self.lost_after > self.already_lost
+        return self.newly_lost > 0 or self.lost_after > max(self.lost_before, self.already_lost)
 
     @property
     def forecast(self) -> Forecast:
         """The numbers as a plan stores them."""
-        return Forecast(self.release, self.physically_lost, self.lost_before, self.lost_after, self.outcome)
+        before, after = (
+            None if lost is None else max(0, lost - self.already_lost) for lost in (self.lost_before, self.lost_after)
+        )
+        unserved, left = min(self.unserved, before or 0), min(self.unserved_after, after or 0)
+        losses = LossCount(
+            self.already_lost,
+            None if before is None else before - unserved,
+            unserved,
+            None if after is None else after - left,
+        )
+        return Forecast(self.release, losses, left, self.outcome)
 
     def refusal(self, root: Path, config: Path | None = None) -> "LossesError":
         """Returns the error that refuses the repair, with alternatives that lose nothing.
@@ -217,6 +233,7 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
         proof.physical[belonging][order],
         np.maximum(proof.messages[belonging][order], 1),
         {key: dict(zip(lost.offsets.tolist(), lost.physical.tolist(), strict=True)) for key, lost in gone.items()},
+        start.count().unserved,
         served,
         served_offsets,
     )
@@ -293,16 +310,18 @@ def compare(before: Outlook, after: Outlook, release: str, intended: IntendedLog
     }
     gone_after = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in gone.items())
     served_before, served_after = among(known, before.served), among(now, after.served)
-    physically_lost = sum(map(len, gone.values()))
+    already_lost = sum(map(len, gone.values()))
     remaining = union(after.present, after.served)
     return Comparison(
         release,
-        physically_lost,
-        physically_lost + int(counts[~served_before].sum()) if before.starts else None,
+        already_lost,
+        before.unserved,
+        after.unserved,
+        already_lost + int(counts[~served_before].sum()) if before.starts else None,
         gone_after + int(counts[~served_after].sum()) if after.starts else None,
         int(counts[~among(now, remaining)].sum()),
         int(counts[served_before & ~served_after].sum()),
-        int(counts.sum()) + physically_lost,
+        int(counts.sum()) + already_lost,
         after.digest,
     )
 

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from mqtool.commands import Opened
 from mqtool.errors import RefusedError, UsageError
+from mqtool.recovery.losses import LossCount
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
 from mqtool.store.plan_file import canonical, check_version, digest_of, edited, sealed, wrong_field
@@ -73,35 +74,51 @@ class Read(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """How many messages consumers lose by a start of the broker.
+    """How many messages are lost already, by a start of the broker before a change, and by the change.
 
     Attributes:
         release: of the broker.
-        physically_gone: messages of which the store holds no intact record.
-        lost_before, lost_after: by a start before and after the change; None if the broker does not start.
+        losses: before the change, and by it.
+        unserved_after: messages whose intact records stay in the log, and that no consumer gets after the change.
         outcome: SHA-256 over what the store then holds and a start delivers. If `apply` finds the same value, the
             plan's forecast holds.
     """
 
     release: str
-    physically_gone: int
-    lost_before: int | None
-    lost_after: int | None
+    losses: LossCount
+    unserved_after: int
     outcome: str
 
     @property
+    def undelivered(self) -> int | None:
+        """Number of messages that are still in the store, and that a start after the change does not deliver.
+
+        It is None if the broker does not start.
+        """
+        return None if self.losses.by_change is None else self.losses.by_change + self.unserved_after
+
+    @property
     def is_repaired(self) -> bool:
-        """Whether a start after the change loses only what was physically lost."""
-        return self.lost_after is not None and self.lost_after <= self.physically_gone
+        """Whether a start after the change delivers all that is not lost already."""
+        return self.undelivered == 0
 
     @property
     def words(self) -> str:
         """The numbers in one line."""
-        before, after = (
-            "does not start" if lost is None else f"loses {lost} message(s)"
-            for lost in (self.lost_before, self.lost_after)
-        )
-        return f"RocketMQ {self.release} before: {before}; after: {after}; physically gone: {self.physically_gone}"
+        losses = self.losses
+        start = "does not start" if losses.by_start is None else losses.start_words
+        words = f"RocketMQ {self.release} {start}"
+        if losses.by_start is None:
+            words += losses.words
+        if losses.by_change is None:
+            return f"{words}; after this change it does not start"
+        left = f"; after it {self.unserved_after} are not served" if self.unserved_after else ""
+        return words + ("" if losses.by_change else "; this change loses no message") + left
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the forecast as JSON values."""
+        numbers = {**self.losses.as_dict(), "not_served_after": self.unserved_after}
+        return {"release": self.release, **numbers, "outcome": self.outcome}
 
 
 class Plan(Struct, frozen=True):
@@ -155,7 +172,7 @@ class Plan(Struct, frozen=True):
         body["changes"] = [change_to_json(change) for change in self.changes]
         body["reads"] = [asdict(read) for read in self.reads]
         body["steps"] = [asdict(step) for step in self.steps]
-        body["forecast"] = None if self.forecast is None else asdict(self.forecast)
+        body["forecast"] = None if self.forecast is None else self.forecast.as_dict()
         body["gates"] = list(GATES)
         return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **body}
 
@@ -235,9 +252,14 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
 def _forecast(value: Any) -> Forecast | None:
     if value is None:
         return None
-    lost = [None if value[name] is None else _typed(value[name], int) for name in ("lost_before", "lost_after")]
-    physically_gone, outcome = _typed(value["physically_gone"], int), _typed(value["outcome"], str)
-    return Forecast(_typed(value["release"], str), physically_gone, lost[0], lost[1], outcome)
+    losses = LossCount(
+        _typed(value["already_lost"], int),
+        None if value["lost_by_start"] is None else _typed(value["lost_by_start"], int),
+        _typed(value["not_served"], int),
+        None if value["lost_by_change"] is None else _typed(value["lost_by_change"], int),
+    )
+    after, outcome = _typed(value["not_served_after"], int), _typed(value["outcome"], str)
+    return Forecast(_typed(value["release"], str), losses, after, outcome)
 
 
 def _fingerprint(value: Any) -> Fingerprint | None:

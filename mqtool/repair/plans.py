@@ -107,7 +107,7 @@ def plan_recovery(
         root: of the store.
         release: whose rules apply; None for the release that wrote the store.
         mode: what to do with bytes that are cut off.
-        accept_loss: messages that consumers may lose.
+        accept_loss: messages, not lost already, that consumers may lose.
         config, work_dir: as for `make_plan`.
 
     Raises:
@@ -124,12 +124,11 @@ def plan_recovery(
     change = Recover(rules, mode.value, time.time_ns() // 1_000_000)
     plan = make_plan(root, change, config=config, work_dir=work_dir)
     forecast = plan.forecast
-    if forecast is not None and not forecast.is_repaired and accept_loss != forecast.lost_after:
+    if forecast is not None and not forecast.is_repaired and accept_loss != forecast.undelivered:
         raise RefusedError(
             LOSSES,
-            f"this recovery loses {forecast.lost_after} message(s); RB-05 loses {forecast.physically_gone}: "
-            f"{salvage_command(root, config)}. To recover all the same, confirm the number with --accept-loss "
-            f"{forecast.lost_after}",
+            f"{forecast.words}. RB-05 loses none of them: {salvage_command(root, config)}. To recover all the same, "
+            f"confirm the number with --accept-loss {forecast.undelivered}",
             root,
         )
     return plan
@@ -194,4 +193,4 @@ def diagnose(
 def _gone(store: Store) -> int | None:
     """Returns how many messages are lost already, where no start can be predicted; None if that is unknown."""
     losses = Preview(store).unchanged
-    return losses.physically_lost if isinstance(losses, Comparison) else None
+    return losses.already_lost if isinstance(losses, Comparison) else None

@@ -6,6 +6,7 @@ from pathlib import Path
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import SCHEDULE_TOPIC
+from mqtool.recovery.losses import LossCount
 from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
@@ -176,8 +177,8 @@ class Classifier:
             is_consistent = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            lost = self._losses.messages, self._displaced
-            start = next_start(self._store, facts, state, lost, self._survey.broker, is_consistent=is_consistent)
+            file_losses = LossCount(self._losses.messages, self._displaced)
+            start = next_start(self._store, facts, state, file_losses, self._survey.broker, is_consistent=is_consistent)
         timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)

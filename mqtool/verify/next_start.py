@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mqtool.errors import MqtoolError
 from mqtool.formats.release import Release, release_of
 from mqtool.recovery import Outcome, predict
+from mqtool.recovery.losses import LossCount
 from mqtool.recovery.outcome import GIVEN, OTHER
 from mqtool.recovery.predict import evidence_of, other_start
 from mqtool.store import Store
@@ -35,7 +36,7 @@ _LIVE = (
 
 
 def next_start(
-    store: Store, facts: Facts, state: State, lost: tuple[int, int], broker: str | None = None, *, is_consistent: bool
+    store: Store, facts: Facts, state: State, file_losses: LossCount, broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
     """Returns what the next start does; None for a store that is not a local directory.
 
@@ -47,7 +48,8 @@ def next_start(
         store: the store.
         facts: about the store.
         state: the verdict so far.
-        lost: number of messages that are already lost, and of those that only salvage gets, from displaced blocks.
+        file_losses: what the check of the files found: messages that are lost already, and those that a start loses
+            because their records are in displaced blocks, where only salvage finds them.
         broker: release that would be started; by default the detected one.
         is_consistent: log and queues were read and compared, and no fault was found in them.
 
@@ -78,12 +80,12 @@ def next_start(
 
     try:
         outcome = start(release, True)
-        result = _next_start_of(outcome, survey, evidence, lost)
+        result = _next_start_of(outcome, survey, evidence, file_losses)
         is_settled = state is State.CLEAN and not store.version.contrary
         other = None if broker is not None or is_settled else other_start(outcome, store.version, start)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
-    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, lost))
+    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, file_losses))
 
 
 def _is_plain(facts: Facts) -> bool:
@@ -141,13 +143,13 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)
 
 
-def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, lost: tuple[int, int]) -> NextStart:
+def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, file_losses: LossCount) -> NextStart:
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
         return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
     count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
-    already, displaced = lost
-    by_start = None if count.by_start is None else count.by_start + min(displaced, count.gone)
-    count = replace(count, gone=max(count.gone - displaced, already), by_start=by_start)
+    displaced = min(file_losses.by_start or 0, count.gone)
+    by_start = None if count.by_start is None else count.by_start + displaced
+    count = replace(count, gone=max(count.gone - displaced, file_losses.gone), by_start=by_start)
     return NextStart(outcome.release, evidence, outcome.verdict, count, do_not_start=count.do_not_start)

@@ -35,7 +35,7 @@ def test_a_store_that_a_plan_repairs_is_repaired_in_place_and_the_repair_can_be_
     shown = mqtool("repair", broken, "--dry-run", "--json").document
     assert (shown["status"], shown["reason"], shown["dry_run"], shown["result"]) == ("corrupt", None, True, None)
     assert shown["changes"] == ["rebuild-consumequeue", "rebuild-index"]
-    assert (shown["already_lost"], shown["lost_by_repair"]) == (0, 0)
+    assert (shown["already_lost"], shown["lost_by_change"]) == (0, 0)
     assert (shown["lost_by_start"], shown["not_served"]) == (0, 12), "records of Orders/2"
     assert tree_digest(broken) == before
     done = mqtool("repair", broken, "--yes", "--json").document
@@ -186,3 +186,27 @@ def test_a_store_in_use_is_left_alone(mqtool, broken):
 def test_json_has_the_documented_fields_and_no_others(mqtool, broken):
     assert problems("repair", mqtool("repair", broken, "--json").document) == []
     assert problems("repair", mqtool("repair", broken, "--yes", "--json").document) == []
+
+
+@pytest.mark.slow
+def test_every_command_counts_the_losses_of_a_store_alike(mqtool, tmp_path):
+    """A queue is missing, and a start of the broker cuts the log at a flipped bit."""
+    root = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "Orders" / "0")
+    config = ("--config", base_config("4.9.7-clean"), "--json")
+    start = mqtool("verify", root, *config).document["next_start"]
+    names = ("already_lost", "lost_by_start", "not_served")
+    numbers = {name: start[name] for name in names}
+    assert numbers["already_lost"] == 1
+    assert numbers["lost_by_start"] > 40
+    explained = mqtool("explain-start", root, *config).document
+    lost, gone, unserved = (
+        sum(last - first + 1 for ranges in explained[name].values() for first, last in ranges)
+        for name in ("lost", "gone", "unserved")
+    )
+    assert numbers == dict(zip(names, (gone, lost - gone - unserved, unserved), strict=True))
+    repair = mqtool("repair", root, *config).document
+    assert {name: repair[name] for name in names} == numbers
+    book = mqtool("runbook", "run", "RB-05", root, "-o", tmp_path / "new", "--yes", *config).document
+    assert {name: book[name] for name in names} == numbers
+    assert book["lost_by_change"] == 0

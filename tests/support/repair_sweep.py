@@ -48,9 +48,9 @@ class Row:
         state: what verify says afterwards, "" where nothing was changed.
         known, present: messages that are known, and those whose intact records are there.
         before, after: messages that consumers get by a start; -1 where the broker does not start.
-        gone: messages that are physically gone.
+        gone: messages that are lost already.
         lost_after: messages that a start loses afterwards; None where nothing was changed or nothing starts.
-        harm: more is lost than was physically gone, and success is claimed or it got worse.
+        harm: more is lost than was lost already, and success is claimed or it got worse.
     """
 
     case: str
@@ -70,7 +70,7 @@ class Row:
 
     @property
     def is_violation(self) -> bool:
-        """Whether it was carried out, and a start then loses more than what was physically gone, or does not run."""
+        """Whether it was carried out, and a start then loses more than what was lost already, or does not run."""
         more = self.known > 0 and (self.lost_after is None or self.lost_after > self.gone)
         return self.is_undone is False or self.harm or (self.result == "applied" and more)
 
@@ -122,7 +122,7 @@ class _Sweep:
         after = outlook(root, self.release) if root is not None else None
         found = compare(self.before, after, self.release) if isinstance(after, Outlook) else None
         same = compare(self.before, self.before, self.release)
-        gone = same.physically_lost
+        gone = same.already_lost
         known = len(set(self.before.present.tolist()) | set(self.before.served.tolist())) + gone
         lost_after = found.lost_after if found else None
         served_after = -1 if lost_after is None else known - lost_after

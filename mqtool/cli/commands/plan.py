@@ -487,7 +487,8 @@ def recover(
         option("--mode", help="careful: keep what is cut in STORE/quarantine; compatible: as the broker."),
     ] = RecoveryMode.CAREFUL,
     accept_loss: Annotated[
-        int | None, option("--accept-loss", metavar="N", help="Number of messages that consumers may lose.")
+        int | None,
+        option("--accept-loss", metavar="N", help="Number of messages that consumers may lose besides."),
     ] = None,
     release: Annotated[
         Compat | None, release_option("Release whose rules apply. Default: the one that wrote the store.")

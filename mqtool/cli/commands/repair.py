@@ -59,7 +59,7 @@ REPAIR = OutputSchema(
             "lost_by_start", "messages that the next start of the broker loses besides; null if unknown", nullable=True
         ),
         count("not_served", "messages that are intact, and that no consumer gets; null if unknown", nullable=True),
-        count("lost_by_repair", "further messages that the repair loses; null if unknown", nullable=True),
+        count("lost_by_change", "further messages that the repair loses; null if unknown", nullable=True),
         Column("changes", "array", "what the plan does", show=TABLE),
         count("files", "files that change"),
         text("reason", "why there is no plan; null if there is one, or none is needed", nullable=True),
@@ -134,7 +134,6 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
     repaired = diagnosis.plan
     plan = None if repaired is None else repaired.plan
     forecast = None if plan is None else plan.forecast
-    after = None if forecast is None or forecast.lost_after is None else forecast.lost_after - forecast.physically_gone
     start = diagnosis.verification.next_start
     losses = start.losses if start else None
     findings = [item for item in diagnosis.verification.findings if item.severity is not Severity.NOTE]
@@ -147,7 +146,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
         "start": None if start is None else start.headline,
         "lost_by_start": losses and losses.by_start,
         "not_served": losses and losses.unserved,
-        "lost_by_repair": 0 if plan is not None and forecast is None else after,
+        "lost_by_change": (0 if plan is not None else None) if forecast is None else forecast.losses.by_change,
         "changes": [] if plan is None else [change_to_json(change)["verb"] for change in plan.changes],
         "files": 0 if plan is None else len(plan.steps),
         "reason": diagnosis.reason or None,
@@ -179,7 +178,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     elif not document["changes"]:
         yield "nothing to repair"
     else:
-        lost = document["lost_by_repair"]
+        lost = document["lost_by_change"]
         loss = "is unknown" if lost is None else f"is {counted(lost, 'message')}"
         yield f"Repair: {', '.join(document['changes'])}: {counted(document['files'], 'file')}; what it loses {loss}"
     if not document["dry_run"]:

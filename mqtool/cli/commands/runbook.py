@@ -26,7 +26,20 @@ from mqtool.cli.options import (
     output_option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, DATA, NEXT_STEP, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, flag, prints, text
+from mqtool.cli.schema import (
+    CONFIG,
+    DATA,
+    NEXT_STEP,
+    NEXT_STEPS,
+    TABLE,
+    WIDE,
+    Column,
+    OutputSchema,
+    count,
+    flag,
+    prints,
+    text,
+)
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UsageError
 
@@ -78,7 +91,7 @@ RUNBOOK_PAGE = OutputSchema(
 
 RUNBOOK = OutputSchema(
     "runbook",
-    2,
+    3,
     "result of running a runbook",
     (
         text("runbook", "id"),
@@ -90,30 +103,24 @@ RUNBOOK = OutputSchema(
         flag("present", "the trouble is there", label="problem found"),
         flag("applied", "something was applied"),
         flag("repaired", "the problem is solved; null if nothing was applied", nullable=True),
-        Column(
-            "physically_gone",
-            "int64",
-            "messages without an intact record in the store when the run began; null if unknown",
-            show=TABLE,
+        count(
+            "already_lost",
+            "messages without an intact record when the run began; null if unknown",
             nullable=True,
             label="lost already",
         ),
-        Column(
+        count(
             "lost_by_start",
-            "int64",
-            "messages that consumers lose if the broker is started instead, including those that are lost; null if "
-            "it does not start",
-            show=TABLE,
+            "further messages that a start instead of the run loses; null if it does not start",
             nullable=True,
             label="lost if started instead",
         ),
-        Column(
-            "lost_after",
-            "int64",
-            "of the messages that were known, those that they lose when it is started now; null if that is not known",
-            show=TABLE,
+        count("not_served", "messages that were intact, and that no consumer got; null if unknown", nullable=True),
+        count(
+            "lost_by_change",
+            "further messages that a start after the run loses; null if nothing was applied, or that is unknown",
             nullable=True,
-            label="lost if started now",
+            label="lost by the run",
         ),
         text("made", "the new directory", nullable=True, label="new directory"),
         Column(

@@ -38,6 +38,7 @@ from mqtool.cli.sibling_rows import VERIFY_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
+from mqtool.recovery.losses import LossCount
 from mqtool.siblings.registry import recognise
 from mqtool.values import asdict
 
@@ -410,14 +411,13 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
 
 
 def _start_row(start: NextStart) -> dict[str, Any]:
+    losses = start.losses.as_dict() if start.losses else dict.fromkeys(LossCount().as_dict())
     return {
         "headline": start.headline,
         "release": start.release,
         "release_evidence": start.release_evidence,
         "verdict": start.verdict,
-        "already_lost": start.losses and start.losses.gone,
-        "lost_by_start": start.losses and start.losses.by_start,
-        "not_served": start.losses and start.losses.unserved,
+        **{name: losses[name] for name in ("already_lost", "lost_by_start", "not_served")},
         "do_not_start": start.do_not_start,
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from mqtool.recovery.losses import LossCount
 from mqtool.store.broker_config import UNCHECKED
 
 DONE = "done"
@@ -44,11 +45,7 @@ class Protocol(Struct):
         ready: whether nothing but consent is missing.
         applied: whether a change was applied.
         repaired: whether the problem is solved; None if nothing was applied.
-        physically_lost: messages of which the store held no intact record when the run began; None if unknown.
-        lost_by_start: messages that consumers lose if the broker is started instead, including those already lost;
-            None if it does not start.
-        lost_after: of the messages that were known when the run began, those that consumers lose when the broker is
-            started now; None if unknown.
+        losses: when the run began, and by its change; None if unknown.
         plan: JSON of the plan, None if nothing changes in place.
         new_directory: the new directory, if one was created.
         steps: in order.
@@ -65,9 +62,7 @@ class Protocol(Struct):
     ready: bool = False
     applied: bool = False
     repaired: bool | None = None
-    physically_lost: int | None = None
-    lost_by_start: int | None = None
-    lost_after: int | None = None
+    losses: LossCount | None = None
     plan: dict[str, Any] | None = None
     new_directory: Path | None = None
     steps: list[Step] = field(default_factory=list)
@@ -93,9 +88,7 @@ class Protocol(Struct):
             "present": self.present,
             "applied": self.applied,
             "repaired": self.repaired,
-            "physically_gone": self.physically_lost,
-            "lost_by_start": self.lost_by_start,
-            "lost_after": self.lost_after,
+            **self._losses,
             "made": None if self.new_directory is None else str(self.new_directory),
             "steps": [
                 {"name": step.name, "status": step.status, "summary": step.summary, "evidence": list(step.evidence)}
@@ -105,13 +98,12 @@ class Protocol(Struct):
             "next_steps": list(self.next_steps),
         }
 
+    @property
+    def _losses(self) -> dict[str, int | None]:
+        return dict.fromkeys(LossCount().as_dict()) if self.losses is None else self.losses.as_dict()
+
     def markdown(self) -> str:
         """Returns the protocol as Markdown, for a ticket."""
-        lost = {
-            "whose records are physically gone": self.physically_lost,
-            "lost by starting the broker as it was": self.lost_by_start,
-            "lost by starting it now": self.lost_after,
-        }
         lines = [
             f"# {self.runbook} {self.name}",
             "",
@@ -122,7 +114,10 @@ class Protocol(Struct):
             f"- trouble is there: {_yes(self.present)}",
             f"- applied: {_yes(self.applied)}",
             f"- repaired: {_yes(self.repaired)}",
-            *(f"- messages {name}: {'unknown' if count is None else count}" for name, count in lost.items()),
+            *(
+                f"- messages {name.replace('_', ' ')}: {'unknown' if count is None else count}"
+                for name, count in self._losses.items()
+            ),
             "",
         ]
         for number, step in enumerate(self.steps, 1):

@@ -88,8 +88,8 @@ def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
     now = preview.unchanged
     facts = [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
     if isinstance(now, Comparison):
-        protocol.lost_by_start, protocol.physically_lost = now.lost_before, now.physically_lost
-        facts.append(f"messages whose records are physically gone already: {now.physically_lost}")
+        protocol.losses = replace(now.forecast.losses, by_change=None)
+        facts.append(f"messages that are lost already: {now.already_lost}")
     facts += [f"deleted: {name}" for name in start.files.deleted]
     facts += [*start.why, *start.accepted]
     minutes = start.effort.min_minutes, start.effort.max_minutes
@@ -131,7 +131,7 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     evidence = [f"RocketMQ {protocol.broker} on the new directory: {words}"]
     if proposal.repairs:
         outlook = preview.compare_with(request.to)
-        protocol.lost_after = None if isinstance(outlook, str) else outlook.lost_after
+        protocol.losses = None if isinstance(outlook, str) else outlook.forecast.losses
         repaired = state is not State.CORRUPT if isinstance(outlook, str) else outlook.is_repaired
         evidence.append(outlook if isinstance(outlook, str) else outlook.forecast.words)
     else:
@@ -258,7 +258,7 @@ def _prove(
         is_worse = now is State.CORRUPT and before.verification.state in (State.CLEAN, State.DIRTY)
         protocol.repaired = not (detection.present or loses_more or is_worse)
         continues = proposal.needs_another_run and detection.present and not is_worse
-        protocol.lost_after = None if forecast is None else forecast.lost_after
+        protocol.losses = protocol.losses if forecast is None else forecast.losses
         start = case.start
         verdict = start if isinstance(start, str) else start.verdict
         facts = [f"verify: {now.value}", f"RocketMQ {protocol.broker}: {verdict}"]

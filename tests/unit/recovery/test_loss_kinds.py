@@ -54,7 +54,7 @@ def test_messages_of_a_lost_batch_are_in_the_forecast(tmp_path):
     result = verified(root)
     assert (result.losses.messages, result.next_start.losses) == (20, LossCount(gone=20, by_start=42))
     with mqtool.open(root) as store:
-        assert Preview(store).unchanged.physically_lost == 20
+        assert Preview(store).unchanged.already_lost == 20
 
 
 @pytest.mark.parametrize("fixture", ["orders-4.9.7", "orders-5.5.0"])

@@ -52,7 +52,7 @@ def test_a_plan_repairs_everything(moved):
         proposal = changes_of(store, verify(store).findings)
     plan = make_plan(moved, proposal.changes, must_repair=True)
     assert plan.forecast is not None
-    assert (plan.forecast.physically_gone, plan.forecast.lost_after) == (0, 0)
+    assert (plan.forecast.losses.gone, plan.forecast.undelivered) == (0, 0)
     done = apply(plan, backup_acknowledged=True, verify_after=True)
     assert done.verification is not None
     assert done.verification.state is not State.CORRUPT

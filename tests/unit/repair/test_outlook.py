@@ -7,6 +7,7 @@ import pytest
 
 from mqtool.errors import RefusedError, StoreLockedError
 from mqtool.recovery import predict, proof
+from mqtool.recovery.losses import LossCount
 from mqtool.repair import Pad, Plan, RebuildIndex, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
 from mqtool.repair.outlook import Preview
 from mqtool.repair.plan import Forecast
@@ -65,11 +66,11 @@ def test_a_plan_that_would_lose_messages_names_the_broker_that_runs(tmp_path):
 @pytest.mark.slow
 def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
     before = outlook(truncated, "4.9")
-    assert (before.physically_lost, before.lost_before) == (223, None)
+    assert (before.already_lost, before.lost_before) == (223, None)
     digest = tree_digest(truncated)
     found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
     assert found.repaired, found.markdown()
-    assert (found.physically_lost, found.lost_after) == (223, 223)
+    assert found.losses == LossCount(223, None)
     for release in ("4.9", "5.5"):
         assert predict(truncated, release).readable == before.total - 223
     undo(truncated)
@@ -82,7 +83,7 @@ def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
     with open_store(truncated) as store:
         proposal = changes_of(store, verify(store).findings)
     plan = make_plan(truncated, proposal.changes, must_repair=True)
-    assert (plan.forecast.physically_gone, plan.forecast.lost_after) == (223, 223)
+    assert (plan.forecast.losses, plan.forecast.unserved_after) == (LossCount(223, None), 0)
     apply(plan, backup_acknowledged=True, verify_after=False)
     assert predict(truncated, "4.9").readable == known - 223
 
@@ -119,7 +120,7 @@ def test_a_directory_that_is_a_link_to_another_disk_is_previewed_as_it_is(name, 
     (root / name).symlink_to(elsewhere)
     (elsewhere / "up").symlink_to(tmp_path)
     assert outlook(root, "5.5") == before
-    assert (before.total, before.physically_lost, before.lost_before) == (389, 0, 9)
+    assert (before.total, before.already_lost, before.lost_before) == (389, 0, 9)
 
 
 @pytest.fixture
@@ -145,7 +146,9 @@ def test_apply_judges_again_where_a_start_comes_to_something_else_than_the_plan_
         file.write(bytes(200))
     digest = tree_digest(truncated)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mqtool.repair.plan_builder.forecast_of", lambda *_, **__: Forecast("4.9", 0, None, 0, "0" * 64))
+        patch.setattr(
+            "mqtool.repair.plan_builder.forecast_of", lambda *_, **__: Forecast("4.9", LossCount(), 0, "0" * 64)
+        )
         plan = make_plan(truncated, Pad((SHORT,)))
     assert predicted == []
     with pytest.raises(RefusedError, match=r"losses: "):
@@ -195,7 +198,7 @@ def test_a_damaged_index_is_previewed_by_one_start(predicted, tmp_path):
     data[40 : 40 + 4000] = bytes(4000)
     index.write_bytes(data)
     plan = make_plan(root, RebuildIndex(), must_repair=True)
-    assert (len(predicted), plan.forecast.lost_after) == (1, plan.forecast.physically_gone)
+    assert (len(predicted), plan.forecast.undelivered) == (1, 0)
 
 
 def test_without_an_outlook_of_the_store_nothing_is_compared(tmp_path):

@@ -15,6 +15,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.commands import salvage_command
 from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
+from mqtool.recovery.losses import LossCount
 from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, runner, start_runbooks
 from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
@@ -66,8 +67,8 @@ def test_starting_the_broker_loses_whole_segments_and_the_runbook_nothing(tmp_pa
     request = Request(apply=True, backup_acknowledged=True, to=tmp_path / "new", config=base_config("4.9.7-clean"))
     found = run(RUNBOOKS["RB-05"], root, request)
     total = sum(row["offset"] >= 0 for row in base_messages("4.9.7-clean"))
-    assert total - found.lost_by_start == 297
-    assert found.lost_after == 0, "a unit vouches for the message"
+    assert total - found.losses.gone - found.losses.by_start == 297
+    assert (found.losses.gone, found.losses.by_change) == (0, 0), "a unit vouches for the message"
 
 
 def test_a_missing_segment_comes_from_another_copy(tmp_path):
@@ -466,7 +467,7 @@ def test_zeros_after_the_length_of_the_other_segments_are_cut_off(tmp_path):
     before = tree_digest(root)
     found = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True))
     assert found.repaired, found.markdown()
-    assert found.lost_after == 0
+    assert found.losses.by_change == 0
     assert len({path.stat().st_size for path in (root / "commitlog").iterdir()}) == 1
     undo(root)
     assert tree_digest(root) == before
@@ -536,7 +537,7 @@ def test_the_runbook_of_a_field_without_a_checksum_repairs_what_the_queues_prove
     root = damage_case(case, tmp_path)
     found = run(RUNBOOKS["RB-05"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
     assert found.repaired, found.markdown()
-    assert found.lost_after <= found.physically_lost
+    assert found.losses.by_change == 0
 
 
 def test_ids_are_numbered_without_gaps():
@@ -607,7 +608,7 @@ def test_a_torn_end_is_cut_where_the_broker_cuts_it(base, tmp_path):
     root = damage_case(f"tail-torn@{base}", tmp_path)
     request = Request(apply=True, backup_acknowledged=True)
     found = run(RUNBOOKS["RB-08"], root, request)
-    assert (found.lost_by_start, found.lost_after) == (1, 1)
+    assert found.losses == LossCount(gone=1)
     assert not found.repaired, "abort is still there"
     with mqtool.open(root) as store:
         assert store.commit_log.max_offset == damage_answers(base[:5])[f"tail-torn@{base}"]["after_start"]["max"]
