@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, RefusedError
@@ -60,7 +61,7 @@ class Outlook(Struct, frozen=True, dict=True):
         present: int64, ascending: physical offsets of intact records that belong in a queue.
         messages: int64, number of messages in each of them.
         gone: physical offsets at which the records of lost messages were, by queue and queue offset.
-        unserved: number of messages whose intact records stay in the log, and that no consumer gets.
+        losses: by the start, as every command counts them.
         served: int64, ascending: physical offsets of records that consumers get intact after the start.
         served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
     """
@@ -70,7 +71,7 @@ class Outlook(Struct, frozen=True, dict=True):
     present: np.ndarray
     messages: np.ndarray
     gone: Mapping[TopicQueue, Mapping[int, int]]
-    unserved: int
+    losses: LossCount
     served: np.ndarray
     served_offsets: Mapping[TopicQueue, np.ndarray]
 
@@ -92,9 +93,10 @@ class Comparison(Struct, frozen=True):
 
     Attributes:
         release: release whose start is predicted.
-        already_lost: messages lost before the repair: no intact record is left, and no start delivers them.
-        unserved, unserved_after: messages whose intact records stay in the log, and that no consumer gets, before and
-            after the repair.
+        losses: by a start before the repair.
+        already_lost: messages lost before the repair that are to be kept: no intact record is left, and no start
+            delivers them.
+        unserved_after: messages whose intact records stay in the log, and that no consumer gets after the repair.
         lost_before, lost_after: messages that consumers do not get after a start, with those that are lost already and
             those that are not served; None if the broker does not start.
         removed: messages whose intact records the repair removes without a request.
@@ -104,8 +106,8 @@ class Comparison(Struct, frozen=True):
     """
 
     release: str
+    losses: LossCount
     already_lost: int
-    unserved: int
     unserved_after: int
     lost_before: int | None
     lost_after: int | None
@@ -131,16 +133,9 @@ class Comparison(Struct, frozen=True):
     @property
     def forecast(self) -> Forecast:
         """The numbers as a plan stores them."""
-        before, after = (
-            None if lost is None else max(0, lost - self.already_lost) for lost in (self.lost_before, self.lost_after)
-        )
-        unserved, left = min(self.unserved, before or 0), min(self.unserved_after, after or 0)
-        losses = LossCount(
-            self.already_lost,
-            None if before is None else before - unserved,
-            unserved,
-            None if after is None else after - left,
-        )
+        after = None if self.lost_after is None else max(0, self.lost_after - self.already_lost)
+        left = min(self.unserved_after, after or 0)
+        losses = replace(self.losses, by_change=None if after is None else after - left)
         return Forecast(self.release, losses, left, self.outcome)
 
     def refusal(self, root: Path, config: Path | None = None) -> "LossesError":
@@ -218,7 +213,10 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
     if start.runs:
         named = ((_key(name), reading) for name, reading in start.readings.items())
         readings = {key: reading for key, reading in named if file_names.is_directory_name(key[0])}
-    gone = gone_of(proof, claims, readings)
+    gone = {
+        key: dict(zip(lost.offsets.tolist(), lost.physical.tolist(), strict=True))
+        for key, lost in gone_of(proof, claims, readings).items()
+    }
     belonging = _belonging(proof, claims)
     served, served_offsets = _served(readings)
     for file in misplaced:  # a broker reads them at the offsets that their names state
@@ -232,8 +230,8 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
         start.verdict,
         proof.physical[belonging][order],
         np.maximum(proof.messages[belonging][order], 1),
-        {key: dict(zip(lost.offsets.tolist(), lost.physical.tolist(), strict=True)) for key, lost in gone.items()},
-        start.count().unserved,
+        gone,
+        start.count() if start.runs else LossCount(sum(map(len, gone.values())), None),
         served,
         served_offsets,
     )
@@ -314,9 +312,9 @@ def compare(before: Outlook, after: Outlook, release: str, intended: IntendedLog
     remaining = union(after.present, after.served)
     return Comparison(
         release,
+        before.losses,
         already_lost,
-        before.unserved,
-        after.unserved,
+        after.losses.unserved,
         already_lost + int(counts[~served_before].sum()) if before.starts else None,
         gone_after + int(counts[~served_after].sum()) if after.starts else None,
         int(counts[~among(now, remaining)].sum()),

@@ -112,7 +112,7 @@ class Forecast(Struct, frozen=True):
             words += losses.words
         if losses.by_change is None:
             return f"{words}; after this change it does not start"
-        left = f"; after it {self.unserved_after} are not served" if self.unserved_after else ""
+        left = f"; not served after it: {self.unserved_after}" if self.unserved_after else ""
         return words + ("" if losses.by_change else "; this change loses no message") + left
 
     def as_dict(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def plan_recovery(
     if forecast is not None and not forecast.is_repaired and accept_loss != forecast.undelivered:
         raise RefusedError(
             LOSSES,
-            f"{forecast.words}. RB-05 loses none of them: {salvage_command(root, config)}. To recover all the same, "
+            f"{forecast.words}. RB-05 keeps all of them: {salvage_command(root, config)}. To recover all the same, "
             f"confirm the number with --accept-loss {forecast.undelivered}",
             root,
         )
@@ -193,4 +193,4 @@ def diagnose(
 def _gone(store: Store) -> int | None:
     """Returns how many messages are lost already, where no start can be predicted; None if that is unknown."""
     losses = Preview(store).unchanged
-    return losses.already_lost if isinstance(losses, Comparison) else None
+    return losses.losses.gone if isinstance(losses, Comparison) else None

@@ -109,7 +109,7 @@ READ = OutputSchema(
     (
         Column("answer", "string", "a", show=TABLE, is_verdict=True),
         Column("next_steps", "array", "c", show=TABLE, label="next", is_command=True),
-        Column("physically_gone", "int64", "g", show=TABLE, label="lost"),
+        Column("already_lost", "int64", "g", show=TABLE, label="lost"),
         Column("log_size", "int64", "s", show=TABLE, is_size=True),
         Column("empty", "string", "e", show=TABLE, nullable=True),
         Column("many", "array", "m", show=TABLE),
@@ -120,7 +120,7 @@ READ = OutputSchema(
 VALUE = {
     "answer": "it is not good",
     "next_steps": ["mqtool verify a"],
-    "physically_gone": 0,
+    "already_lost": 0,
     "log_size": 1 << 20,
     "empty": None,
     "many": [],

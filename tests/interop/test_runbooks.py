@@ -52,7 +52,7 @@ def test_after_the_runbook_the_real_store_serves_everything_in_order_and_once(na
     found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, config=config))
     assert found.repaired, found.markdown()
     total = sum(map(len, known(base).values()))
-    assert total - count(served(alone), base) == found.lost_by_start
+    assert total - count(served(alone), base) == found.losses.gone + found.losses.by_start + found.losses.unserved
     assert served(broker.answers(root, config, work=tmp_path / "after")) == known(base)
     assert found.losses.gone + found.losses.by_change == 0
     undo(root)

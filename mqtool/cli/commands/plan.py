@@ -158,7 +158,8 @@ Recover a store as a broker does when it starts. The log is cut at the first rec
 and dispatched to match, and the store is left as after a clean shutdown. What is cut is moved to STORE/quarantine,
 where messages.jsonl lists the intact messages after the damage for `mqtool append`. --mode compatible cuts exactly as
 the broker does, without STORE/quarantine. If consumers would lose messages that the store still has, the plan
-is refused (exit code 4) with what loses fewer, unless --accept-loss states their number."""
+is refused (exit code 4) with what loses fewer, unless --accept-loss states their number. Messages that are lost already
+do not count."""
     + _IMPACT
 )
 
@@ -488,7 +489,11 @@ def recover(
     ] = RecoveryMode.CAREFUL,
     accept_loss: Annotated[
         int | None,
-        option("--accept-loss", metavar="N", help="Number of messages that consumers may lose besides."),
+        option(
+            "--accept-loss",
+            metavar="N",
+            help="Number of messages that the recovery may lose, without those that are lost already.",
+        ),
     ] = None,
     release: Annotated[
         Compat | None, release_option("Release whose rules apply. Default: the one that wrote the store.")

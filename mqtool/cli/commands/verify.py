@@ -38,7 +38,6 @@ from mqtool.cli.sibling_rows import VERIFY_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
-from mqtool.recovery.losses import LossCount
 from mqtool.siblings.registry import recognise
 from mqtool.values import asdict
 
@@ -411,6 +410,8 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
 
 
 def _start_row(start: NextStart) -> dict[str, Any]:
+    from mqtool.recovery.losses import LossCount
+
     losses = start.losses.as_dict() if start.losses else dict.fromkeys(LossCount().as_dict())
     return {
         "headline": start.headline,

@@ -89,7 +89,7 @@ def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
     facts = [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
     if isinstance(now, Comparison):
         protocol.losses = replace(now.forecast.losses, by_change=None)
-        facts.append(f"messages that are lost already: {now.already_lost}")
+        facts.append(f"messages that are lost already: {now.losses.gone}")
     facts += [f"deleted: {name}" for name in start.files.deleted]
     facts += [*start.why, *start.accepted]
     minutes = start.effort.min_minutes, start.effort.max_minutes

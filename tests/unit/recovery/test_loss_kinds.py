@@ -33,7 +33,8 @@ def verified(root: Path) -> Verification:
         (LossCount(unserved=1), "loses no message; 1 is not served: intact in the log, but no consumer gets it"),
         (
             LossCount(3, 4, 5, 6),
-            "loses 4 messages; this change loses 6 messages; 3 are lost already; 5 are not served: " + UNSERVED,
+            "loses 4 messages; this change loses 6 messages that are still in the store; 3 are lost already; 5 are not "
+            "served: " + UNSERVED,
         ),
     ],
 )

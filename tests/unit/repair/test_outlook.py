@@ -14,7 +14,7 @@ from mqtool.repair.plan import Forecast
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.store.store import open_store
 from mqtool.verify import verify
-from tests.support.damage import damage_case, held_lock
+from tests.support.damage import base_config, damage_answers, damage_case, held_lock
 from tests.support.stores import copy_store, tree_digest
 
 SHORT = "commitlog/00000000000000393216"
@@ -199,6 +199,18 @@ def test_a_damaged_index_is_previewed_by_one_start(predicted, tmp_path):
     index.write_bytes(data)
     plan = make_plan(root, RebuildIndex(), must_repair=True)
     assert (len(predicted), plan.forecast.undelivered) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "case", ["flip-queue-id-negative@5.5.0-crash", "flip-topic@5.5.0-clean", "segment-name-odd@5.5.0-clean"]
+)
+def test_a_plan_counts_what_a_real_broker_loses_by_its_start(case, tmp_path):
+    """Records with another queue's name, and records at a wrong offset, are in the store, and no consumer gets them."""
+    with open_store(damage_case(case, tmp_path), base_config("5.5.0-clean")) as store:
+        unchanged = Preview(store).unchanged
+    lost = sum(last - first + 1 for parts in damage_answers("5.5.0")[case]["lost"].values() for first, last in parts)
+    assert unchanged.forecast.losses.by_start == lost > 0
+    assert unchanged.forecast.losses.gone == 0
 
 
 def test_without_an_outlook_of_the_store_nothing_is_compared(tmp_path):
