@@ -10,7 +10,7 @@ from mqtool.commands import Opened, command, new_directory
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store
-from mqtool.verify import Finding, Severity, Verification
+from mqtool.verify import Finding, Severity, Verification, corrections
 from mqtool.verify.finding_collector import PERMISSION_DENIED
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ TRIED_FINDINGS = 5_000
 
 
 def next_steps(store: Store, verification: Verification, *, may_try: bool = True) -> tuple[str, ...]:
-    """Returns commands to type, the best first; none while a broker is running or before the check is complete.
+    """Returns commands to type, the best first.
+
+    There are none while a broker is running, before the check is complete, and before broker.conf is corrected.
 
     Args:
         store: the one that was verified.
@@ -43,6 +45,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
         verification.live
         or not verification.complete
         or not any(finding.severity is not Severity.NOTE for finding in verification.findings)
+        or corrections(verification.findings)
     ):
         return ()
     from mqtool.repair.journal import ending_command  # a clean store does without

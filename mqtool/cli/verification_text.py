@@ -7,7 +7,7 @@ from mqtool.cli.cells import counted
 from mqtool.cli.colour import Style, paint
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store.broker_config import UNCHECKED
-from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
+from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification, corrections
 
 STYLES = {
     Severity.ERROR: Style.BAD,
@@ -71,7 +71,7 @@ def _head(verification: Verification) -> Iterator[str]:
         if start.release_evidence != GIVEN:
             yield f"release {start.release} is {start.release_evidence}; --release states another"
     if verification.config is not None:
-        yield f"broker.conf: {verification.config}"
+        yield from corrections(verification.findings) or [f"broker.conf: {verification.config}"]
     elif start:
         yield UNCHECKED
     if verification.live:

@@ -9,7 +9,14 @@ from msgspec import Struct
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.commands import salvage_command
 from mqtool.engine.start.detect import options_for
-from mqtool.errors import LayoutError, NothingToChangeError, RefusedError, StoreLockedError, UnsupportedFormatError
+from mqtool.errors import (
+    LayoutError,
+    NothingToChangeError,
+    RefusedError,
+    StoreLockedError,
+    UnsupportedFormatError,
+    UsageError,
+)
 from mqtool.recovery import predict
 from mqtool.repair.changes import Recover
 from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_after
@@ -17,7 +24,7 @@ from mqtool.repair.outlook import LOSSES, Comparison, LossesError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
 from mqtool.store.store import Store, open_store
-from mqtool.verify import Finding, Options, Severity, Verification, verify
+from mqtool.verify import Finding, Options, Severity, Verification, corrections, verify
 
 
 class RepairPlan(Struct, frozen=True):
@@ -62,10 +69,13 @@ def plan_repair(
 
     Raises:
         NothingToChangeError: no finding asks for a change.
+        UsageError: the configuration does not fit the files.
         RefusedError, UnsupportedFormatError, StoreError: as for `make_plan`.
     """
     with open_store(root, config) as store:
         chosen = verify(store).findings if findings is None else tuple(findings)
+        if wrong := corrections(chosen):
+            raise UsageError("; ".join(wrong))
         proposal = changes_of(store, chosen)
     if not proposal.changes:
         raise NothingToChangeError(f"{root}: these findings contain nothing that a plan can repair")
@@ -141,7 +151,8 @@ class Diagnosis(Struct, frozen=True):
         verification: of the store.
         already_lost: messages of which the store holds no intact record; None if that is unknown.
         plan: the plan; None if there is none.
-        reason: why there is none; "" if none is needed: the broker's next start repairs what is wrong.
+        reason: why there is none, or what to correct in broker.conf first; "" if none is needed: the broker's next
+            start repairs what is wrong.
     """
 
     verification: Verification
@@ -175,8 +186,8 @@ def diagnose(
         gone = losses.gone if losses else _gone(store)
     if verification.live:
         raise StoreLockedError("a broker has the store open; stop it first", root)
-    plan, reason = None, ""
-    if in_place and any(finding.severity is not Severity.NOTE for finding in verification.findings):
+    plan, reason = None, "; ".join(corrections(verification.findings))
+    if in_place and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
         try:
             plan = plan_repair(root, verification.findings, config=config, release=release)
         except NothingToChangeError:

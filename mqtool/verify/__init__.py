@@ -4,7 +4,7 @@
 """
 
 from mqtool.verify.catalogue import CATALOGUE, Check
-from mqtool.verify.findings import Area, Finding, Losses, NextStart, Severity, State, Verification
+from mqtool.verify.findings import Area, Finding, Losses, NextStart, Severity, State, Verification, corrections
 from mqtool.verify.store import Options, examine, verify
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Severity",
     "State",
     "Verification",
+    "corrections",
     "examine",
     "verify",
 ]

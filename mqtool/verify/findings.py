@@ -278,6 +278,14 @@ class Verification(Struct, frozen=True):
         return sum(finding.severity.is_serious for finding in self.findings)
 
 
+def corrections(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Returns the lines to write into a broker.conf whose sizes do not fit the files, each with the reason.
+
+    With such a configuration nothing else can be judged or repaired.
+    """
+    return tuple(f"{finding.file}: {finding.evidence}" for finding in findings if finding.code == "lint-size")
+
+
 def state_of(findings: Iterable[Finding]) -> State:
     """Returns the state that findings alone imply."""
     return worst(_STATE_OF[finding.severity] for finding in findings)

@@ -78,7 +78,9 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingC
         if common is not None:
             evidence = f"{key}={config.values.get(key, configured)}: expected files of {configured} bytes; "
             collector.add(
-                "lint-size", path, f"{evidence}{sizes.count(common)} of {len(sizes)} have {common}: {key}={common} fits"
+                "lint-size",
+                path,
+                f"{evidence}{sizes.count(common)} of {len(sizes)} have {common}: write {key}={common}",
             )
     _index_shape(survey, config, path, collector)
 
@@ -95,7 +97,7 @@ def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: Fi
     files = list_index_files(survey.root / file_names.INDEX)[0]
     fitting = shape_of(files, BrokerConfig(), may_be_damaged=True)
     evidence = f"maxHashSlotNum={shape.slots}, maxIndexNum={shape.places}: expected files of {shape.file_size} bytes; "
-    fits = f": maxHashSlotNum={fitting.slots}, maxIndexNum={fitting.places} fit" if fitting else ""
+    fits = f": write maxHashSlotNum={fitting.slots} and maxIndexNum={fitting.places}" if fitting else ""
     collector.add("lint-size", path, f"{evidence}none of {len(sizes)} has that size{fits}")
 
 

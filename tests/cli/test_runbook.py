@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqtool.cli.commands.runbook import _ids
+from mqtool.cli.exits import ExitCode
 from mqtool.repair.runbooks import ORDER, RUNBOOKS, by_line
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify.catalogue.check import NOT_READ
@@ -144,14 +145,41 @@ def test_a_word_or_two_of_a_log_line_match_nothing(mqtool):
     assert mqtool("runbook", "match", "config value").code == 1
 
 
-def test_a_wrong_size_leads_to_the_value_that_fits_and_to_a_run_without_it(mqtool, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    copy_store("orders-5.5.0", tmp_path)
-    (tmp_path / "big.conf").write_text("mappedFileSizeCommitLog=1073741824\n")
-    found = mqtool("runbook", "run", "RB-01", "store", "--config", "big.conf", "--format", "json").document
-    plan = next(step for step in found["steps"] if step["name"] == "plan")
-    assert any("mappedFileSizeCommitLog=131072 fits" in fact for fact in plan["evidence"])
-    assert found["next_steps"] == ["mqtool runbook run RB-01 store"]
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("mappedFileSizeCommitLog=1073741824", "mappedFileSizeCommitLog=131072"),
+        ("mappedFileSizeCommitLog=65536", "mappedFileSizeCommitLog=131072"),
+        ("mappedFileSizeConsumeQueue=1000", "mappedFileSizeConsumeQueue=2000"),
+    ],
+)
+def test_a_wrong_size_is_answered_with_the_line_for_broker_conf_and_with_no_command_that_leads_back(
+    mqtool, tmp_path, wrong, right
+):
+    store = copy_store("crash-5.5.0", tmp_path)
+    shutil.rmtree(store / "index")
+    config = store.parent / "broker.conf"
+    config.write_text(f"{wrong}\n", "utf-8")
+    before = tree_digest(store)
+    for words in (
+        ("verify", store),
+        ("repair", store, "--yes"),
+        ("plan", "repair", store, "-o", tmp_path / "plan"),
+        ("runbook", "run", "RB-01", store, "--yes"),
+        ("runbook", "run", "RB-06", store, "--yes"),
+    ):
+        result = mqtool(*words)
+        said = " ".join(f"{result.text} {result.stderr}".split())
+        assert result.code != ExitCode.OK, words
+        assert f"{config}: {wrong}: " in said, words
+        assert f": write {right}" in said, words
+        assert "\nnext: " not in f"\n{result.text}", words
+    assert tree_digest(store) == before
+    assert mqtool("explain-start", store, "--json").document["next_steps"] == [
+        f"mqtool verify {store} --config {config}"
+    ]
+    config.write_text(f"{right}\n", "utf-8")
+    assert mqtool("explain-start", store).text.startswith("starts")
 
 
 def test_what_real_brokers_write_about_a_damaged_store_leads_to_its_runbook():

@@ -344,17 +344,22 @@ def run(
 def _print(
     invocation: Invocation, result: Protocol, protocol: Path | None, output_format: Format, code: ExitCode
 ) -> ExitCode:
-    """Prints and keeps a protocol; for readers with the files that change."""
+    """Prints and keeps a protocol; for readers with the files that change, or with what is for them to do."""
     from mqtool.repair.plan import Step
 
     _write_protocol(protocol, result)
     output, document = Output(invocation, RUNBOOK, output_format), result.as_dict()
-    if output_format not in TABLE_FORMATS or result.plan is None:
+    if output_format not in TABLE_FORMATS:
         return output.document(document, code)
     wide = output_format is Format.WIDE
-    files = step_rows(msgspec.convert(result.plan["steps"], list[Step]))
-    shown = blocks(RUNBOOK.columns, document, wide=wide)
-    return output.page([*shown, section("files that change", files, STEPS.fields, wide=wide)], code)
+    shown = [*blocks(RUNBOOK.columns, document, wide=wide)]
+    if result.plan is not None:
+        files = step_rows(msgspec.convert(result.plan["steps"], list[Step]))
+        shown.append(section("files that change", files, STEPS.fields, wide=wide))
+    else:
+        words = [fact for step in result.steps if step.name == "plan" for fact in step.evidence]
+        shown.append(section("what to do", words, wide=wide))
+    return output.page(shown, code)
 
 
 def _write_protocol(path: Path | None, result: Protocol) -> None:

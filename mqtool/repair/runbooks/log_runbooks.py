@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import (
@@ -17,7 +15,7 @@ from mqtool.repair.runbooks.model import (
     Runbook,
     by_findings,
 )
-from mqtool.repair.runbooks.steps import explain_start, run_again
+from mqtool.repair.runbooks.steps import explain_start
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.verify.commit_log_files import may_have_record
 
@@ -58,15 +56,9 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
 
 def _clear_way(case: Case, detection: Detection) -> Proposal:
     """Proposes to set aside files without a record and to rebuild queue files of a wrong length."""
-    lint = [finding.evidence for finding in detection.findings if finding.code in _LINT]
+    lint = [f"{finding.file}: {finding.evidence}" for finding in detection.findings if finding.code in _LINT]
     if lint:
-        return Advice(
-            (
-                "the configuration is to be changed, not the files; without it the sizes are those of the files",
-                *lint,
-            ),
-            (run_again("RB-01", case.root, replace(case.request, config=None)),),
-        )
+        return Advice(("correct the configuration, not the files", *lint))
     proposal = changes_of(case.store, detection.findings)
     away = {
         finding.file

@@ -22,13 +22,12 @@ from mqtool.repair.runbooks.model import (
     Request,
     Runbook,
     start_of,
-    words_of,
 )
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
 from mqtool.repair.runbooks.steps import after_change, after_directory, match, run_again, with_directory
 from mqtool.store.broker_config import load
 from mqtool.store.store import open_store
-from mqtool.verify import CATALOGUE, State, verify
+from mqtool.verify import CATALOGUE, State, corrections, verify
 
 _FILES_TOLD = 100
 
@@ -65,12 +64,10 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         proposal = runbook.propose(case, detection)
         if options.apply and isinstance(proposal, InPlaceChange):
             _ = case.verification  # while the store is as it was
-        wrong = (
-            case.findings(("lint-size",)) if options.config is not None and isinstance(proposal, InPlaceChange) else ()
-        )
+        is_judged = options.config is not None and isinstance(proposal, InPlaceChange)
+        wrong = corrections(case.verification.findings) if is_judged else ()
     if wrong:
-        protocol.add("plan", REFUSED, "the configuration does not fit the files: RB-01 comes first", words_of(wrong))
-        protocol.next_steps = (run_again("RB-01", root, options),)
+        protocol.add("plan", REFUSED, "the configuration does not fit the files: correct it first", wrong)
     elif isinstance(proposal, Advice):
         _advise(protocol, proposal)
     elif isinstance(proposal, NewDirectory):
