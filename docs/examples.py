@@ -3,9 +3,8 @@
     python docs/examples.py           # write
     python docs/examples.py --check   # say what is out of date, write nothing; exit code 1 if anything is
 
-In a block of kind `console`, a line that begins with `$ ` is run by a shell at the project's root, and what it prints
-on stdout stands below it. Blocks of kind `python` are run too, all of a page in one process; what one prints stands in
-the block of kind `text` that follows it.
+A block of kind `bash` is run by a shell at the project's root. Blocks of kind `python` are run too, all of a page in
+one process. What one prints on stdout is in the block of kind `text` that follows it. Blocks of kind `sh` are not run.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from docs.stale_files import write_or_check  # noqa: E402 - the checkout comes first
 
 PAGES = ("tour.md", "library.md", "tutorials/broker-in-tests.md")
-BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(bash|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def filled(text: str) -> str:
@@ -34,36 +33,29 @@ def filled(text: str) -> str:
     def run(block: re.Match[str]) -> str:
         nonlocal printed
         kind, body = block.groups()
-        if kind == "console":
-            return f"```console\n{_console(body)}```"
-        if kind == "python":
-            printed = _python(body, names)
+        if kind != "text":
+            printed = _shell(body) if kind == "bash" else _python(body, names)
             return block.group()
         return f"```text\n{printed}```"
 
     return BLOCK.sub(run, text)
 
 
-def _console(body: str) -> str:
-    """Returns the commands of a block, each with its output."""
+def _shell(body: str) -> str:
+    """Returns what commands print."""
     python = f'mqtool() {{ "{sys.executable}" -m mqtool "$@"; }}\n'
-    made = []
-    for line in body.splitlines():
-        if line.startswith("$ "):
-            result = subprocess.run(
-                ["bash", "-c", python + line[2:]],
-                cwd=ROOT,
-                env=os.environ | {"PYTHONPATH": str(ROOT), "TZ": "UTC"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if result.returncode not in (0, 1) or not result.stdout:
-                raise SystemExit(f"docs/examples.py: {line}: {result.stderr}")
-            output = "".join(f"{text.rstrip()}\n" for text in result.stdout.splitlines())
-            made.append(f"{line}\n{output}")
-    return "\n".join(made)
+    result = subprocess.run(
+        ["bash", "-c", python + body],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TZ": "UTC"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode not in (0, 1) or not result.stdout:
+        raise SystemExit(f"docs/examples.py: {body}: {result.stderr}")
+    return "".join(f"{text.rstrip()}\n" for text in result.stdout.splitlines())
 
 
 def _python(body: str, names: dict[str, Any]) -> str:

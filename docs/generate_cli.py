@@ -182,7 +182,7 @@ def section(name: str, command: Any) -> Iterator[str]:
     function = command.callback
     example, *rest = (command.help or "").strip().split("\n\n")
     yield f"## mqtool {name}\n"
-    yield f"```console\n$ {example}\n```\n"
+    yield f"```bash\n{example}\n```\n"
     yield "\n\n".join(rest) + "\n"
     hints = get_type_hints(function) if function else {}
     arguments = [one for one in command.params if one.param_type_name == "argument"]

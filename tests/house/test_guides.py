@@ -1,4 +1,4 @@
-"""What the guides in docs/ show is what the commands print: every `$ mqtool …` on a fixture is run and compared."""
+"""What the guides in docs/ show is what the commands print: every `mqtool …` on a fixture is run and compared."""
 
 import contextlib
 import os
@@ -13,20 +13,26 @@ import pytest
 from tests.house.modules import ROOT
 
 GUIDES = ("convert", "diff", "kinds", "rebuild", "report", "verify")
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```bash\n(.*?)\n```$(?:\n\n^```text\n(.*?)\n```$)?", re.MULTILINE | re.DOTALL)
+
+
+def shown(page: Path) -> list[tuple[str, list[str]]]:
+    """(command, lines of output) of every command of a page that is to be run, in order; of a block the last has the output."""
+    found: list[tuple[str, list[str]]] = []
+    for body, output in BLOCK.findall(page.read_text("utf-8")):
+        commands = body.replace("\\\n", " ").split("\n")
+        found += [(command, []) for command in commands[:-1]] + [(commands[-1], output.split("\n") if output else [])]
+    return found
 
 
 def examples() -> list[tuple[str, str, list[str]]]:
     """(page, command, lines below it) of every example that names a fixture."""
-    found = []
-    for name in GUIDES:
-        page = ROOT / "docs" / f"{name}.md"
-        for block in BLOCK.findall(page.read_text("utf-8") if page.exists() else ""):
-            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-                command, *lines = part.rstrip("\n").split("\n")
-                if "fixtures/" in command:
-                    found.append((name, command, lines))
-    return found
+    return [
+        (name, command, lines)
+        for name in GUIDES
+        for command, lines in shown(ROOT / "docs" / f"{name}.md")
+        if "fixtures/" in command
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +68,6 @@ def test_an_example_prints_what_the_page_shows(page, command, lines, workplace):
 HOW_TOS = sorted(path.stem for path in (ROOT / "docs" / "howto").glob("*.md") if path.stem != "index")
 
 
-def steps(name: str) -> list[tuple[str, list[str]]]:
-    """(command, lines below it) of a how-to guide, in order."""
-    blocks = BLOCK.findall((ROOT / "docs" / "howto" / f"{name}.md").read_text("utf-8"))
-    parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    return [(part.split("\n")[0], part.rstrip("\n").split("\n")[1:]) for part in parts]
-
-
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOW_TOS)
@@ -76,7 +75,7 @@ def test_the_steps_of_a_how_to_guide_work_in_order(name, tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "COLUMNS": "500"}
     done = 0
-    for command, lines in steps(name):
+    for command, lines in shown(ROOT / "docs" / "howto" / f"{name}.md"):
         shell = ["bash", "-c", 'mqtool() { "$PYTHON" -m mqtool "$@"; }\n' + command]
         result = subprocess.run(
             shell, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -95,21 +94,18 @@ def test_every_guide_that_is_there_has_examples():
     assert pages == {page for page, *_ in examples()}
 
 
-COMMAND = re.compile(r"(?:^|[|;(]|&&|\bdo|--)\s*mqtool ([^|;&>]*)")
+COMMAND = re.compile(r"(?:^|[|;(]|&&|\bdo|--)\s*mqtool ([^|;&>\n]*)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"\b(?:PHYSICAL_)?OFFSET\b")
 
 
 def shown_commands() -> list[tuple[str, str]]:
     """(page, words after `mqtool`) of every command that a page shows to be typed, on a fixture or not."""
-    found = []
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        for kind, body in re.findall(
-            r"^```(console|sh)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
-        ):
-            for line in body.replace("\\\n", " ").splitlines():
-                if kind == "sh" or line.startswith("$ "):
-                    found += [(page.name, match) for match in COMMAND.findall(line.removeprefix("$ "))]
-    return found
+    return [
+        (page.name, words)
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        for body in re.findall(r"^```(?:bash|sh)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+        for words in COMMAND.findall(body.replace("\\\n", " "))
+    ]
 
 
 def test_every_command_that_a_page_shows_exists_with_its_options():
@@ -135,6 +131,6 @@ ANY_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("page", PAGES)
 def test_no_block_of_commands_ends_with_what_cannot_be_undone(page):
     for block in ANY_BLOCK.findall((ROOT / page).read_text("utf-8")):
-        commands = re.findall(r"^(?:\$ )?mqtool .*", block, re.MULTILINE)
+        commands = re.findall(r"^mqtool .*", block, re.MULTILINE)
         assert len(commands) == 1 or not re.search(r"mqtool discard-undo|--no-keep", block), block
         assert not any("--reserved-hours 0" in line for line in commands), block

@@ -32,9 +32,9 @@ def page(runbook: Runbook) -> str:
     does = "\n".join(f"{number}. {line}" for number, line in enumerate(runbook.does, 1))
     return f"""# {runbook.id} {runbook.name}
 
-```console
-$ mqtool runbook run {runbook.id} /data/store{options}
-$ mqtool runbook run {runbook.id} /data/store{options} --yes --protocol ticket.md
+```bash
+mqtool runbook run {runbook.id} /data/store{options}
+mqtool runbook run {runbook.id} /data/store{options} --yes --protocol ticket.md
 ```
 
 ## Symptom
