@@ -194,7 +194,7 @@ def _described(
         _config_of(store),
         tuple(requested),
         staged.complete,
-        tuple(staged.notes),
+        tuple(dict.fromkeys(staged.notes)),  # queues and index name the same damage
         tuple(reads),
         steps,
         space_of(staged, steps),

@@ -214,6 +214,13 @@ def test_damage_makes_a_plan_incomplete_and_it_is_written_all_the_same(mqtool, t
     assert json.loads((tmp_path / "plan.json").read_bytes())["complete"] is False
 
 
+def test_a_plan_of_several_parts_names_a_damage_once(mqtool, store, tmp_path):
+    os.truncate(store / "commitlog" / "00000000000000131072", 70_000)
+    notes = mqtool("plan", "repair", store, "-o", tmp_path / "plan.json", "--format", "json").document["notes"]
+    assert sum(note.startswith("damage: ") for note in notes) == 2
+    assert len(set(notes)) == len(notes)
+
+
 def test_messages_that_cannot_be_looked_at_make_a_redaction_incomplete(mqtool, tmp_path):
     root = damage_case("old-flip-magic@5.5.0-clean", tmp_path)
     result = mqtool("plan", "redact", root, "--topic", "Orders", "-o", tmp_path / "plan.json", "--format", "json")
