@@ -215,8 +215,15 @@ ProgressOption = Annotated[
 
 
 def release_option(words: str, panel: str | None = None) -> Any:
-    """Returns `--release` with its help."""
-    return option("--release", metavar="X.Y", panel=panel, help=words)
+    """Returns `--release` with its help; it takes 5.5.0 for 5.5 too."""
+    return option("--release", metavar="X.Y", panel=panel, help=words, parser=_release)
+
+
+def _release(text: str) -> Compat:
+    try:
+        return Compat(".".join(text.split(".")[:2]))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, map(str, Compat)))}.") from None
 
 
 StartedReleaseOption = Annotated[

@@ -12,7 +12,7 @@ from mqtool.cli.start_outcome import _lost
 from mqtool.errors import StoreError
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
-from tests.support.stores import copy_store, tree_digest
+from tests.support.stores import copy_store, fixture, tree_digest
 from tests.support.unreadable import unreadable
 
 TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
@@ -37,6 +37,14 @@ def test_a_whole_store_ends_with_0(explain):
     result = explain(WHOLE)
     assert result.code == ExitCode.OK
     assert result.text.startswith(f"starts, and no message is lost{UNCHECKED}\n\nstore ")
+
+
+def test_a_release_may_be_written_with_its_third_number(mqtool):
+    store = fixture("orders-5.5.0/store")
+    short, long = (mqtool("explain-start", store, "--release", release).text for release in ("5.5", "5.5.0"))
+    assert short == long
+    result = mqtool("explain-start", store, "--release", "6.0.0")
+    assert (result.code, "'6.0.0' is not one of '4.9', '5.5'" in result.stderr) == (2, True)
 
 
 def test_the_configuration_next_to_a_store_decides_as_if_it_were_given(mqtool, tmp_path):

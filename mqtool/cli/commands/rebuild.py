@@ -30,7 +30,6 @@ from mqtool.cli.options import (
     jobs_option,
     option,
     output_option,
-    release_option,
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
@@ -190,7 +189,7 @@ ResumeOption = Annotated[
 ]
 ReleaseOption = Annotated[
     str | None,
-    release_option("Release whose on-disk format to write, e.g. 4.9 or 5.5."),
+    option("--release", metavar="X.Y", help="Release whose on-disk format to write, e.g. 4.9 or 5.5."),
 ]
 
 
