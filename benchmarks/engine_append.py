@@ -20,10 +20,10 @@ from pathlib import Path
 
 from engine_messages import Shape, arguments, fail_unless, options_from
 
+from mqtool import native
 from mqtool.engine import MessageStore, StoreOptions, open_store
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
-from mqtool.native import native
 
 COLUMN = 1024
 SETTINGS = (
@@ -149,7 +149,7 @@ def main(directory: Path, given: dict[str, str]) -> None:
                 "pool": pool,
                 "index": index,
                 "column": column,
-                "native": native() is not None,
+                "native": native.in_use(),
                 "built_before": built is not None,
                 "seconds": round(inside or stored, 4),
                 "rate": round(count / (inside or stored)),

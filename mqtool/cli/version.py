@@ -3,8 +3,7 @@
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from mqtool import __version__
-from mqtool.native import is_enabled, native
+from mqtool import __version__, native
 
 _LIBRARIES = ("numpy", "pyarrow", "orjson", "zstandard", "lz4", "typer")
 
@@ -13,7 +12,7 @@ def lines() -> list[str]:
     """Returns a line per component: name, version."""
     components = [("mqtool", __version__), ("python", platform.python_version())]
     components += [(name, _version_of(name)) for name in _LIBRARIES]
-    form = "compiled" if native() is not None else "not compiled" if is_enabled else "switched off"
+    form = "compiled" if native.in_use() else "not compiled" if native.is_enabled else "switched off"
     return [f"{name} {value}" for name, value in (*components, ("native", form))]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqtool import native
 from mqtool.engine.clock import Clock, SystemClock
 from mqtool.engine.components import Components, assemble, flush_all, named_errors, shut_down
 from mqtool.engine.disk.files import Files
@@ -30,7 +31,6 @@ from mqtool.engine.write.hooks import Hook, OutgoingMessage
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
-from mqtool.native import native
 from mqtool.store.by_time import Boundary
 from mqtool.store.filters import MessageFilter
 from mqtool.store.get_message import LONGEST_PULL
@@ -71,12 +71,11 @@ class MessageStore:
         self._append_batch: Append = _not_compiled
         self._sync = options.sync
         self._async_commit: AsyncCommit | None = None
-        compiled = native()
-        if compiled is None or options.append_record_crc or options.positional_writes or self._hooks:
+        if not native.in_use() or options.append_record_crc or options.positional_writes or self._hooks:
             return
         clock = None if isinstance(components.clock, SystemClock) else components.clock.now
         stored = PutResult, PutStatus.PUT_OK, AppendStatus.PUT_OK
-        appender = compiled.engine.Appender(self._log, self._flags, clock, *stored, BatchMessage, single.NOT_PLAIN)
+        appender = native.engine.Appender(self._log, self._flags, clock, *stored, BatchMessage, single.NOT_PLAIN)
         self._append, self._append_batch = appender.put, appender.put_batch
 
     @property
@@ -302,7 +301,7 @@ class MessageStore:
         def put(message: OutgoingMessage) -> PutResult:
             return self.put(*message, wait=False)
 
-        result = columns.append_columns(self._log, messages, put, None if self._hooks else native())
+        result = columns.append_columns(self._log, messages, put, may_compile=not self._hooks)
         if result.end >= 0 and self._components.options.sync:
             status = self._components.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)

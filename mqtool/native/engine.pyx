@@ -42,6 +42,13 @@ cdef inline tuple named(object kind, Py_ssize_t count):
     return <tuple>new_instance(<PyTypeObject *>kind, count)
 
 
+cdef int require_fields(object kind, tuple names) except -1:
+    """Raises TypeError unless a named tuple, which is read or filled by position, has these fields."""
+    if kind._fields != names:
+        raise TypeError(f"expected the fields {names}, found {kind._fields}")
+    return 0
+
+
 cdef inline void fill(tuple fields, Py_ssize_t place, object value) noexcept:
     Py_INCREF(value)
     PyTuple_SET_ITEM(fields, place, value)
@@ -140,6 +147,20 @@ cdef class Appender:
             message_kind: BatchMessage.
             slow_bits: bits of a system flag that are not plain.
         """
+        require_fields(
+            result_kind,
+            (
+                "status",
+                "append_status",
+                "physical_offset",
+                "size",
+                "queue_offset",
+                "store_timestamp",
+                "store_host",
+                "physical_offsets",
+            ),
+        )
+        require_fields(message_kind, ("body", "properties", "flag"))
         self.log, self.flags, self.clock = log, flags, clock
         self.lock_free, self.unlock = log.lock.acquire, log.lock.release
         self.states = log.offsets.states
@@ -559,6 +580,23 @@ cdef class Getter:
             views: RecordViews.
             shortest, longest: bytes between which a limit is moved.
         """
+        require_fields(
+            result_kind,
+            (
+                "status",
+                "next_begin_offset",
+                "min_offset",
+                "max_offset",
+                "records",
+                "queue_offsets",
+                "size",
+                "suggest_slave",
+            ),
+        )
+        require_fields(
+            limited.limits,
+            ("bytes_in_memory", "count_in_memory", "bytes_on_disk", "count_on_disk", "filter_bytes", "memory"),
+        )
         self.queues, self.queue_kind, self.limited, self.log = queues, queue_kind, limited, log
         self.found, self.result_kind, self.views = found, result_kind, views
         self.shortest, self.longest = shortest, longest
@@ -703,6 +741,15 @@ cdef class Finder:
 
     def __init__(self, index, log, result_kind):
         """Takes what a query reads and returns: Index, MappedFileQueue of the log, QueryResult."""
+        require_fields(
+            result_kind,
+            (
+                "records",
+                "physical_offsets",
+                "index_last_update_timestamp",
+                "index_last_update_physical_offset",
+            ),
+        )
         self.index, self.log, self.result_kind = index, log, result_kind
 
     def query(self, topic, key, max_number, begin_timestamp, end_timestamp):

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mqtool import native
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.jobs.atomic import writing
 from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
-from mqtool.native import native
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import Surveyor
@@ -281,7 +281,7 @@ def _batches(
     store: Store, settings: RebuildSettings, scope: RebuildScope, jobs: int, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
     batches = _walked(store, settings, scope, surveyor)
-    if jobs > 1 and native() is not None:
+    if jobs > 1 and native.in_use():
         yield from ahead(batches, _AHEAD)  # a thread: compiled passes and the system's calls leave the other one alone
         return
     if jobs > 1:

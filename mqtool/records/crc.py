@@ -4,14 +4,13 @@ import zlib
 
 import numpy as np
 
+from mqtool import native
 from mqtool.formats.checksums import CRC_MASK
-from mqtool.native import native
 
 
 def body_crc(body: "bytes | memoryview") -> int:
     """Returns the CRC of a body as records store it."""
-    compiled = native()
-    return (zlib.crc32(body) & CRC_MASK) if compiled is None else int(compiled.logs.crc_of(body))
+    return native.logs.crc_of(body) if native.in_use() else zlib.crc32(body) & CRC_MASK
 
 
 def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -25,11 +24,10 @@ def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> n
     Returns:
         int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
     """
-    compiled = native()
     sums = np.empty(len(starts), np.int32)
-    if compiled is None:
+    if native.in_use():
+        native.logs.crcs_of(view, starts, ends, sums)
+    else:
         ranges = zip(starts.tolist(), ends.tolist(), strict=True)
         sums[:] = [zlib.crc32(view[start:end]) & CRC_MASK for start, end in ranges]
-    else:
-        compiled.logs.crcs_of(view, starts, ends, sums)
     return sums

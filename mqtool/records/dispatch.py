@@ -7,16 +7,14 @@ DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue, ConsumeQueue.multiDisp
 (4.9.7, 5.5.0). Docs page: docs/rebuild.md.
 """
 
-from typing import Any
-
 import numpy as np
 
+from mqtool import native
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java
 from mqtool.formats import properties as names
 from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.topics import SCHEDULE_TOPIC
-from mqtool.native import native
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch_request import key_hashes, tags_code_of
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
@@ -46,8 +44,7 @@ class Dispatcher:
             keys: whether to compute index keys; if False there are none.
         """
         window = _Window(frames, self)
-        compiled = native()
-        others = range(len(frames)) if compiled is None else window.add_compiled(compiled.logs, keys=keys).tolist()
+        others = window.add_compiled(keys=keys).tolist() if native.in_use() else range(len(frames))
         for row in others:
             window.add(row, keys=keys)
         return window.dispatched()
@@ -93,21 +90,37 @@ class _Window:
             if topic in rules.batch_topics and names.INNER_NUM in values:
                 self._batches[row] = values[names.INNER_NUM], values[names.INNER_BASE]
 
-    def add_compiled(self, logs: Any, *, keys: bool) -> np.ndarray:
+    def add_compiled(self, *, keys: bool) -> np.ndarray:
         """Computes topics, tags codes and keys by `native.logs`; returns the records that it leaves out."""
         frames, table = self.frames, self.dispatcher.topics
         starts, lengths = frames.topic_start, frames.topic_length
-        positions = (starts, lengths, frames.properties_start, frames.properties_length)
         room = int(frames.properties_length.sum()) + 2 * len(frames) if keys else 0
         key_rows, hashes = np.empty(room, np.int64), np.empty(room, np.int32)
         others = np.empty(len(frames), np.int64)
-        arrays = (self.topic, self.tags_code, key_rows, hashes, others)
-        options = (table.slots, self.dispatcher.schedule, keys, self.rules.index_tags)
-        done = logs.dispatch(frames.data, *positions, *options, 0, 0, 0, *arrays)
-        while (row := done[0]) < len(frames):  # its topic is new
-            table.learn(frames.data[starts[row] : starts[row] + lengths[row]].tobytes())
-            done = logs.dispatch(frames.data, *positions, *options, *done, *arrays)
-        _, key_count, other_count = done
+        row = key_count = other_count = 0
+        while True:
+            row, key_count, other_count = native.logs.dispatch(
+                frames.data,
+                starts,
+                lengths,
+                frames.properties_start,
+                frames.properties_length,
+                table.slots,
+                self.dispatcher.schedule,
+                keys,
+                self.rules.index_tags,
+                row,
+                key_count,
+                other_count,
+                self.topic,
+                self.tags_code,
+                key_rows,
+                hashes,
+                others,
+            )
+            if row == len(frames):
+                break
+            table.learn(frames.data[starts[row] : starts[row] + lengths[row]].tobytes())  # a new topic
         self._keys.append((key_rows[:key_count], hashes[:key_count]))
         return others[:other_count]
 

@@ -1,12 +1,12 @@
 """The compiled pass over a segment for whoever needs only fixed fields and topics; see `native.logs.field_records`."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from mqtool import native
 from mqtool.formats.commit_log import LAST_MILLIS
-from mqtool.native import native
 from mqtool.records.frames import INTS, LONGS, Frames
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.topics import TopicTable
@@ -41,8 +41,7 @@ def field_pass(base: int, end: int, file: Callable[[], LogFile], count: Callable
     Args:
         base, end, file, count: as for `FieldPass`.
     """
-    compiled = native()
-    return None if compiled is None else FieldPass(compiled.logs, base, end, file, count).skim
+    return FieldPass(base, end, file, count).skim if native.in_use() else None
 
 
 class FieldPass:
@@ -52,24 +51,15 @@ class FieldPass:
     meaning.
     """
 
-    def __init__(
-        self,
-        logs: Any,
-        base: int,
-        end: int,
-        file: Callable[[], LogFile],
-        count: Callable[[int], None],
-    ) -> None:
+    def __init__(self, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> None:
         """Reads nothing yet.
 
         Args:
-            logs: the extension module.
             base: physical offset of the segment's first byte.
             end: position after which no record may end.
             file: returns the segment, open.
             count: takes the number of bytes that were read.
         """
-        self._pass = logs.field_records
         self._base, self._end = base, end
         self._file, self._count = file, count
         self._window = page_aligned(_WINDOW)
@@ -89,7 +79,7 @@ class FieldPass:
         stop, at, taken = position + self._step, position, 0
         self._step = min(2 * self._step, _STEP)
         while len(self._topics.names) < _MAX_TOPICS:
-            taken, at, bytes_read, topic_at, topic_length = self._pass(
+            taken, at, bytes_read, topic_at, topic_length = native.logs.field_records(
                 descriptor,
                 self._base,
                 at,

@@ -9,9 +9,9 @@ from operator import itemgetter
 
 import numpy as np
 
+from mqtool import native
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, properties
-from mqtool.native import native
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
 from mqtool.records.number_sets import within
@@ -97,15 +97,15 @@ class Frames:
 
     def _read(self) -> dict[str, np.ndarray]:
         """Reads `INTS`, `LONGS` and `PLACES`."""
-        count, compiled = len(self), native()
-        if compiled is None:
+        count = len(self)
+        if not native.in_use():
             spans = zip(self.positions.tolist(), self.sizes.tolist(), strict=True)
             rows = [_row_of(self.view, at, size) for at, size in spans]
             table = np.array(rows, np.int64).reshape(count, len(_READ)).T
             return dict(zip(_READ, (*table[: len(INTS)].astype(np.int32), *table[len(INTS) :]), strict=True))
         ints, longs = _tables(count)
-        places = (np.ascontiguousarray(column, np.int64) for column in (self.positions, self.sizes))
-        compiled.logs.read(self.data, *places, ints, longs)
+        positions, sizes = np.ascontiguousarray(self.positions), np.ascontiguousarray(self.sizes, np.int64)
+        native.logs.read(self.data, positions, sizes, ints, longs)
         return dict(zip(_READ, (*ints, *longs), strict=True))
 
     def _field(self, name: str) -> np.ndarray:
@@ -272,14 +272,13 @@ def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False
         with_crc: the caller will ask for the CRCs of all bodies; they are then computed in the same pass if that is
             faster.
     """
-    compiled = native()
-    if compiled is None:
+    if not native.in_use():
         chain = scan_frames(view, start)
         return chain, Frames(view, base, chain.positions, chain.sizes)
     room = room_for(view, start)
     positions, crcs = np.empty(room, np.int64), np.empty(room if with_crc else 0, np.int32)
     tables = _tables(room)
-    count = compiled.logs.scan(np.frombuffer(view, np.uint8), start, with_crc, positions, *tables, crcs)
+    count = native.logs.scan(np.frombuffer(view, np.uint8), start, with_crc, positions, *tables, crcs)
     chain = scan_of_positions(view, start, positions[:count])
     columns = dict(zip(_READ, (row[:count] for table in tables for row in table), strict=True))
     frames = Frames(view, base, chain.positions, chain.sizes, columns)
@@ -294,10 +293,10 @@ def numbered(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple
     Returns:
         The number of each range (int32), and the texts by number.
     """
-    compiled, count = native(), len(starts)
-    if compiled is not None:
+    count = len(starts)
+    if native.in_use():
         codes, firsts = np.empty(count, np.int32), np.empty(_MAX_TOPICS, np.int64)
-        known = compiled.logs.group(data, starts, lengths, firsts, codes)
+        known = native.logs.group(data, starts, lengths, firsts, codes)
         if known >= 0:
             return codes, [data[starts[row] : starts[row] + lengths[row]].tobytes() for row in firsts[:known]]
     numbers: dict[bytes, int] = {}

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mqtool import native
 from mqtool.formats import java, properties
-from mqtool.native import native
 from mqtool.records.arrow import binary_view, data_of, text
 from mqtool.records.frames import Frames, numbered
 
@@ -83,10 +83,10 @@ class PropertySlices:
 
 def _find(frames: Frames) -> np.ndarray:
     """Returns a table of int64: the frame of each property, start and length of its name, and of its value."""
-    compiled, spans = native(), (frames.properties_start, frames.properties_length)
-    if compiled is not None:
+    spans = (frames.properties_start, frames.properties_length)
+    if native.in_use():
         table = np.empty((5, int(spans[1].sum()) // _SHORTEST + len(frames)), np.int64)
-        return table[:, : compiled.logs.properties(frames.data, *spans, table)]
+        return table[:, : native.logs.properties(frames.data, *spans, table)]
     rows = [
         (row, at + start, split - start, at + split + 1, end - split - 1)
         for row, (at, stored) in enumerate(zip(spans[0].tolist(), frames.properties_of(slice(None)), strict=True))

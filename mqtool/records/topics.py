@@ -1,10 +1,9 @@
 """Topic names of many records as numbers. There are few distinct topics, so each is decoded once."""
 
 from functools import cached_property
-from typing import Any
 
+from mqtool import native
 from mqtool.formats import index_file, java
-from mqtool.native import native
 
 
 class TopicTable:
@@ -27,11 +26,9 @@ class TopicTable:
         return number
 
     @cached_property
-    def slots(self) -> Any:
+    def slots(self) -> "native.logs.TopicSlots":
         """The topics by their bytes as `native.logs` takes them; `learn` adds one."""
-        compiled = native()
-        assert compiled is not None, "only the compiled form asks for it"
-        return compiled.logs.TopicSlots()
+        return native.logs.TopicSlots()
 
     def learn(self, raw: bytes) -> None:
         """Adds a new topic to `slots`, by its bytes."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mqtool.native import native
+from mqtool import native
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.line_workers import in_processes, in_threads
@@ -32,7 +32,7 @@ def json_lines(
     """
     make, selection = LineMaker(body_mode, raw), Selection.of(**conditions)
     items = _items(store, selection)
-    if jobs > 1 and native() is not None:
+    if jobs > 1 and native.in_use():
         yield from in_threads(items, make, jobs - 1)
     elif jobs > 1:
         yield from in_processes(store.commit_log, items, make, jobs - 1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from mqtool.native import native
+from mqtool import native
 from mqtool.records.frames import Frames
 from mqtool.store.message import messages_of
 
@@ -66,14 +66,13 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
         body_mode: as in `row_of`.
         raw: keep bodies as stored, compressed or not.
     """
-    compiled = native()
-    if compiled is None or not len(frames):
+    if not native.in_use() or not len(frames):
         return memoryview(b"".join(_lines(frames, body_mode, raw=raw)))
     sizes = frames.sizes
-    room = compiled.lines.room_for(int(sizes.sum()), int(sizes.max()), len(sizes))
+    room = native.lines.room_for(int(sizes.sum()), int(sizes.max()), len(sizes))
     target, ends = np.empty(room, np.uint8), np.empty(len(frames), np.int64)
     positions = np.ascontiguousarray(frames.positions, np.int64)
-    used = compiled.lines.json_lines(frames.data, positions, _MODES.index(body_mode), raw, target, ends)
+    used = native.lines.json_lines(frames.data, positions, _MODES.index(body_mode), raw, target, ends)
     lines = target[:used].data
     left_out = np.flatnonzero(np.diff(ends, prepend=0) == 0)
     if not len(left_out):

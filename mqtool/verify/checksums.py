@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mqtool.native import native
+from mqtool import native
 from mqtool.records.number_sets import run_starts
 from mqtool.store.files import MappedFile
 
@@ -77,14 +77,10 @@ class Buckets:
         Returns:
             Minimum and maximum physical offset, and the largest end of a record; None if nothing was added.
         """
-        compiled = native()
-        if compiled is None:
+        if not native.in_use():
             return None
         places = (self._bases, self._ends, self.first, BUCKET_BITS)
-        seen: tuple[int, int, int] | None = compiled.logs.plain_units(
-            units.view(np.uint8), start, key, end, *places, sums.total, sums.count
-        )
-        return seen
+        return native.logs.plain_units(units.view(np.uint8), start, key, end, *places, sums.total, sums.count)
 
     def add_plain_entries(
         self, sums: "Sums", entries: np.ndarray, first: int, heads: np.ndarray, end: int
@@ -102,14 +98,10 @@ class Buckets:
             How many were added: all before the first that contradicts its file or refers to no record of the log; and
             their minimum and maximum physical offset.
         """
-        compiled = native()
-        if compiled is None:
+        if not native.in_use():
             return 0, 0, 0
         places = (self._bases, self._ends, self.first, BUCKET_BITS)
-        taken: tuple[int, int, int] = compiled.logs.plain_entries(
-            entries.view(np.uint8), first, heads, end, *places, sums.total, sums.count
-        )
-        return taken
+        return native.logs.plain_entries(entries.view(np.uint8), first, heads, end, *places, sums.total, sums.count)
 
     def segment_of(self, bucket: int) -> int:
         """Returns the number of the segment that contains a bucket."""

@@ -1,11 +1,11 @@
 """The compiled pass over the plain records of one segment; all other records are checked by array operations."""
 
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
+from mqtool import native
 from mqtool.jobs.throttle import Throttle
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.segment_bytes import page_aligned
@@ -98,7 +98,6 @@ class PlainPass:
 
     def __init__(
         self,
-        logs: Any,
         survey: Survey,
         file: tuple[int, MappedFile, int],
         shared: Shared,
@@ -107,13 +106,11 @@ class PlainPass:
         """Prepares the pass; reads nothing yet.
 
         Args:
-            logs: `native.logs`.
             survey: the store.
             file: descriptor of the open file, the segment, and the position after which no record may end.
             shared: is updated.
             throttle: receives the number of bytes read.
         """
-        self._pass = logs.plain_records
         self._survey = survey
         self._descriptor, segment, self._end = file
         self._base = segment.base
@@ -122,19 +119,20 @@ class PlainPass:
         self._step = _STEP if survey.throttle else _LONG_STEP
         self._window = page_aligned(WINDOW)
         self._scratch = np.empty(_MAX_KEYS, np.int32)
-        self._index = tuple(np.ascontiguousarray(column) for column in (survey.index.starts, survey.index.begins))
+        self._starts = np.ascontiguousarray(survey.index.starts)
+        self._begins = np.ascontiguousarray(survey.index.begins)
         self.records = self.newest = 0
 
     def skim(self, position: int) -> Skimmed:
         """Reads records from a position on; implements `records.walk.Skim`."""
         shared, at = self._shared, position
-        rules, dispatcher = shared.rules, shared.dispatcher
-        sums = (BUCKET_BITS, shared.units.total, shared.units.count, shared.keys.total, shared.keys.count)
+        rules, dispatcher, queues = shared.rules, shared.dispatcher, shared.queues
+        span, numbers = shared.continuity.span, shared.continuity.numbers
         state = np.zeros(State.SIZE, np.int64)
         while at < self._end:
             state[State.NEWEST], state[State.KNOWN] = self.newest, rules.last.shape[1]
             state[State.LAST + 2 * (2 - rules.last.shape[1]) : State.SIZE] = rules.last.T.reshape(-1)
-            end, may_go_on = self._pass(
+            end, may_go_on = native.logs.plain_records(
                 self._descriptor,
                 self._base,
                 at,
@@ -145,9 +143,21 @@ class PlainPass:
                 dispatcher.schedule,
                 self._survey.with_index,
                 dispatcher.rules.index_tags,
-                *self._columns(),
-                *self._index,
-                *sums,
+                numbers.columns,
+                queues.keys,
+                queues.flags,
+                span.first,
+                span.first_at,
+                span.following,
+                span.last_at,
+                span.messages,
+                self._starts,
+                self._begins,
+                BUCKET_BITS,
+                shared.units.total,
+                shared.units.count,
+                shared.keys.total,
+                shared.keys.count,
                 shared.first_record,
                 self._scratch,
                 state,
@@ -162,8 +172,3 @@ class PlainPass:
             if not may_go_on:
                 break
         return Skimmed(at, int(state[State.LAST + 2]) if at > position else 0)
-
-    def _columns(self) -> tuple[object, ...]:
-        span, queues = self._shared.continuity.span, self._shared.queues
-        columns = (span.first, span.first_at, span.following, span.last_at, span.messages)
-        return (self._shared.continuity.numbers.columns, queues.keys, queues.flags, *columns)

@@ -8,10 +8,10 @@ messages, missing units).
 import numpy as np
 from msgspec import Struct, field
 
+from mqtool import native
 from mqtool.errors import StoreError
 from mqtool.formats.commit_log import MAGIC_V1
 from mqtool.jobs.throttle import Throttle, ThrottledFile
-from mqtool.native import native
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
@@ -161,14 +161,14 @@ class _Check:
 
     def _plain_pass(self, file: ReadFile, size: int) -> PlainPass | None:
         """Returns the compiled pass, which handles most records; None if it is not available for this file."""
-        compiled, survey, segment = native(), self._survey, self._segment
-        if compiled is None or segment.entries or survey.timeline or file.descriptor is None:
+        survey, segment = self._survey, self._segment
+        if not native.in_use() or segment.entries or survey.timeline or file.descriptor is None:
             return None
         facts = self._facts
         checks = (self._dispatcher, self._continuity, self._queues, self._rules)
         shared = Shared(*checks, facts.units, facts.keys, facts.first_record)
         end = min(size, survey.end - segment.base) if survey.live else size
-        return PlainPass(compiled.logs, survey, (file.descriptor, segment, end), shared, self._throttle)
+        return PlainPass(survey, (file.descriptor, segment, end), shared, self._throttle)
 
     def _walk(self, walk: SegmentWalk) -> None:
         facts, limit = self._facts, self._survey.end if self._survey.live else None

@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from mqtool import native
 from mqtool.jobs.pool import as_completed, thread_pool, worker_pool
 from mqtool.jobs.throttle import Throttle
-from mqtool.native import native
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts, check_queue
 from mqtool.verify.index_file import IndexFacts, check_index_file
@@ -212,7 +212,7 @@ def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None
 @contextmanager
 def _workers(survey: Survey, count: int) -> "Iterator[tuple[Executor, Callable[[Task], Result]]]":
     """Yields threads if compiled passes do the work, which run in parallel in one process; otherwise processes."""
-    if native() is None:
+    if not native.in_use():
         with worker_pool(count) as processes:
             yield processes, partial(run_task, survey)
     else:

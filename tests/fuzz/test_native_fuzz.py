@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from mqtool import native
 from mqtool.formats.message_batch import build, make
-from mqtool.native import native
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.topics import TopicTable
 from tests.fuzz.mutations import KINDS
@@ -50,21 +50,21 @@ def outputs(room: int):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_scans_trailers_and_lines(seed):
-    modules, table = native(), TopicTable()
+    table = TopicTable()
     for _chance, data in windows(seed):
         room = len(data) // 91 + 1
         positions, ints, longs, crcs = outputs(room)
-        count = modules.logs.scan(data, 0, True, positions, ints, longs, crcs)
+        count = native.logs.scan(data, 0, True, positions, ints, longs, crcs)
         with form(compiled=False):
             assert positions[:count].tolist() == scan_frames(memoryview(data), 0).positions.tolist()
         target, ends = (
-            np.empty(modules.lines.room_for(len(data), len(data), count), np.uint8),
+            np.empty(native.lines.room_for(len(data), len(data), count), np.uint8),
             np.empty(count, np.int64),
         )
         for mode in range(4):
-            modules.lines.json_lines(data, positions[:count].copy(), mode, True, target, ends)
+            native.lines.json_lines(data, positions[:count].copy(), mode, True, target, ends)
         read = np.empty((5, count), np.int32), np.empty((10, count), np.int64)
-        modules.logs.read(data, positions[:count].copy(), ints[0, :count].astype(np.int64), *read)
+        native.logs.read(data, positions[:count].copy(), ints[0, :count].astype(np.int64), *read)
         assert (read[0] == ints[:, :count]).all()
         assert (read[1] == longs[:, :count]).all()
         if not count or not longs[4, :count].all():
@@ -80,15 +80,15 @@ def test_scans_trailers_and_lines(seed):
         row = done = others = 0
         while row < count:
             state = (table.slots, 0, True, True, row, done, others)
-            row, done, others = modules.logs.dispatch(data, *parts, *state, *arrays, np.empty(count, np.int64))
+            row, done, others = native.logs.dispatch(data, *parts, *state, *arrays, np.empty(count, np.int64))
             if row < count:
                 table.learn(bytes(data[parts[0][row] : parts[0][row] + parts[1][row]]))
-        modules.logs.group(data, parts[0], parts[1], np.empty(9, np.int64), np.empty(count, np.int32))
+        native.logs.group(data, parts[0], parts[1], np.empty(9, np.int64), np.empty(count, np.int32))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_passes_over_a_file(seed, tmp_path):
-    logs, table = native().logs, TopicTable()
+    logs, table = native.logs, TopicTable()
     path = tmp_path / "segment"
     for chance, data in windows(seed):
         path.write_bytes(data)
@@ -116,7 +116,7 @@ def test_passes_over_a_file(seed, tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_units_entries_and_slots(seed):
-    logs, chance = native().logs, random.Random(seed)
+    logs, chance = native.logs, random.Random(seed)
     for _ in range(ROUNDS):
         data = np.frombuffer(bytearray(chance.randbytes(chance.randrange(0, 400))), np.uint8)
         bases = np.array([0, 1 << 20], np.int64)

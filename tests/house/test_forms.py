@@ -1,7 +1,11 @@
 """Every compiled function is a form of a rule in docs/architecture.md, and no rule has a third form or another tool chain."""
 
+import ast
 import re
 
+import pytest
+
+from mqtool.native import MODULES
 from tests.house.modules import PACKAGE, ROOT
 from tests.house.test_architecture import ARCHITECTURE
 
@@ -42,3 +46,58 @@ def test_nothing_is_compiled_or_mapped_as_code_at_run_time():
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx", ".pxd", ".h", ".c"}]
     assert len(sources) > 500
     assert [str(path.relative_to(ROOT)) for path in sources if calls.search(path.read_text("utf-8"))] == []
+
+
+NATIVE = PACKAGE / "native"
+C_STRUCTS = {"fields", "piece", "source", "time"}
+BUILT_IN = {"acquire", "append", "buf", "get", "release", "shape", "sort", "_fields"}
+"""Attributes of locks, lists, dicts, buffers and named tuples."""
+
+
+def parameters(text: str) -> list[str]:
+    """Names of the parameters of a function of Cython, whose types may contain commas."""
+    names = re.sub(r"\[[^\]]*\]", "", text).replace(" not None", "").split(",")
+    return [name.split()[-1] for name in names if name.strip()]
+
+
+def stub(module: str) -> dict[str, list[str]]:
+    """Functions and methods in a stub, and their parameters."""
+    tree = ast.parse((NATIVE / f"{module}.pyi").read_text("utf-8"))
+    scopes = [("", tree), *((f"{node.name}.", node) for node in tree.body if isinstance(node, ast.ClassDef))]
+    return {
+        prefix + node.name: [argument.arg for argument in node.args.args]
+        for prefix, scope in scopes
+        for node in scope.body
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list
+    }
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_stubs_have_the_functions_and_parameters_of_the_modules(module):
+    source = (NATIVE / f"{module}.pyx").read_text("utf-8")
+    functions, owner = {}, ""
+    for kind, indent, name, arguments in re.findall(
+        r"^(cdef class |( *)def )(\w+)(?:\(([^)]*)\))?", source, re.MULTILINE
+    ):
+        if kind == "cdef class ":
+            owner = name
+        elif name not in {"__cinit__", "__dealloc__", "__reduce__"}:
+            functions[f"{owner}.{name}" if indent else name] = parameters(arguments)
+    assert functions == stub(module)
+
+
+def test_stubs_declare_each_attribute_that_engine_reads_by_name():
+    """And mypy checks that the objects passed to it have them."""
+    source = (NATIVE / "engine.pyx").read_text("utf-8")
+    code = re.sub(r'"""[\s\S]*?"""|"[^"\n]*"|#.*|^(?:from|import) .*|\bself\.', "", source, flags=re.MULTILINE)
+    used = {name for owner, name in re.findall(r"(?=(\b\w+|[)\]])\.([A-Za-z_]\w*))", code) if owner not in C_STRUCTS}
+    tree = ast.parse((NATIVE / "engine.pyi").read_text("utf-8"))
+    protocols = [
+        node for node in tree.body if isinstance(node, ast.ClassDef) and ast.unparse(node.bases[0]) == "Protocol"
+    ]
+    declared = {
+        member.target.id if isinstance(member, ast.AnnAssign) else member.name
+        for protocol in protocols
+        for member in protocol.body
+    }
+    assert used - BUILT_IN == declared

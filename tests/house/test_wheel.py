@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(wheel):
     package = {name for name in files if name.startswith("mqtool/") and (ROOT / name).exists()}
     pages = {f"mqtool/{name}" for name in files if name.endswith(".md") and (ROOT / name).exists()}
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    compiled = {f"mqtool/native/{name}{suffix}" for name in native.Modules._fields}
+    compiled = {f"mqtool/native/{name}{suffix}" for name in native.MODULES}
     assert {name for name in names if name.startswith("mqtool/")} == package | pages | compiled
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mqtool import native
 
-IS_COMPILED = native.native() is not None
+IS_COMPILED = native.in_use()
 
 FORMS = (False, True) if IS_COMPILED else (False,)
 """Values of `form` that can be asked for."""

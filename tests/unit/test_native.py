@@ -3,10 +3,12 @@
 import contextlib
 import os
 import signal
+from typing import NamedTuple
 
 import pytest
 
 from mqtool import native
+from tests.support.native import needs_native
 
 
 def test_ctrl_c_while_the_modules_are_imported_is_not_lost(monkeypatch):
@@ -18,4 +20,27 @@ def test_ctrl_c_while_the_modules_are_imported_is_not_lost(monkeypatch):
     monkeypatch.setattr(native, "import_module", imported)
     monkeypatch.setattr(native.sysconfig, "get_config_var", lambda _: 0)
     with pytest.raises(KeyboardInterrupt):
-        native._modules.__wrapped__()
+        native._are_imported.__wrapped__()
+
+
+@needs_native
+def test_a_named_tuple_with_other_fields_is_refused():
+    class QueryResult(NamedTuple):
+        physical_offsets: list
+        records: list
+        index_last_update_timestamp: int
+        index_last_update_physical_offset: int
+
+    with pytest.raises(TypeError, match=r"expected the fields .'records', 'physical_offsets', .* found .'physical_off"):
+        native.engine.Finder(None, None, QueryResult)
+
+
+def test_on_a_free_threaded_interpreter_the_modules_are_not_imported(monkeypatch):
+    imported = []
+    monkeypatch.setattr(native, "import_module", imported.append)
+    monkeypatch.setattr(native.sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    assert not native._are_imported.__wrapped__()
+    assert imported == []
+    monkeypatch.setattr(native.sysconfig, "get_config_var", {}.get)
+    assert native._are_imported.__wrapped__()
+    assert imported == ["mqtool.native.engine", "mqtool.native.lines", "mqtool.native.logs"]

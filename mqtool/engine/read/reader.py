@@ -6,6 +6,7 @@ Docs page: docs/engine.md.
 import os
 from collections.abc import Iterator
 
+from mqtool import native
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
@@ -17,7 +18,6 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
-from mqtool.native import native
 from mqtool.store.filters import MessageFilter
 from mqtool.store.get_message import (
     LONGEST_PULL,
@@ -48,12 +48,19 @@ class Reader:
         self.log = log
         self._queues = queues
         self.change_limits(options)
-        compiled = native()
-        self._getter = None
-        if compiled is not None:
-            limits = SHORTEST_PULL, LONGEST_PULL
-            results = GetStatus.FOUND, Found, RecordViews
-            self._getter = compiled.engine.Getter(queues.by_key, ConsumeQueue, self, log.queue, *results, *limits)
+        self._getter: native.engine.Getter[GetResult] | None = None
+        if native.in_use():
+            self._getter = native.engine.Getter(
+                queues.by_key,
+                ConsumeQueue,
+                self,
+                log.queue,
+                GetStatus.FOUND,
+                Found,
+                RecordViews,
+                SHORTEST_PULL,
+                LONGEST_PULL,
+            )
 
     def change_limits(self, options: StoreOptions) -> None:
         """Applies the limits of other options from now on."""
@@ -78,7 +85,7 @@ class Reader:
     ) -> GetResult:
         """Returns messages of a queue; arguments and result as for `MessageStore.get_message`."""
         if message_filter is None and self._getter is not None:
-            result: GetResult | None = self._getter.get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
+            result = self._getter.get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
             if result is not None:
                 return result
         queue = self._queues.get(topic, queue_id)

@@ -6,8 +6,8 @@ from functools import cache
 from operator import add, sub
 from typing import overload
 
+from mqtool import native
 from mqtool.engine.queue.consume_queue import UNIT
-from mqtool.native import native
 
 
 @cache
@@ -69,17 +69,14 @@ class RecordViews(Sequence[memoryview]):
 
     def joined(self) -> bytes:
         """Returns a copy of the records, concatenated."""
-        compiled = native()
-        if compiled is None:
+        if not native.in_use():
             return b"".join(self._views())
-        joined: bytes = compiled.engine.join_records(self._units, self._count, self._pin, self._base, self._size)
-        return joined
+        return native.engine.join_records(self._units, self._count, self._pin, self._base, self._size)
 
     def copy_to(self, target: bytearray, at: int) -> int:
         """Copies the records into a bytearray with room for them; returns the position after them."""
-        end, compiled = at + self._size, native()
-        if compiled is None or type(target) is not bytearray or end > len(target):
-            target[at:end] = self.joined()
-        else:
-            compiled.engine.copy_records(self._units, self._count, self._pin, self._base, self._size, target, at)
+        end = at + self._size
+        if native.in_use() and type(target) is bytearray and end <= len(target):
+            return native.engine.copy_records(self._units, self._count, self._pin, self._base, self._size, target, at)
+        target[at:end] = self.joined()
         return end

@@ -6,6 +6,7 @@ Docs page: docs/engine.md. Source: DefaultMessageStore.queryMessage/getStoreTime
 
 import numpy as np
 
+from mqtool import native
 from mqtool.engine.index.index_files import Index
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.queues import AnyQueue, Queues
@@ -16,7 +17,6 @@ from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.native import native
 from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
@@ -32,10 +32,9 @@ class Searcher:
         self._log: CommitLog = reader.log
         self._queues = queues
         self._index = index
-        compiled = native()
-        self._finder = None
-        if compiled is not None and index is not None:
-            self._finder = compiled.engine.Finder(index, reader.log.queue, QueryResult)
+        self._finder: native.engine.Finder[QueryResult] | None = None
+        if native.in_use() and index is not None:
+            self._finder = native.engine.Finder(index, reader.log.queue, QueryResult)
 
     # -- by key --------------------------------------------------------------------------------------------------
 
@@ -43,7 +42,7 @@ class Searcher:
         """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
         index, limit = self._index, min(max_num, self._reader.options.max_query)
         if self._finder is not None and not tag:
-            result: QueryResult | None = self._finder.query(topic, key, limit, begin, end)
+            result = self._finder.query(topic, key, limit, begin, end)
             if result is not None:
                 return result
         if index is None or not index.files:

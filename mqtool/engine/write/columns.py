@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, cast
 import numpy as np
 from msgspec import Struct
 
+from mqtool import native
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.engine.write import record, single
@@ -19,7 +20,6 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.engine.write.written_records import WrittenColumns
 from mqtool.formats import codec, commit_log
-from mqtool.native import Modules
 
 _BETWEEN = b"\2"
 """Separates the properties of messages, so that no property name spans two messages."""
@@ -150,14 +150,14 @@ class BytesColumn(NamedTuple):
     addresses: np.ndarray
 
 
-def bytes_column(items: Sequence[bytes] | ArrowBytes, compiled: Modules) -> BytesColumn | None:
+def bytes_column(items: Sequence[bytes] | ArrowBytes) -> BytesColumn | None:
     """Returns values with their sizes and addresses; None unless they are an Arrow array or exact `bytes`."""
     if _is_arrow(items):
         offsets, data = _parts(items)
         return BytesColumn(items, np.diff(offsets), (offsets[:-1] + data.ctypes.data).astype(np.uint64))
     kept = tuple(cast("Sequence[bytes]", items))  # a copy of the references keeps the objects alive
     addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
-    return BytesColumn(kept, sizes, addresses) if compiled.engine.find_bytes(kept, addresses, sizes) else None
+    return BytesColumn(kept, sizes, addresses) if native.engine.find_bytes(kept, addresses, sizes) else None
 
 
 def _check(columns: MessageColumns) -> None:
@@ -216,15 +216,9 @@ class CompiledRecords:
     mapping. Their positions are passed on to dispatch (`written_records`).
     """
 
-    def __init__(self, plain: PlainMessages, compiled: Modules) -> None:
-        """Computes everything that does not depend on the records' positions.
-
-        Args:
-            plain: the messages, with their addresses.
-            compiled: the extension modules.
-        """
+    def __init__(self, plain: PlainMessages) -> None:
+        """Computes everything that does not depend on the records' positions."""
         self._plain = plain
-        self._compiled = compiled
         columns, states = plain.columns, plain.states
         given = (
             columns.flag,
@@ -278,9 +272,9 @@ class CompiledRecords:
         next_offsets = np.array([state.next_offset for state in plain.states], np.int64)
         base = file.file_from_offset + file.wrote - at
         columns = np.empty((_COLUMNS, count), np.int64)
-        place = (at, base, now, plain.columns.born_timestamp is None)
+        born_now = plain.columns.born_timestamp is None
         rows = (first, count, *self._bodies, *self._properties, *self._heads, *self._queues)
-        self._compiled.engine.encode(target, *place, *rows, next_offsets, columns)
+        native.engine.encode(target, at, base, now, born_now, *rows, next_offsets, columns)
         if file.pool_buffer is None:
             log.write_through(file, target.data[:total])
         if log.written is not None:
@@ -322,7 +316,7 @@ def _length_size(magic_code: int) -> int:
 
 
 def append_columns(
-    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult], compiled: Modules | None
+    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult], *, may_compile: bool
 ) -> PutManyResult:
     """Appends columns of messages.
 
@@ -332,16 +326,16 @@ def append_columns(
         log: to append to.
         columns: the messages.
         put: stores one message; it stores all of them if one is not plain, or without extension modules.
-        compiled: the extension modules; None to use none.
+        may_compile: whether the extension modules may be used.
 
     Raises:
         TypeError: bodies or properties are an Arrow array of another type, or with nulls.
     """
     _check(columns)
-    plain = _plain(log, columns, compiled) if compiled is not None else None
-    if plain is None or compiled is None:
+    plain = _plain(log, columns) if may_compile and native.in_use() else None
+    if plain is None:
         return _append_one_by_one(columns, put)
-    records = CompiledRecords(plain, compiled)
+    records = CompiledRecords(plain)
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
     with log.lock:
@@ -381,7 +375,7 @@ def _append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage],
     return PutManyResult(status, np.array(physical, np.int64), np.array(offsets, np.int64), end)
 
 
-def _plain(log: CommitLog, columns: MessageColumns, compiled: Modules) -> PlainMessages | None:
+def _plain(log: CommitLog, columns: MessageColumns) -> PlainMessages | None:
     """Checks the messages; None if they are not all plain."""
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
     properties = columns.properties if columns.properties is not None else [b""] * len(columns)
@@ -395,7 +389,7 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Modules) -> PlainM
         or single.INNER in _joined(properties)
     ):
         return None
-    bodies, pieces = bytes_column(columns.bodies, compiled), bytes_column(properties, compiled)
+    bodies, pieces = bytes_column(columns.bodies), bytes_column(properties)
     if bodies is None or pieces is None:
         return None
     states, state_of = _states(log, columns)

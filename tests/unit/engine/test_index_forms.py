@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqtool import native
 from mqtool.engine.disk.files import Files
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.formats import index_file
 from mqtool.formats.index_file import IndexHeader
-from mqtool.native import native
 from mqtool.records.dispatched import IndexKeys
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.native import form, needs_native
@@ -68,7 +68,7 @@ def put_one_by_one(writer, *part):
 def test_bytes_are_found_where_they_are():
     items = (b"", b"a", b"\0" * 5000, b"z" * 17)
     addresses, sizes = np.empty(4, np.uint64), np.empty(4, np.int64)
-    assert native().engine.find_bytes(items, addresses, sizes)
+    assert native.engine.find_bytes(items, addresses, sizes)
     found = [ctypes.string_at(address, size) for address, size in zip(addresses.tolist(), sizes.tolist(), strict=True)]
     assert found == list(items)
 
@@ -76,4 +76,4 @@ def test_bytes_are_found_where_they_are():
 @pytest.mark.parametrize("other", [bytearray(b"b"), memoryview(b"m"), "text", 7])
 def test_what_is_no_bytes_object_is_not_looked_into(other):
     items = (b"a", other)
-    assert not native().engine.find_bytes(items, np.empty(2, np.uint64), np.empty(2, np.int64))
+    assert not native.engine.find_bytes(items, np.empty(2, np.uint64), np.empty(2, np.int64))

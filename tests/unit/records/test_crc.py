@@ -6,8 +6,8 @@ import zlib
 import numpy as np
 import pytest
 
+from mqtool import native
 from mqtool.formats import commit_log
-from mqtool.native import native
 from mqtool.records import crc
 from mqtool.records.crc import crc32_of_ranges
 from tests.support.native import form, needs_native
@@ -49,7 +49,7 @@ def test_both_forms_compute_the_crc_of_zlib(size):
 
 @needs_native
 def test_ranges_outside_the_memory_are_refused():
-    logs, crcs = native().logs, np.empty(1, np.int32)
+    logs, crcs = native.logs, np.empty(1, np.int32)
     for start, end in ((-1, 3), (0, 9)):
         with pytest.raises(ValueError, match="not inside"):
             logs.crcs_of(bytes(8), np.array([start]), np.array([end]), crcs)

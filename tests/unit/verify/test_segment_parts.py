@@ -7,8 +7,8 @@ from threading import Event, Timer
 import pytest
 
 import mqtool
+from mqtool import native
 from mqtool.jobs.throttle import Throttle
-from mqtool.native import native
 from mqtool.store import cuts
 from mqtool.verify import Options, Verification, segment_parts, tasks, verify
 from mqtool.verify.segment import check_segment
@@ -68,7 +68,7 @@ def test_threads_and_processes_tell_the_same(tmp_path, monkeypatch):
         monkeypatch.setattr(tasks, name, lambda count, name=name, real=real: pools.append(name) or real(count))
     with mqtool.open(numbered(tmp_path)) as opened:
         assert comparable(verify(opened, Options(jobs=2))) == comparable(verify(opened))
-    assert set(pools) == {"thread_pool" if native() is not None else "worker_pool"}
+    assert set(pools) == {"thread_pool" if native.in_use() else "worker_pool"}
 
 
 def test_a_task_whose_result_nobody_wants_ends_though_it_is_throttled(tmp_path):
