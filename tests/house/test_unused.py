@@ -62,10 +62,10 @@ class Names:
     def origin(self, module: str, name: str) -> str | None:
         """Returns where a module has a name from, as `module.name`; None for what the package does not define."""
         while name not in self.defined.get(module, {}):
-            module, passed = self.imported.get(module, {}).get(name, ("", None))
-            if passed is None:
+            source, passed = self.imported.get(module, {}).get(name, ("", None))
+            if passed is None or source == module:  # a module, in Python or an extension module of the package
                 return None
-            name = passed
+            module, name = source, passed
         return f"{module}.{name}"
 
     def used(self, module: Module) -> Iterator[tuple[int, str]]:
