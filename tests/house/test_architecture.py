@@ -59,7 +59,7 @@ def test_every_import_that_is_allowed_follows_from_arrows(layer):
     assert box not in below(box)
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "tests/README.md"])
 def test_every_path_that_a_page_names_exists(page):
     words = re.findall(
         r"`((?:mqtool|tests|docs|fixtures|benchmarks|deploy|proto)/[^`\s:]*)", (ROOT / page).read_text("utf-8")
