@@ -23,6 +23,7 @@ STYLES = {
 MAX = 100
 """Findings that `--format table` prints; `wide` prints all."""
 _RUNS = 8
+_REPAIRED = " after repair"
 _WORDS = {
     Severity.ERROR: "error",
     Severity.UNKNOWN: "unreadable path",
@@ -60,7 +61,11 @@ def _head(verification: Verification) -> Iterator[str]:
     verdict = ", ".join(counts) or (
         "nothing is wrong" if verification.state is State.CLEAN else "nothing wrong was found"
     )
-    yield f"{verification.store}: {verification.state}: {verdict}"
+    known = f"; {counted(verification.known_lost, 'message')} known lost" if verification.known_lost else ""
+    if known and verification.state is State.CLEAN:
+        yield f"{verification.store}: {verification.state}{_REPAIRED}{known}: {verdict}"
+    else:
+        yield f"{verification.store}: {verification.state}: {verdict}{known}"
     if verification.losses.bytes or verification.losses.messages:
         yield f"lost: {counted(verification.losses.messages, 'message')}, {counted(verification.losses.bytes, 'byte')}"
     start = verification.next_start
@@ -124,7 +129,11 @@ def _coloured(text: bytes, before: str, word: Severity | State) -> bytes:
     """Returns text with the first such word in its colour."""
     if word not in STYLES:
         return text
-    return text.replace(f"{before}{word}:".encode(), f"{before}{paint(word, STYLES[word])}:".encode(), 1)
+    for after in (":", _REPAIRED):
+        text = text.replace(
+            f"{before}{word}{after}".encode(), f"{before}{paint(word, STYLES[word])}{after}".encode(), 1
+        )
+    return text
 
 
 def _losses(verification: Verification) -> Iterator[bytes]:

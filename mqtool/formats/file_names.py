@@ -26,6 +26,8 @@ ROCKSDB_STORE = "rocksdbstore"
 DLEDGER_PREFIX = "dledger-"
 ASIDE = ".mqtool"
 """Ours: journal, quarantine and what is built aside while a store is being changed. No broker looks at it."""
+KNOWN_LOSSES = "mqtool-known-losses.json"
+"""Ours, in the root: messages that a repair could not save. No broker looks at it."""
 UNFINISHED = "mqtool-change-unfinished"
 """Ours: keeps brokers from starting while files of a store change places."""
 

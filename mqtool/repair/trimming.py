@@ -7,6 +7,7 @@ from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.records.frames import Frames
+from mqtool.repair.accepted_losses import record_losses
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.sole_records import sole_records
@@ -146,6 +147,7 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
             staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
+    record_losses(store, out, staged)
     staged.read_log(store)
 
 

@@ -11,6 +11,7 @@ from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
 from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.known_losses import NONE, KnownLosses, known_losses
 from mqtool.store.queue_database import has_queue_database, queue_database
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
@@ -74,6 +75,7 @@ class Classifier:
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
         self._displaced = 0
+        self._known_lost = 0
 
     def classify(self) -> None:
         """Produces all findings."""
@@ -193,6 +195,7 @@ class Classifier:
             statistics,
             start,
             self._store.config.file,
+            self._known_lost,
         )
 
     def _checks(self, findings: list[Finding], *, complete: bool) -> list[CheckState]:
@@ -235,7 +238,17 @@ class Classifier:
 
     def _log(self, account: LossAccount, wrong: WrongRecords, units: UnitDifferences) -> list[LostRange]:
         time_spikes(self._survey, self._facts.segments, self._collector)
-        return LogReport(self._survey, self._facts.segments, account, self._collector).write(wrong, units.wrong)
+        report = LogReport(self._survey, self._facts.segments, account, self._known_losses(), self._collector)
+        ranges = report.write(wrong, units.wrong)
+        self._known_lost = report.known_lost
+        return ranges
+
+    def _known_losses(self) -> KnownLosses:
+        try:
+            return known_losses(self._store.path)
+        except StoreError as error:
+            self._unknown[Area.COMMIT_LOG] = str(error)
+            return NONE
 
     def _bad_body(self, physical: int, size: int) -> LostRange:
         segment = next(s for s in self._survey.segments if s.base <= physical < s.end)

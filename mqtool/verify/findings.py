@@ -255,6 +255,7 @@ class Verification(Struct, frozen=True):
         next_start: what the next start of a broker does; None if the check was stopped early, or the store is
             remote.
         config: the broker's configuration file; None without one.
+        known_lost: messages that an earlier repair could not save, according to its record; see `store.known_losses`.
     """
 
     store: str
@@ -267,6 +268,7 @@ class Verification(Struct, frozen=True):
     statistics: Statistics = field(default_factory=Statistics)
     next_start: NextStart | None = None
     config: Path | None = None
+    known_lost: int = 0
 
     def count(self, severity: Severity) -> int:
         """Returns how many findings have a severity."""

@@ -13,6 +13,7 @@ from mqtool.formats.topics import is_lmq
 from mqtool.records.damage import DamageKind
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import MappedFile
+from mqtool.store.known_losses import KnownLosses
 from mqtool.verify.continuity import Jump
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import LostRange, Severity
@@ -98,11 +99,22 @@ def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, i
 
 
 class LogReport:
-    """Reports the findings of the CommitLog."""
+    """Reports the findings of the CommitLog.
+
+    Attributes:
+        known_lost: number of lost messages that are on record.
+    """
 
     def __init__(
-        self, survey: Survey, facts: Sequence[SegmentFacts], account: LossAccount, collector: FindingCollector
+        self,
+        survey: Survey,
+        facts: Sequence[SegmentFacts],
+        account: LossAccount,
+        known: KnownLosses,
+        collector: FindingCollector,
     ) -> None:
+        self.known_lost = 0
+        self._known = known
         self._survey = survey
         self._facts = facts
         self._account = account
@@ -218,10 +230,13 @@ class LogReport:
         if not self._survey.includes(jump.topic):
             return
         if jump.actual > jump.expected:
-            evidence = (
-                f"queue offset {jump.actual} follows {jump.expected - 1}: {jump.actual - jump.expected} are skipped"
-            )
-            self._record("log-offset-gap", jump.after, evidence, queue)
+            count = jump.actual - jump.expected
+            evidence = f"queue offset {jump.actual} follows {jump.expected - 1}: {count} are skipped"
+            is_known = self._known.includes(queue, jump.expected, jump.actual - 1, jump.after)
+            if is_known:
+                self.known_lost += count
+                evidence += ", and known to be lost since a repair"
+            self._record("log-offset-gap", jump.after, evidence, queue, Severity.NOTE if is_known else None)
         else:
             evidence = f"queue offset {jump.actual} follows {jump.expected - 1}"
             self._record("log-offset-repeat", jump.after, evidence, queue, None if jump.actual else Severity.NOTE)

@@ -148,6 +148,7 @@ _VERDICT_COLUMNS = (
     count("notes", "findings of this severity"),
     count("lost_bytes", "in all"),
     count("lost_messages", "in all"),
+    count("known_lost", "further messages that an earlier repair could not save, according to its record"),
     Column(
         "next_start",
         "object",
@@ -400,6 +401,7 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
         "notes": verification.count(Severity.NOTE),
         "lost_bytes": verification.losses.bytes,
         "lost_messages": verification.losses.messages,
+        "known_lost": verification.known_lost,
         "next_start": verification.next_start
         and {
             **_start_row(verification.next_start),

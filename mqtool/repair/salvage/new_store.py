@@ -46,6 +46,7 @@ from mqtool.store.file_sizes import TIMER_LOG
 from mqtool.store.files import is_regular, list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
+from mqtool.store.known_losses import LostOffsets, content
 from mqtool.store.layout import queue_files
 from mqtool.store.log_file import LogFiles
 from mqtool.store.pending import pending_messages
@@ -226,6 +227,7 @@ class _Salvage:
         with open_store(self._new) as new:
             compacted = self._rebuild_compaction(new)
             add_losses(self._result, self._stores, missing, self._foreign, new, moved, compacted)
+            self._record_losses(new.commit_log.max_offset)
         self._result.has_unread |= self._is_unread(missing)
         if isinstance(log, MovedLog):
             self._write_map(log)
@@ -338,6 +340,16 @@ class _Salvage:
                 f"{len(merge.corrected)} record(s) had wrong values in fields without a checksum; they were "
                 f"corrected from the queues and neighbours: physical offsets {some}"
             )
+
+    def _record_losses(self, log_end: int) -> None:
+        """Records the lost messages between those that are there: later checks expect them."""
+        queues = [
+            LostOffsets(row.topic, row.queue_id, tuple(part for part in row.lost_offsets if part[1] < row.max_offset))
+            for row in self._result.queues
+        ]
+        queues = [lost for lost in queues if lost.offsets]
+        if queues:
+            create_file(self._new / file_names.KNOWN_LOSSES, content(log_end, queues))
 
     def _missing_ranges(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
         """Returns the ranges of the old log that are not in the new one, including its front and its end."""

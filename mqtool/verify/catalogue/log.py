@@ -230,7 +230,8 @@ CHECKS = (
     _warning(
         "log-offset-gap",
         "The queue offsets of neighbouring records of a queue skip numbers, and there is no damage between them "
-        "that would explain it. A rejected message or an earlier cut leaves such a gap, and so does a lost record.",
+        "that would explain it. A rejected message or an earlier cut leaves such a gap, and so does a lost record. (A "
+        "note if a repair recorded the loss in mqtool-known-losses.json.)",
         "Compare with a replica. Consumers see this as skipped offsets.",
         _QUEUE,
         no_runbook="A rejected message or a truncation leaves the same gap; decide whether a record is missing.",

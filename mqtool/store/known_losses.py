@@ -1,0 +1,87 @@
+"""The record of losses that a repair could not avoid: queue offsets without a message, so that a check expects them.
+
+It is a file in the root of a store, which no broker reads. It names each loss, so that every other one is reported.
+Docs page: docs/verify.md.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from mqtool.errors import LayoutError
+from mqtool.formats import file_names
+from mqtool.formats.topics import TopicQueue
+from mqtool.store.files import read_file
+
+SCHEMA = "mqtool.known-losses"
+SCHEMA_VERSION = 1
+
+
+class LostOffsets(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lost messages of one queue.
+
+    Attributes:
+        topic, queue_id: of the queue.
+        offsets: first and last queue offsets, both included, ascending and not adjacent.
+    """
+
+    topic: str
+    queue_id: int
+    offsets: tuple[tuple[int, int], ...]
+
+
+class KnownLosses(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the file.
+
+    Attributes:
+        log_end: end of the log when it was written: a gap before a later record is another loss.
+        queues: with lost messages.
+    """
+
+    log_end: int
+    queues: tuple[LostOffsets, ...]
+    schema: str = SCHEMA
+    schema_version: int = SCHEMA_VERSION
+
+    def includes(self, queue: TopicQueue, first: int, last: int, before: int) -> bool:
+        """Whether the loss of all messages of a gap is known.
+
+        Args:
+            queue: with the gap.
+            first, last: queue offsets, both included.
+            before: physical offset of the record after it.
+        """
+        return before < self.log_end and any(
+            (lost.topic, lost.queue_id) == queue and any(low <= first and last <= high for low, high in lost.offsets)
+            for lost in self.queues
+        )
+
+
+NONE = KnownLosses(0, ())
+
+
+def known_losses(root: Path) -> KnownLosses:
+    """Returns the record of a store; `NONE` if there is none.
+
+    Raises:
+        LayoutError: it has another form.
+        StoreError: it cannot be read.
+    """
+    path = root / file_names.KNOWN_LOSSES
+    if not path.exists():
+        return NONE
+    try:
+        record = msgspec.json.decode(read_file(path), type=KnownLosses)
+    except msgspec.MsgspecError as error:
+        raise LayoutError(f"is no record of losses: {error}; without it, gaps are warnings", path) from error
+    if (record.schema, record.schema_version) != (SCHEMA, SCHEMA_VERSION):
+        version = f"{record.schema} version {record.schema_version}"
+        raise LayoutError(f"expected {SCHEMA} version {SCHEMA_VERSION}, found {version}", path)
+    return record
+
+
+def content(log_end: int, queues: Iterable[LostOffsets]) -> bytes:
+    """Returns the file's content."""
+    return msgspec.json.format(msgspec.json.encode(KnownLosses(log_end, tuple(queues)))) + b"\n"
