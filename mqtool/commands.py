@@ -112,6 +112,14 @@ def new_directory(root: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
+def put_in_place(new: Path, root: Path) -> tuple[str, str]:
+    """Returns the commands that move a store aside and put a new one in its place."""
+    named = root if root.name not in ("", "..") else root.resolve()
+    names = (named.with_name(f"{named.name}.old{number or ''}") for number in range(1000))
+    aside = next(name for name in names if not name.exists())
+    return shlex.join(["mv", path_word(named), path_word(aside)]), shlex.join(["mv", path_word(new), path_word(named)])
+
+
 def salvage_command(root: Path, config: object = None) -> str:
     """Returns the command that copies every intact record into a new store; see `Opened` for `config`."""
     return command("salvage", Opened(root, config), "-o", new_directory(root))

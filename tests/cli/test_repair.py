@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 
 import pytest
 
@@ -136,6 +137,30 @@ def test_a_new_store_without_the_old_configuration_is_of_the_old_release_and_kee
     with library.open(tmp_path / "new") as store:
         assert {name for name, config in store.metadata.topics.items() if config.is_compacted} == compacted
         assert store.version.line != "4.9"
+
+
+def test_the_commands_at_the_end_put_the_new_store_in_place_and_it_is_clean(mqtool, tmp_path):
+    root = damage_case("segment-missing-middle@5.5.0-clean", tmp_path)
+    done = mqtool("repair", root, "-o", f"{root}.new", "--yes", "--json").document
+    *checks, aside, place = done["next_steps"]
+    assert (aside, place) == (f"mv {root} {root}.old", f"mv {root}.new {root}")
+    assert all(mqtool(*shlex.split(step)[1:]).code == ExitCode.OK for step in checks)
+    subprocess.run(f"{aside} && {place}", shell=True, check=True)
+    assert mqtool("verify", root, "--json").document["known_lost"] == 44
+    assert mqtool("repair", root, "--json").document["status"] == "clean"
+
+
+def test_a_new_store_is_not_put_in_the_place_of_one_that_a_broker_uses_or_whose_log_is_elsewhere(mqtool, tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        used = mqtool("salvage", root, "-o", tmp_path / "first", "--json").document
+    (root / "commitlog").rename(tmp_path / "log")
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={root}\nstorePathCommitLog={tmp_path / 'log'}\n")
+    elsewhere = mqtool("salvage", root, "-o", tmp_path / "second", "--config", config, "--json").document
+    assert [len(document["next_steps"]) for document in (used, elsewhere)] == [2, 2]
+    assert not any(step.startswith("mv") for document in (used, elsewhere) for step in document["next_steps"])
 
 
 def test_a_killed_store_needs_nothing_but_a_start(mqtool, tmp_path):

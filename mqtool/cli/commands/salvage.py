@@ -22,7 +22,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
 from mqtool.cli.sibling_rows import SALVAGE_KIND
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
@@ -119,6 +119,7 @@ SALVAGE = OutputSchema(
         ),
         Column("index_files", "array", "names", show=WIDE),
         Column("notes", "array", "worth knowing", show=TABLE),
+        NEXT_STEPS,
     ),
     single=True,
 )

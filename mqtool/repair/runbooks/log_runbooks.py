@@ -49,7 +49,8 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
         if result.has_unread_tables:
             facts.append("topics, groups and positions could not be read and are not in the new store")
         # messages that are lost do not count: the old store has lost them too
-        return Made(tuple(facts), complete=result.starts and not result.has_unread_tables)
+        complete = result.starts and not result.has_unread_tables
+        return Made(tuple(facts), complete, result.put_in_place)
 
     return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 

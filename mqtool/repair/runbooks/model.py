@@ -126,10 +126,12 @@ class Made(Struct, frozen=True):
         facts: in words.
         complete: whether nothing was refused, damaged or left out, as the exit code of the command says that does the
             same.
+        put_in_place: commands that put the directory in the store's place.
     """
 
     facts: tuple[str, ...]
     complete: bool = True
+    put_in_place: tuple[str, ...] = ()
 
 
 class NewDirectory(Struct, frozen=True):

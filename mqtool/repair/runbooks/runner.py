@@ -136,7 +136,8 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     protocol.repaired = repaired and result.complete
     status = DONE if protocol.repaired else FAILED
     protocol.add("verify", status, f"verify: {state.value}", tuple(evidence))
-    protocol.next_steps = after_directory(request.to, protocol.broker)
+    in_place = result.put_in_place if protocol.repaired else ()
+    protocol.next_steps = (*after_directory(request.to, protocol.broker), *in_place)
 
 
 def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection) -> None:

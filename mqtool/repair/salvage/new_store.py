@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.choices import FileKind
-from mqtool.commands import Opened, command
+from mqtool.commands import Opened, command, put_in_place
 from mqtool.errors import (
     FormatError,
     LayoutError,
@@ -48,6 +48,7 @@ from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.known_losses import LostOffsets, content
 from mqtool.store.layout import queue_files
+from mqtool.store.lock import lock_holder
 from mqtool.store.log_file import LogFiles
 from mqtool.store.pending import pending_messages
 from mqtool.store.permissions import denied, denied_paths, evidence_of
@@ -242,7 +243,16 @@ class _Salvage:
             )
         self._note_parts()
         self._note_purged()
+        if self._replaces_old():
+            self._result.put_in_place = put_in_place(self._result.target, self._result.store)
         return self._result
+
+    def _replaces_old(self) -> bool:
+        """Whether a broker can use the new store in the old one's place as it is."""
+        result, old = self._result, self._stores[0]
+        is_ready = result.starts and not (result.has_unread or result.has_unread_tables)
+        is_inside_root = all(is_inside(directory, old.path) for directory in old.layout.commit_log_dirs)
+        return is_ready and is_inside_root and lock_holder(old.path) is None
 
     def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
         """Writes the new log, and adds to the result what it holds and what was decided on the way.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
+from mqtool.commands import command
 from mqtool.errors import UnreadableError
 from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
@@ -70,6 +71,8 @@ class SalvageResult(Struct):
         notes: in words.
         verify: state that `mqtool verify` gives the new store.
         starts: whether a broker starts on the new store, as far as that can be predicted.
+        put_in_place: commands that put the new store in the place of `store`; empty if something is missing from it
+            that can still be had, if a broker is running on `store`, or if the log of `store` is outside of it.
     """
 
     store: Path
@@ -95,6 +98,7 @@ class SalvageResult(Struct):
     notes: list[str] = field(default_factory=list)
     verify: str = "unknown"
     starts: bool = True
+    put_in_place: tuple[str, ...] = ()
 
     @property
     def lost(self) -> int:
@@ -137,6 +141,7 @@ class SalvageResult(Struct):
             "config": [{"file": name, "source": source} for name, source in self.config.items()],
             "index_files": self.index_files,
             "notes": self.notes,
+            "next_steps": [command("verify", self.target), command("explain-start", self.target), *self.put_in_place],
         }
 
 
