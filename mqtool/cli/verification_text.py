@@ -47,7 +47,7 @@ def text(verification: Verification, steps: Sequence[str] = (), start: Sequence[
     head = _coloured(document.prose(verdict), " ", state) + document.prose(*more)
     blocks = [
         head + document.commands("next", steps),
-        *_findings(verification.findings, wide=wide),
+        *_findings(verification.findings, wide=wide, has_step=bool(steps)),
         *_losses(verification),
         _checks(verification),
     ]
@@ -95,14 +95,15 @@ def _head(verification: Verification) -> Iterator[str]:
         yield f"unknown: {', '.join(unknown)}"
 
 
-def _findings(findings: Sequence[Finding], *, wide: bool) -> Iterator[bytes]:
+def _findings(findings: Sequence[Finding], *, wide: bool, has_step: bool) -> Iterator[bytes]:
+    """Yields the findings; with the command of each only if there is no command for all of them."""
     shown = findings if wide else findings[:MAX]
-    yield from (_finding(finding, wide=wide) for finding in shown)
+    yield from (_finding(finding, wide=wide, has_step=has_step) for finding in shown)
     if len(findings) > len(shown):
         yield document.prose(f"… {len(findings) - len(shown)} more: --format wide shows all")
 
 
-def _finding(finding: Finding, *, wide: bool) -> bytes:
+def _finding(finding: Finding, *, wide: bool, has_step: bool) -> bytes:
     place = [finding.file] if finding.file else []
     if finding.position is not None:
         place.append(f"position {finding.position}")
@@ -121,7 +122,7 @@ def _finding(finding: Finding, *, wide: bool) -> bytes:
     return (
         _coloured(headline, "", finding.severity)
         + document.prose(*(f"  {line}" for line in lines))
-        + document.commands("  next", [finding.next_step] if finding.next_step else [])
+        + document.commands("  next", [finding.next_step] if finding.next_step and not has_step else [])
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import html
 import json
+import os
 import re
 import shlex
 import shutil
@@ -25,6 +26,7 @@ from mqtool.verify.finding_collector import FindingCollector
 from tests.cli.conftest import Mqtool
 from tests.golden.verify_expected import expected
 from tests.support.damage import CASES, DamageCase, damage_case
+from tests.support.permissions import without_rights
 from tests.support.stores import copy_store, tree_digest
 from tests.unit.repair.faults import DyingFiles, Killed
 
@@ -63,7 +65,7 @@ def printed(store: Path) -> set[str]:
     steps = {row["next_step"] for row in verify.document(found)["findings"] if row["next_step"]}
     text = verify.render(found, verify.VerifyFormat.WIDE, ExitCode.NO, first).decode()
     shown = {html.unescape(line) for line in re.findall(r'<p class="step"><code>(.*?)</code>', page)}
-    assert set(re.findall(r"^  next: (.*)$", text, re.MULTILINE)) == steps
+    assert set(re.findall(r"^  next: (.*)$", text, re.MULTILINE)) == (set() if first else steps)
     assert shown <= steps
     assert tuple(re.findall(r"^next: (.*)$", text, re.MULTILINE)) == first
     return steps | set(first)
@@ -250,3 +252,138 @@ def test_after_a_change_that_left_findings_verify_leads_to_the_next_plan(mqtool,
     (words,) = map(shlex.split, mqtool(*words, "--format", "json").document["next_steps"])
     assert mqtool(*words[1:]).code == 0
     assert first_step(mqtool, root) == ["repair", str(root)]
+
+
+class Walk:
+    """Follows the commands that are printed about a store, each as far as the first one that changes or writes it.
+
+    Attributes:
+        mqtool: runs the program.
+        steps: what every command that was run prints to type next.
+        findings: the commands that verify prints about single findings.
+    """
+
+    def __init__(self, mqtool: Mqtool) -> None:
+        self.mqtool = mqtool
+        self.steps: dict[str, list[str]] = {}
+        self.findings: set[str] = set()
+
+    def changes(self, *starts: str) -> set[str]:
+        """Commands that change or write something, in which some others end."""
+        return {line for start in starts for line in self._ends(start, ()) if is_change(line)}
+
+    def _ends(self, line: str, before: tuple[str, ...]) -> set[str]:
+        path = (*before, line)
+        assert line not in before, f"a circle: {path}"
+        assert len(path) <= 4, f"too many commands: {path}"
+        if line not in self.steps:
+            self.steps[line] = [] if is_change(line) else self._printed_by(shlex.split(line))
+        return {end for step in self.steps[line] for end in self._ends(step, path)} or {line}
+
+    def _printed_by(self, words: list[str]) -> list[str]:
+        result = self.mqtool(*words[1:], *([] if "--format" in words else ["--format", "json"]))
+        Path("plan.json").unlink(missing_ok=True)
+        assert result.code in (*RUNS, ExitCode.REFUSED), (words, result.stderr)
+        if "--format" in words or not result.stdout:
+            return []
+        if words[1:3] == ["runbook", "match"]:
+            return [row["next_step"] for row in result.document.get("rows", [])]
+        if words[1] == "verify":
+            self.findings |= {row["next_step"] for row in result.document["findings"]} - {""}
+        return list(result.document.get("next_steps") or filter(None, [result.document.get("next_step")]))
+
+
+def is_change(line: str) -> bool:
+    """Whether a command changes a store or writes a new one; `sudo` runs it as somebody else, who gets other answers."""
+    words = shlex.split(line)
+    return words[0] == "sudo" or "--yes" in words or words[1] in ("apply", "salvage")
+
+
+def check_walk(mqtool: Mqtool, store: Path) -> None:
+    """From every command and finding, what is printed leads to the one recommendation, or nowhere, and never back."""
+    walk, name = Walk(mqtool), shlex.quote(store.name)
+    recommended = walk.changes(f"mqtool verify {name}")
+    assert len(recommended) <= 1, recommended
+    assert walk.changes(f"mqtool explain-start {name}") <= recommended
+    assert walk.changes(f"mqtool repair {name}") <= recommended
+    walk.changes(f"mqtool runbook match {name}", *walk.findings)
+    if recommended:
+        shown = mqtool("verify", store.name).text
+        assert [line for line in shown.splitlines() if line.lstrip().startswith("next: ")] == [
+            f"next: {walk.steps[f'mqtool verify {name}'][0]}"
+        ], "one recommendation, whatever was found"
+
+
+WALKED = (
+    "none@4.9.7-crash",
+    "tail-torn@4.9.7-clean",
+    "tail-page-hole@4.9.7-crash",
+    "flip-body@4.9.7-clean",
+    "flip-property-separator@4.9.7-crash",
+    "segment-missing-middle@4.9.7-clean",
+    "timestamp-backwards@4.9.7-clean",
+)
+
+
+@pytest.mark.parametrize("case", WALKED)
+def test_what_is_printed_about_a_damaged_store_leads_to_one_recommendation(mqtool, place, case):
+    check_walk(mqtool, made_in(place, CASES[case]))
+
+
+@pytest.mark.night
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("base", sorted({case.base for case in READABLE}))
+def test_what_is_printed_about_every_damaged_store_leads_to_one_recommendation(mqtool, place, base):
+    for case in READABLE:
+        if case.base == base:
+            store = made_in(place, case)
+            check_walk(mqtool, store)
+            shutil.rmtree(store)
+
+
+def wrong_size(store: Path) -> None:
+    (store.parent / "broker.conf").write_text("mappedFileSizeCommitLog=1073741824\n", "utf-8")
+
+
+def wrong_size_of_a_damaged_store(store: Path) -> None:
+    wrong_size(store)
+    shutil.rmtree(store / "consumequeue" / "Orders" / "2")
+
+
+def short_segment(store: Path) -> None:
+    os.truncate(store / "commitlog" / f"{131072:020}", 70_000)
+
+
+def short_last_segment(store: Path) -> None:
+    os.truncate(max((store / "commitlog").iterdir()), 4_096)
+
+
+def several_kinds(store: Path) -> None:
+    short_last_segment(store)
+    shutil.rmtree(store / "consumequeue" / "Orders" / "2")
+    (store / "config" / "topics.json").write_text("{", "utf-8")
+    (store / "config" / "topics.json.bak").unlink(missing_ok=True)
+
+
+def no_index(store: Path) -> None:
+    shutil.rmtree(store / "index")
+
+
+@pytest.mark.parametrize(
+    "harm", [wrong_size, wrong_size_of_a_damaged_store, short_segment, short_last_segment, several_kinds, no_index]
+)
+def test_what_is_printed_about_a_store_that_was_harmed_leads_to_one_recommendation(mqtool, place, harm):
+    store = copy_store("orders-5.5.0", place)
+    harm(store)
+    check_walk(mqtool, store)
+
+
+@pytest.mark.parametrize("directory", ["consumequeue/Orders/0", "index", "config", "commitlog"])
+def test_what_is_printed_about_an_unreadable_directory_leads_to_its_owner(mqtool, place, directory):
+    store = copy_store("orders-5.5.0", place)
+    (store / directory).chmod(0)
+    try:
+        with without_rights():
+            check_walk(mqtool, store)
+    finally:
+        (store / directory).chmod(0o755)

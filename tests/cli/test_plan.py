@@ -69,7 +69,7 @@ def test_verify_names_repair_first_and_it_goes_through(mqtool, store):
     shutil.rmtree(store / "index")
     text = mqtool("verify", store).text.splitlines()
     first = next(line for line in text if line.startswith("next: "))
-    assert text.index(first) < next(number for number, line in enumerate(text) if line.startswith("  next: "))
+    assert [line for line in text if line.lstrip().startswith("next: ")] == [first], "not one for each finding too"
     assert mqtool("verify", store, "--format", "json").document["next_steps"] == [first.removeprefix("next: ")]
     assert first == f"next: mqtool repair {store}"
     shown = mqtool("repair", store, "--dry-run", "--format", "json")
