@@ -34,6 +34,7 @@ from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.controller_files import epoch_file, has_epochs
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files
+from mqtool.store.known_losses import NONE, content, known_losses
 from mqtool.store.pending import pending_messages
 from mqtool.store.rocksdb import has_data
 from mqtool.store.selection import Selection
@@ -68,6 +69,7 @@ def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
     _move_index(store, out, staged)
     _move_timer(store, moves, out, staged)
     _move_checkpoint(store, moves, last_time, out, staged)
+    _move_known_losses(store, moves, out, staged)
     staged.read_settings(store)
     _add_notes(store, names, counts, moves, staged)
 
@@ -240,6 +242,14 @@ def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, stag
     if new != old:
         write_new(out / file_names.CHECKPOINT, checkpoint.build(new))
         staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT, keep_time=True)
+
+
+def _move_known_losses(store: Store, moves: Moves, out: Path, staged: StagedFiles) -> None:
+    """Updates the end of the log for which losses are known."""
+    known = known_losses(store.path)
+    if known != NONE:
+        write_new(out / file_names.KNOWN_LOSSES, content(moves.position(known.log_end), known.queues))
+        staged.put(file_names.KNOWN_LOSSES, out / file_names.KNOWN_LOSSES, keep_time=True)
 
 
 # -- what to know before -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import mqtool
 from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
 from mqtool.formats import file_names
-from mqtool.repair import apply, discard_undo, undo
+from mqtool.repair import Purge, apply, discard_undo, make_plan, undo
 from mqtool.repair.plans import diagnose
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
@@ -125,6 +125,16 @@ def test_an_unreadable_record_hides_nothing(repaired: Path, content: bytes) -> N
 def test_a_store_without_losses_gets_no_record(tmp_path: Path) -> None:
     salvage(damage_case("none@5.5.0-clean", tmp_path), tmp_path / "new")
     assert not (tmp_path / "new" / file_names.KNOWN_LOSSES).exists()
+
+
+def test_a_purge_which_moves_the_log_keeps_the_losses_known(repaired: Path) -> None:
+    (repaired / "lock").touch()
+    before = tree_digest(repaired)
+    apply(make_plan(repaired, Purge(("Payments",))), backup_acknowledged=True)
+    result = checked(repaired)
+    assert (result.state, result.known_lost) == (State.CLEAN, LOST - 10), "ten of Payments"
+    undo(repaired)
+    assert tree_digest(repaired) == before
 
 
 @pytest.mark.slow
