@@ -244,7 +244,12 @@ RangeOption = Annotated[
 ]
 TimeOption = Annotated[
     str | None,
-    option("--time", metavar="A..B", panel=SELECTION, help="Store time, half-open: RFC 3339 or ms since the epoch."),
+    option(
+        "--time",
+        metavar="A..B",
+        panel=SELECTION,
+        help="Store time, half-open: RFC 3339 or ms since the epoch; or 7d, today, yesterday, 'last week'.",
+    ),
 ]
 ZoneOption = Annotated[
     str,

@@ -1,10 +1,14 @@
 """Ranges and times as users write them. Ranges are half-open: [start, end).
 
 `-o` takes `start`, `end`, `N`, `+N`, `-N`, `@time`, or two of them as `A:B`, either of which may
-be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the epoch, or mqadmin's
-`yyyy-MM-dd#HH:mm:ss:SSS`; without a zone it is in the zone of the run, UTC unless `--tz` names another.
+be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the epoch, mqadmin's
+`yyyy-MM-dd#HH:mm:ss:SSS`, or relative to now: `7d`, `today`, `yesterday`, `last week`. Without a zone it is in the zone
+of the run, UTC unless `--tz` names another.
 """
 
+import re
+import time
+from datetime import date, datetime, timedelta
 from enum import Enum
 
 from msgspec import Struct
@@ -12,6 +16,9 @@ from msgspec import Struct
 from mqtool import words
 from mqtool.cli import zones
 from mqtool.errors import UsageError
+
+_AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 class Anchor(Enum):
@@ -96,7 +103,7 @@ def _point(text: str) -> Point | None:
     if text in ("start", "end"):
         return Point(Anchor.START if text == "start" else Anchor.END)
     if text.startswith("@"):
-        value = words.parse_time(text[1:], zones.selected())
+        value = _moment(text[1:])
         return None if value is None else Point(Anchor.TIME, value)
     number = words.parse_integer(text)
     if number is None:
@@ -112,7 +119,7 @@ def _check_order(text: str, parsed: Range) -> None:
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
-    """Parses the value of `--time`: A..B, A.. or ..B.
+    """Parses the value of `--time`: A..B, A.. or ..B, or a period such as 7d or yesterday.
 
     Returns:
         Milliseconds of the first moment inside and of the first one after; None for an open end.
@@ -121,8 +128,14 @@ def parse_times(text: str) -> tuple[int | None, int | None]:
         UsageError: it does not have this form.
     """
     left, dots, right = text.partition("..")
+    period = _period(text)
+    if period is not None:
+        return period
     if not dots or not (left or right):
-        raise UsageError(f"time range {text!r}: expected A..B, A.. or ..B, e.g. 2026-11-21T00:00:00Z..2026-11-22")
+        raise UsageError(
+            f"time range {text!r}: expected A..B, A.. or ..B, e.g. 2026-11-21T00:00:00Z..2026-11-22, or 7d, today, "
+            "yesterday, 'last week'"
+        )
     begin = parse_time(left) if left else None
     end = parse_time(right) if right else None
     if begin is not None and end is not None and begin > end:
@@ -139,13 +152,43 @@ def parse_time(text: str) -> int:
     Raises:
         UsageError: it has none of the forms.
     """
-    timestamp = words.parse_time(text, zones.selected())
+    timestamp = _moment(text)
     if timestamp is None:
         raise UsageError(
             f"time {text!r}: expected RFC 3339 (2026-11-21T00:33:14.018Z), milliseconds since the epoch, "
-            "or yyyy-MM-dd#HH:mm:ss:SSS"
+            "yyyy-MM-dd#HH:mm:ss:SSS, or 7d, today, yesterday, 'last week'"
         )
     return timestamp
+
+
+def _moment(text: str) -> int | None:
+    """Returns a moment in milliseconds since the epoch, the first one of a period; None for other texts."""
+    period = _period(text)
+    return words.parse_time(text, zones.selected()) if period is None else period[0]
+
+
+def _period(text: str) -> tuple[int, int | None] | None:
+    """Returns a period that is relative to now, as `parse_times` does; None for other texts.
+
+    `7d` are the last seven days until now, also with s, m, h and w. Days begin at midnight in the zone of the run,
+    weeks on Monday.
+    """
+    now = time.time_ns() // 1_000_000
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return now - int(ago[1]) * _SECONDS[ago[2]] * 1_000, None
+    today = datetime.fromtimestamp(now / 1_000, zones.selected()).date()
+    monday, day, week = today - timedelta(today.weekday()), timedelta(1), timedelta(7)
+    days = {
+        "today": (today, today + day),
+        "yesterday": (today - day, today),
+        "last week": (monday - week, monday),
+    }.get(text)
+    return None if days is None else (_midnight(days[0]), _midnight(days[1]))
+
+
+def _midnight(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=zones.selected()).timestamp()) * 1_000
 
 
 def parse_rate(text: str | None) -> int | None:

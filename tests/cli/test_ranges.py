@@ -75,7 +75,7 @@ def test_every_form_of_a_range_is_understood(text, expected):
         "1e3",
         "@",
         "@:",
-        "@yesterday",
+        "@tomorrow",
         "@2023-13-01",
         "start:middle",
         "99999999999999999999",
@@ -261,3 +261,44 @@ def test_no_size_is_a_usage_error(text):
 @pytest.mark.parametrize("option", ["--offset=", "--time=", "--max-bytes="])
 def test_an_empty_range_or_size_is_a_usage_error_and_does_not_select_all(mqtool, option):
     assert mqtool("dump", fixture("orders-5.5.0/store"), option, "-n", "1").code == 2
+
+
+NOW = int(datetime(2026, 3, 31, 1, 30, tzinfo=UTC).timestamp())
+"""A Tuesday; two days before, clocks in Berlin were set from 02:00 to 03:00."""
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "begin", "end"),
+    [
+        ("UTC", "7d", "2026-03-24T01:30:00+00:00", None),
+        ("UTC", "90m", "2026-03-31T00:00:00+00:00", None),
+        ("UTC", "today", "2026-03-31T00:00:00+00:00", "2026-04-01T00:00:00+00:00"),
+        ("UTC", "yesterday", "2026-03-30T00:00:00+00:00", "2026-03-31T00:00:00+00:00"),
+        ("UTC", "last week", "2026-03-23T00:00:00+00:00", "2026-03-30T00:00:00+00:00"),
+        ("Europe/Berlin", "last week", "2026-03-23T00:00:00+01:00", "2026-03-30T00:00:00+02:00"),
+        ("America/New_York", "yesterday", "2026-03-29T00:00:00-04:00", "2026-03-30T00:00:00-04:00"),
+        ("UTC", "yesterday..today", "2026-03-30T00:00:00+00:00", "2026-03-31T00:00:00+00:00"),
+        ("UTC", "2d..1d", "2026-03-29T01:30:00+00:00", "2026-03-30T01:30:00+00:00"),
+        ("UTC", "..1h", None, "2026-03-31T00:30:00+00:00"),
+    ],
+)
+def test_times_relative_to_now_are_periods_alone_and_moments_in_a_range(
+    monkeypatch, chosen_zone, zone, text, begin, end
+):
+    monkeypatch.setattr("time.time_ns", lambda: NOW * 1_000_000_000)
+    chosen_zone(zone)
+    assert parse_times(text) == tuple(
+        each and int(datetime.fromisoformat(each).timestamp()) * 1_000 for each in (begin, end)
+    )
+
+
+def test_an_offset_may_begin_at_a_time_relative_to_now(monkeypatch):
+    monkeypatch.setattr("time.time_ns", lambda: NOW * 1_000_000_000)
+    assert parse_range("@2h:@today").times() == ((NOW - 7_200) * 1_000, (NOW - 5_400) * 1_000)
+    assert parse_range("@2d").times() == ((NOW - 172_800) * 1_000, None)
+
+
+@pytest.mark.parametrize("text", ["7", "d", "7x", "-7d", "tomorrow", "last  week", "1234567d"])
+def test_other_words_are_no_period(text):
+    with pytest.raises(UsageError, match="expected"):
+        parse_times(text)
