@@ -1,5 +1,6 @@
 """Command lines that mqtool suggests to the user. All of them are built here, quoted for a POSIX shell."""
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -112,12 +113,18 @@ def new_directory(root: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def put_in_place(new: Path, root: Path) -> tuple[str, str]:
-    """Returns the commands that move a store aside and put a new one in its place."""
+def put_in_place(new: Path, root: Path) -> tuple[str, ...]:
+    """Returns the commands that move a store aside and put a new one, written by this user, in its place.
+
+    They begin with one that gives the new store to the owner of the old one, if that is another user: the broker.
+    """
     named = root if root.name not in ("", "..") else root.resolve()
     names = (named.with_name(f"{named.name}.old{number or ''}") for number in range(1000))
     aside = next(name for name in names if not name.exists())
-    return shlex.join(["mv", path_word(named), path_word(aside)]), shlex.join(["mv", path_word(new), path_word(named)])
+    moves = ["mv", path_word(named), path_word(aside)], ["mv", path_word(new), path_word(named)]
+    owner = root.stat().st_uid
+    own = [["chown", "-R", f"--reference={root}", path_word(new)]] if owner != os.geteuid() else []
+    return tuple(map(shlex.join, (*own, *moves)))
 
 
 def salvage_command(root: Path, config: object = None) -> str:

@@ -150,6 +150,17 @@ def test_the_commands_at_the_end_put_the_new_store_in_place_and_it_is_clean(mqto
     assert mqtool("repair", root, "--json").document["status"] == "clean"
 
 
+def test_a_new_store_gets_the_owner_of_the_old_one(mqtool, tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: root.stat().st_uid + 1)
+    steps = mqtool("salvage", root, "-o", f"{root}.new", "--json").document["next_steps"]
+    assert steps[2:] == [
+        f"chown -R --reference={root} {root}.new",
+        f"mv {root} {root}.old",
+        f"mv {root}.new {root}",
+    ]
+
+
 def test_a_new_store_is_not_put_in_the_place_of_one_that_a_broker_uses_or_whose_log_is_elsewhere(mqtool, tmp_path):
     root = copy_store("rollover-5.5.0", tmp_path)
     (root / "lock").touch()
