@@ -67,8 +67,8 @@ range is half-open, `[start, end)`; it is clipped to the existing offsets.
 
 `--time A..B` takes store times; either may be missing. A time is RFC 3339 (`2026-11-21T00:33:14.018Z`), milliseconds
 since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` as in mqadmin. Relative to now, `7d` is seven days ago (also with `s`,
-`m`, `h`, `w`), `today`, `yesterday` and `last week` are their first moment; alone, as in `--time yesterday`, they are the
-period: the last seven days, that day, Monday to Sunday. A time without a zone is in UTC, and tables print UTC;
+`m`, `h`, `w`), `today`, `yesterday` and `last week` are their first moment; alone, as in `--time yesterday`, they are
+the period: the last seven days, that day, Monday to Sunday. A time without a zone is in UTC, and tables print UTC;
 `--tz` names another zone for both, such as `Europe/Berlin`, or `local` for that of this machine. Every printed time
 says its offset from UTC (`Z` for none). JSON and CSV hold milliseconds since the epoch. Sizes take K, M, G and T,
 powers of 1024.
