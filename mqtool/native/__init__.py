@@ -6,13 +6,12 @@ also has one form in Python, which runs where these are missing; property tests 
 """
 
 import os
-import signal
 import sysconfig
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from mqtool.signals import signals_blocked
+from mqtool.signals import interrupt_deferred
 
 if TYPE_CHECKING:
     from mqtool.native import engine as engine
@@ -30,7 +29,7 @@ def _are_imported() -> bool:
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False  # importing them would turn the interpreter's lock on for the complete process
     try:
-        with signals_blocked(signal.SIGINT):  # Cython's start of a module drops whatever is raised in it, Ctrl-C too
+        with interrupt_deferred():  # Cython's start of a module drops whatever is raised in it
             for name in MODULES:
                 import_module(f"{__name__}.{name}")
     except ImportError:

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import threading
+import time
 from typing import NamedTuple
 
 import pytest
@@ -15,12 +17,19 @@ def test_ctrl_c_while_the_modules_are_imported_is_not_lost(monkeypatch):
     def imported(name):
         with contextlib.suppress(BaseException):  # as the start of a module of Cython does
             os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
         return name
 
     monkeypatch.setattr(native, "import_module", imported)
     monkeypatch.setattr(native.sysconfig, "get_config_var", lambda _: 0)
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, daemon=True)  # may receive the signal, as the threads of numpy may
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
         native._are_imported.__wrapped__()
+    end.set()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @needs_native
