@@ -115,7 +115,7 @@ cdef class TopicSlots:
             key_hash, tag_hash: Java's hashes of what precedes keys and tags of the topic in the index.
         """
         cdef int64_t entry = self.count, length = len(raw), slot
-        if self.used + length > self.room:
+        if self.used + length >= self.room:  # also for an empty name: memcpy takes no NULL
             self.names = <uint8_t *>_grown(self.names, 2 * self.room + length)
             self.room = 2 * self.room + length
         if self.count == self.capacity:
