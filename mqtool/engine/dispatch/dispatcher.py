@@ -36,8 +36,13 @@ _LOG = logging.getLogger(__name__)
 WINDOW = 8 << 20
 """Bytes of log that are dispatched as columns at once."""
 
-FEWEST_IN_COLUMNS = 24
-"""Below this number of records, dispatching one by one is faster."""
+FEWEST_IN_COLUMNS = 12
+"""Below this number of records, dispatching one by one is faster.
+
+Measured with extension modules, in µs of processor time a record, medians of nine alternating rounds on a busy machine:
+in columns 371, 93, 68, 44, 30 for 1, 4, 8, 12, 23 records at once; one by one 65, 48, 63, 57, 75.
+Without the modules the two are about equal at 23 records: 56 and 48.
+"""
 
 BitMapOf = Callable[[DispatchRequest], bytes]
 """Computes the filter bit map of a record, for the extension of its queue."""
