@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
 from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, Flush, option, schema_if_help
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, UsageError
 
 if TYPE_CHECKING:
@@ -28,10 +30,10 @@ HELP = """
 mqtool serve /data/store --port 10911 --namesrv-port 9876
 
 Serve a store to unmodified RocketMQ clients: broker and name server in one process, on the same files as RocketMQ. A
-real broker can take over the directory when this one has stopped, and vice versa. When it is ready, one JSON line with
-the addresses is printed to stdout; everything else goes to stderr. SIGTERM and Ctrl-C shut it down cleanly: everything
-acknowledged is on disk. Port 0 chooses a free port. --read-only serves a copy or a damaged store without writing a byte
-to it: consumers skip what cannot be read, and their offsets are kept in memory.
+real broker can take over the directory when this one has stopped, and vice versa. When it is ready, the addresses are
+printed to stdout, to a program as one JSON line; everything else goes to stderr. SIGTERM and Ctrl-C shut it down
+cleanly: everything acknowledged is on disk. Port 0 chooses a free port. --read-only serves a copy or a damaged store
+without writing a byte to it: consumers skip what cannot be read, and their offsets are kept in memory.
 
 impact: writes the store as a broker does; with --read-only, writes nothing
 """
@@ -62,6 +64,7 @@ SERVE = OutputSchema(
 class ServeFormat(StrEnum):
     """Values of `--format`."""
 
+    AUTO = "auto"
     JSON = "json"
     HELP = "help"
 
@@ -73,7 +76,7 @@ ServeFormatOption = Annotated[
         panel=OUTPUT,
         is_eager=True,
         callback=schema_if_help,
-        help="Output format; help prints the JSON Schema of the output.",
+        help="auto: a sentence on a terminal, else json; help prints the JSON Schema of the output.",
     ),
 ]
 StoreArgument = Annotated[
@@ -195,7 +198,7 @@ def serve(
     tls_cert: CertificateOption = None,
     tls_key: KeyOption = None,
     tls: TlsOption = TlsMode.PERMISSIVE,
-    _format: ServeFormatOption = ServeFormat.JSON,
+    output_format: ServeFormatOption = ServeFormat.AUTO,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Serves until it is stopped; prints one line when clients are served.
@@ -216,7 +219,12 @@ def serve(
 
     def ready(addresses: dict[str, str]) -> None:
         shown = {**addresses, "store": str(root), "read_only": options.read_only, "pid": os.getpid()}
-        sys.stdout.buffer.write(as_json(SERVE, shown, ok=True, indent=False))
+        is_read = output_format is ServeFormat.AUTO and sys.stdout.isatty()
+        sys.stdout.buffer.write(
+            _sentence(addresses, has_acl=acl is not None).encode()
+            if is_read
+            else as_json(SERVE, shown, ok=True, indent=False)
+        )
         sys.stdout.buffer.flush()
 
     options = server.ServeOptions(
@@ -236,8 +244,31 @@ def serve(
         key=tls_key,
         tls_mode=tls,
     )
-    server.run(options, ready)
+    try:
+        server.run(options, ready)
+    except UsageError as error:
+        for name, number in (
+            ("--port", port),
+            ("--namesrv-port", namesrv_port),
+            ("--grpc-port", grpc_port),
+            ("--admin-port", admin_port),
+        ):
+            if number and f":{number}: the port is in use" in str(error):
+                raise UsageError(f"{error}; free it, or choose another with {name}") from error
+        raise
     return ExitCode.OK
+
+
+def _sentence(addresses: dict[str, str], *, has_acl: bool) -> str:
+    """Returns the addresses for a person at a terminal, and why gRPC is off if it is."""
+    why = "the accounts of --acl are for remoting clients only" if has_acl else ""
+    if not why and find_spec("h2") is None:
+        why = with_extra("serve")
+    names = {"namesrv": "name server", "broker": "broker" if why else "broker and gRPC", "grpc": "gRPC"}
+    names |= {"ha": "slaves", "admin": "admin page"}
+    shown = ", ".join(f"{words} {addresses[name]}" for name, words in names.items() if name in addresses)
+    off = f"gRPC is off: {why}\n" if why else ""
+    return f"Ready. {shown[:1].upper()}{shown[1:]} (Ctrl-C stops)\n{off}"
 
 
 def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:

@@ -10,6 +10,7 @@ is sent later by `peer.send(command.reply(…))`. Docs page: docs/protocol.md. S
 
 import asyncio
 import contextlib
+import errno
 import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +47,8 @@ def listening_on(address: str) -> Iterator[None]:
     try:
         yield
     except (OSError, OverflowError, UnicodeError) as error:  # there is no such port; no host can have this name
-        raise UsageError(f"cannot listen on {address}: {error}") from error
+        reason = "the port is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else error
+        raise UsageError(f"cannot listen on {address}: {reason}") from error
 
 
 class Listener:

@@ -1,6 +1,9 @@
 """`mqtool serve` as its user meets it: one line when it is ready, an orderly end, refusals in one line."""
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -97,3 +100,37 @@ def test_options_that_make_no_sense_are_refused_in_one_line(serve, tmp_path, opt
     assert code not in (0, 1)
     assert b"Traceback" not in errors
     assert errors.splitlines()[-1].startswith(b"mqtool: ")
+
+
+@pytest.mark.slow
+def test_a_port_in_use_is_said_with_the_option_that_changes_it(serve, tmp_path):
+    address = ready(serve(tmp_path / "store"))["broker"]
+    port = address.rpartition(":")[2]
+    for option in ("--port", "--namesrv-port"):
+        other = serve(tmp_path / "other", option, port)
+        _, stderr = other.communicate(timeout=60)
+        assert other.returncode == 2
+        line = f"mqtool: cannot listen on {address}: the port is in use; free it, or choose another with {option}"
+        assert stderr.decode().splitlines()[-1].startswith(line)
+
+
+@pytest.mark.slow
+def test_on_a_terminal_it_says_in_a_sentence_where_it_is(tmp_path):
+    master, slave = pty.openpty()
+    words = ["serve", str(tmp_path / "store"), "--port", "0", "--namesrv-port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mqtool", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    os.close(slave)
+    try:
+        with os.fdopen(master, "rb", buffering=0) as terminal:
+            said = terminal.read(4096).decode()
+        address = r"127\.0\.0\.1:\d+"
+        assert re.fullmatch(rf"Ready\. Name server {address}, broker and gRPC {address} \(Ctrl-C stops\)\r\n", said)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
