@@ -6,8 +6,6 @@ from numpy.typing import NDArray
 
 _Bytes: TypeAlias = NDArray[uint8] | ReadableBuffer
 
-LARGEST_STEP_BACK: int
-
 class TopicSlots:
     def learn(self, raw: bytes, number: int, key_hash: int, tag_hash: int) -> None: ...
 

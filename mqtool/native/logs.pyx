@@ -29,8 +29,6 @@ cdef enum:
     BATCH = 2
     LOOK_AHEAD = 64
 
-LARGEST_STEP_BACK = MAX_STEP_BACK
-
 
 cdef inline const uint8_t *start_of(const uint8_t[::1] data) noexcept nogil:
     if len(data) == 0:

@@ -56,7 +56,7 @@ class Options(Struct, frozen=True):
     """How to run a rebuild.
 
     Attributes:
-        jobs: processes that read the log. With compiled loops and more than one job, a second thread does the
+        jobs: processes that read the log. With extension modules and more than one job, a second thread does the
             writing.
         state: checkpoint file of the run; None for none.
         resume: continue from the checkpoint file.

@@ -2,10 +2,14 @@
 
 import ast
 import re
+from collections import Counter
 
 import pytest
 
+from mqtool.formats import commit_log, index_file
+from mqtool.formats.consume_queue import UNIT_SIZE
 from mqtool.native import MODULES
+from mqtool.verify.record_rules import SPIKE_MS
 from tests.house.modules import PACKAGE, ROOT
 from tests.house.test_architecture import ARCHITECTURE
 
@@ -101,3 +105,51 @@ def test_stubs_declare_each_attribute_that_engine_reads_by_name():
         for member in protocol.body
     }
     assert used - BUILT_IN == declared
+
+
+def test_each_compiled_function_is_called_in_one_place():
+    """There the choice between its form and that in Python is made, and nowhere else can there be a third one."""
+    calls = Counter(
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"\b(native\.(?:engine|lines|logs)\.\w+)\(", path.read_text("utf-8"))
+    )
+    assert calls == dict.fromkeys((name for _, _, compiled in ROWS for name in names(compiled)), 1)
+
+
+def test_numbers_of_the_modules_are_those_of_the_layouts():
+    sources = [(NATIVE / name).read_text("utf-8") for name in ("bytes.pxd", "logs.pyx")]
+    numbers = {
+        name: int(value, 0)
+        for text in sources
+        for name, value in re.findall(r"^    ([A-Z_0-9]+) = (-?\w+)", text, re.MULTILINE)
+    }
+    flag, at = commit_log.SysFlag, commit_log.field_offset
+    expected = {
+        "MAGIC_V1": commit_log.MAGIC_V1,
+        "MAGIC_V2": commit_log.MAGIC_V2,
+        "MIN_RECORD": commit_log.MIN_RECORD_SIZE,
+        "FRAME": commit_log.FRAME.size,
+        "MAGIC_AT": at("magic_code"),
+        "CRC_AT": at("body_crc"),
+        "QUEUE_AT": at("queue_id"),
+        "FLAG_AT": at("flag"),
+        "OFFSET_AT": at("queue_offset"),
+        "PHYSICAL_AT": at("physical_offset"),
+        "SYS_FLAG_AT": at("sys_flag"),
+        "BORN_AT": at("born_timestamp"),
+        "BORN_HOST_AT": at("born_host"),
+        "STORED_AT": at("store_timestamp"),
+        "STORE_HOST_AT": at("store_host"),
+        "RETRIES_AT": at("reconsume_times"),
+        "PREPARED_AT": at("prepared_transaction_offset"),
+        "BODY_AT": commit_log.BODY_POSITIONS[0],
+        "PREPARED": flag.TRANSACTION_PREPARED,
+        "ROLLBACK": flag.TRANSACTION_ROLLBACK,
+        "UNIT": UNIT_SIZE,
+        "INDEX_HEADER": index_file.HEADER_SIZE,
+        "INDEX_SLOT": index_file.SLOT_SIZE,
+        "INDEX_ENTRY": index_file.ENTRY.size,
+        "MAX_STEP_BACK": SPIKE_MS,
+    }
+    assert {name: numbers[name] for name in expected} == expected
