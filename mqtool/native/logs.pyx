@@ -1094,27 +1094,3 @@ def plain_entries(
             total[where.bucket] += mixed
             count[where.bucket] += taken - summed
     return taken, lowest, highest
-
-
-def compare_slots(const uint8_t[::1] data, const int32_t[::1] heads, int64_t maximum):
-    """Compares stored slots of an index file with the newest entries that they should lead to.
-
-    Args:
-        data: the slots' bytes.
-        heads: number of the newest entry of each.
-        maximum: slots that lead to a later entry than this one are not wrong: a broker has just written them.
-
-    Returns:
-        How many are wrong, the first of these or -1, and how many are not zero.
-    """
-    cdef int64_t wrong = 0, used = 0, first = -1, slot, slots = len(data) // INDEX_SLOT, stored
-    if slots > len(heads):
-        raise ValueError("compare_slots: arrays of different lengths")
-    with nogil:
-        for slot in range(slots):
-            stored = i32_at(&data[slot * INDEX_SLOT])
-            used += stored != 0
-            if stored != heads[slot] and stored <= maximum:
-                first = slot if first < 0 else first
-                wrong += 1
-    return wrong, first, used

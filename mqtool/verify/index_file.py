@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool import native
 from mqtool.errors import StoreError
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
@@ -224,8 +223,6 @@ class _Scan:
         """Returns how many stored slots are wrong, the first of them or -1, and how many are in use."""
         newest = self.facts.entries if self._survey.live else java.INT_MAX  # newer entries than those that were counted
         heads = self._heads[start : start + len(data) // SLOT_SIZE]
-        if native.in_use():
-            return native.logs.compare_slots(np.frombuffer(data, np.uint8), heads, newest)
         stored = np.frombuffer(data, index_file.SLOT_TYPE).astype(np.int64)
         wrong = np.flatnonzero((stored != heads) & (stored <= newest))
         return len(wrong), int(wrong[0]) if len(wrong) else -1, int((stored != 0).sum())

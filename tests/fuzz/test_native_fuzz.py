@@ -115,7 +115,7 @@ def test_passes_over_a_file(seed, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_units_entries_and_slots(seed):
+def test_units_and_entries(seed):
     logs, chance = native.logs, random.Random(seed)
     for _ in range(ROUNDS):
         data = np.frombuffer(bytearray(chance.randbytes(chance.randrange(0, 400))), np.uint8)
@@ -127,7 +127,6 @@ def test_units_entries_and_slots(seed):
         assert int(sums[1].sum()) == (0 if seen is None else len(data) // 20)
         heads = np.zeros(chance.choice((0, 1, 7)), np.int32)
         logs.plain_entries(data, 1, heads, *log, *sums)
-        logs.compare_slots(data[: 4 * len(heads)].copy(), heads, 5)
 
 
 @pytest.mark.parametrize("seed", range(4))
