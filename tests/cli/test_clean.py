@@ -1,6 +1,7 @@
 """`mqtool clean`: what a dry run lists is what is deleted, and what consumers would miss is counted message by message."""
 
 import os
+import shutil
 import time
 
 import pytest
@@ -289,3 +290,21 @@ def test_a_deletion_that_cannot_be_undone_names_the_option_that_needs_no_undo(mq
     assert "needs 5 bytes, 4 are free" in result.stderr
     assert "or add --no-keep to delete without an undo" in result.stderr
     assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda root: shutil.rmtree(root / "consumequeue" / "Orders"),
+        lambda root: [path.write_bytes(b"?") for path in (root / "config").glob("lmqConsumerOffset.json*")],
+    ],
+    ids=["queues", "positions"],
+)
+def test_nothing_is_deleted_where_damage_hides_what_is_unread(mqtool, tmp_path, damage):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100 * (number == 0) for number in range(count)])
+    damage(root)
+    digest = tree_digest(root)
+    result = mqtool("clean", root, "--now", "--yes")
+    assert (result.code, tree_digest(root)) == (ExitCode.REFUSED, digest)
+    assert f"which messages are unread is unknown: see mqtool verify {root}" in result.stderr

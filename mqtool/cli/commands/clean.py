@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mqtool.engine.retention.forecast import FileForecast, Forecast
     from mqtool.engine.retention.rules import RetentionPolicy
     from mqtool.repair import ApplyResult
+    from mqtool.store.store import Store
 
 
 HELP = """
@@ -36,9 +37,10 @@ mqtool clean /data/store --dry-run
 Delete the files that a broker's retention deletes now: CommitLog segments, and the files of queues and index that only
 lead there. First lists each segment with the reason why it is deleted or stays, when the others expire, and which
 messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Messages
-that a group has not read, or that wait for delivery, are deleted only with --allow-unread. Deleted files are kept in
-STORE/.mqtool: `mqtool undo STORE` restores them, `mqtool discard-undo STORE --yes` frees their space.
-With --no-keep they are deleted at once, without an undo.
+that a group has not read, or that wait for delivery, are deleted only with --allow-unread, and so are all messages of
+a damaged store, because it does not show what is unread. Deleted files are kept in STORE/.mqtool: `mqtool undo STORE`
+restores them, `mqtool discard-undo STORE --yes` frees their space. With --no-keep they are deleted at once, without an
+undo.
 
 The rules are those of the broker: 72 hours, at 04:00 by this machine's clock, or when the disk is fuller than 75, 85,
 90 per cent; --config broker.conf gives others. --as-of and --used show what would happen at another time, or with
@@ -226,6 +228,8 @@ def clean(
     try:
         with mqtool.open(store, config) as opened_store:
             prediction = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
+            if not (dry_run or allow_unread) and any(file.is_deleted for file in prediction.files):
+                _check_queues(opened_store, config)
     except UnreadableError as error:
         reason = f"{error.reason}; which messages would be deleted unread is unknown, so nothing is deleted"
         raise RefusedError("unreadable", reason, error.path) from error
@@ -269,6 +273,20 @@ def _check_writable(root: Path, config: Path | None) -> None:
             f"the store was not shut down cleanly: run {start} to see what a start of the broker does to it, then "
             "start and stop the broker",
             root,
+        )
+
+
+def _check_queues(store: Store, config: Path | None) -> None:
+    """Raises RefusedError if the store is damaged: the queues or positions that decide what is unread may be gone."""
+    from mqtool.verify import State, verify
+
+    state = verify(store).state
+    if state in (State.CORRUPT, State.UNKNOWN):
+        check = command("verify", Opened(store.path, config))
+        raise RefusedError(
+            "damage",
+            f"the store is {state}, so which messages are unread is unknown: see {check}; or add --allow-unread",
+            store.path,
         )
 
 
