@@ -62,14 +62,14 @@ def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
 
 
 def after_apply(applied: ApplyResult) -> list[str]:
-    """Returns what to do with a changed store: append what a recovery cut, predict a start, keep or undo the change."""
+    """Returns what to do with a changed store: append what a recovery cut, and predict a start."""
     from mqtool.engine.start.quarantine import LISTING
 
     named = applied.opened
     cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
     append = [command("append", named, "--from", applied.store / path) for path in cut]
     look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
-    return [*append, look, command("undo", applied.store, "--yes"), command("discard-undo", applied.store, "--yes")]
+    return [*append, look]
 
 
 def undo_schema(name: str, doc: str) -> OutputSchema:

@@ -111,13 +111,13 @@ class Trial:
     def discard_undo(self, line: str) -> None:
         """Carries a plan out and gives the way back up."""
         self.kept.add(kind_of(line))
-        for words in ("mqtool apply", "mqtool discard-undo"):
+        for words in ("mqtool apply", "mqtool undo"):
             line = next(step for step in self.run(line) if step.startswith(words))
-        self.run(line)
+        self.run(line.replace("mqtool undo", "mqtool discard-undo"))
         Path("plan.json").unlink()
 
     def run(self, line: str) -> list[str]:
-        """Runs a command and returns what it prints to type next."""
+        """Runs a command and returns what it prints to type next, and to undo it."""
         self.count += 1
         words = shlex.split(line)
         assert words[0] == "mqtool", line
@@ -129,15 +129,16 @@ class Trial:
             return []
         assert found.code in RUNS, (line, found.stderr)
         document = found.document if "--format" not in words else {}
-        return list(document.get("next_steps") or filter(None, [document.get("next_step")]))
+        steps = document.get("next_steps") or [document.get("next_step")]
+        return [step for step in [*steps, document.get("undo")] if step]
 
     def _is_new(self, line: str) -> bool:
         return self.each or kind_of(line) not in self.kinds
 
     def _carry_out(self, line: str) -> None:
-        """Runs a command that may change the store or make a directory, and all that it prints next; it ends undone."""
+        """Runs a command that may change the store or make a directory, and what it prints next but `mv`; it ends undone."""
         for step in self.run(line):
-            if not step.startswith("mqtool discard-undo"):
+            if step.startswith("mqtool ") and not step.startswith("mqtool discard-undo"):
                 self.run(step)
         for made in Path().glob("*.new"):
             shutil.rmtree(made)

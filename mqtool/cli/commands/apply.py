@@ -56,6 +56,7 @@ APPLY = OutputSchema(
         count("warnings", "findings of verify that are warnings", nullable=True),
         Column("codes", "array", "codes of these errors and warnings", show=TABLE, label="still there"),
         STEPS,
+        Column("undo", "string", "the command that undoes it; null: a dry run", TABLE, nullable=True, is_command=True),
         NEXT_STEPS,
     ),
     single=True,
@@ -152,5 +153,6 @@ def _document(applied: ApplyResult, next_steps: list[str], *, dry_run: bool = Fa
         "warnings": None if verification is None else verification.count(Severity.WARNING),
         "codes": sorted({finding.code for finding in findings if finding.severity is not Severity.NOTE}),
         "steps": step_rows(applied.steps),
+        "undo": None if dry_run else command("undo", applied.store, "--yes"),
         "next_steps": next_steps,
     }

@@ -104,7 +104,10 @@ def repair(
     def show(code: ExitCode) -> ExitCode:
         output = Output(ctx.obj, REPAIR, output_format)
         if output_format in TABLE_FORMATS:
-            return output.page([prose(*_lines(document)), commands("next", document["next_steps"])], code)
+            undo = [document["undo"]] if document["undo"] else []
+            return output.page(
+                [prose(*_lines(document)), commands("next", document["next_steps"]), commands("undo", undo)], code
+            )
         return output.document(document, code)
 
     if target is None and diagnosis.plan is None:
