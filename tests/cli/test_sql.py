@@ -146,7 +146,7 @@ def test_python_of_the_page_runs(code, monkeypatch):
     assert "40" in out.getvalue() or "store_size" in out.getvalue()
 
 
-@pytest.mark.parametrize("line", re.findall(r"^\$ mqtool (sql /data/store .*|sql fixtures.*)$", PAGE, re.MULTILINE))
+@pytest.mark.parametrize("line", re.findall(r"^mqtool (sql /data/store .*|sql fixtures.*)$", PAGE, re.MULTILINE))
 def test_commands_of_the_page_run(line, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     arguments = shlex.split(line.replace("/data/store", STORE))

@@ -22,7 +22,7 @@ NAME = "orders-5.5.0"
 
 def command(beginning: str) -> list[str]:
     """The words of a command of the page."""
-    (line,) = re.findall(rf"^\$ ({beginning} .*)$", PAGE, re.MULTILINE)
+    (line,) = re.findall(rf"^({beginning} .*)$", PAGE, re.MULTILINE)
     return shlex.split(line)
 
 

@@ -25,6 +25,7 @@ def test_ctrl_c_while_the_modules_are_imported_is_not_lost(monkeypatch):
     end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)  # may receive the signal, as the threads of numpy may
     thread.start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever an earlier test has left
     with pytest.raises(KeyboardInterrupt):
         native._are_imported.__wrapped__()
     end.set()

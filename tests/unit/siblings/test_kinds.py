@@ -142,7 +142,7 @@ def test_the_python_of_the_page_about_kinds_runs():
 def test_the_commands_of_the_page_about_kinds_run(tmp_path):
     root = fixture(".").parent
     page = (root / "docs" / "kinds.md").read_text("utf-8")
-    commands = [line[2:] for line in page.splitlines() if line.startswith("$ mqtool ")]
+    commands = [line for line in page.splitlines() if line.startswith("mqtool ")]
     assert len(commands) == 10
     (tmp_path / "fixtures").symlink_to(root / "fixtures")  # some write beside it
     environment = os.environ | {"PYTHONPATH": str(root)}
