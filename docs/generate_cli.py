@@ -93,7 +93,7 @@ shows how.
 sizes in it decide whether a broker starts. They take the file that a running broker was started with (`-c`); otherwise
 `broker.conf`, `conf/broker.conf` and the files of `conf/2m-*` next to the store, or one directory further up. The
 `storePathRootDir` of the file must be the store; a file next to the store may leave the key out. A file that was found
-is named in the output and in every command that is printed. If there is none, or more than one, the verdict says that
+is named in the output and in every printed command. If there is none, or more than one, the verdict says that
 broker.conf was not checked: pass `--config FILE`.
 
 ## Keys

@@ -13,7 +13,8 @@ _COMMON = """## How it runs
 7. **undo**: `mqtool undo STORE --yes` restores every byte; `mqtool discard-undo STORE --yes` deletes the old files
 
 `--config FILE` names the broker's broker.conf: a size in it that differs from the files prevents the start. Without the
-option, the file is used that is found where brokers keep it; if there is none, the result says that it was not checked.
+option, mqtool uses the file that it finds where brokers keep it; if it finds none, the result says that broker.conf was
+not checked.
 
 Without `--yes`, it stops after the plan; on a terminal it asks. `--protocol FILE` writes the evidence as Markdown.
 """
