@@ -67,15 +67,6 @@ class LossCount(Struct, frozen=True):
     unserved: int = 0
     by_change: int | None = 0
 
-    def as_dict(self) -> dict[str, int | None]:
-        """Returns the numbers by their names in every JSON document."""
-        return {
-            "already_lost": self.gone,
-            "lost_by_start": self.by_start,
-            "not_served": self.unserved,
-            "lost_by_change": self.by_change,
-        }
-
     @property
     def do_not_start(self) -> bool:
         """Whether the next start loses messages, or leaves some without a consumer that could get them."""
@@ -102,6 +93,15 @@ class LossCount(Struct, frozen=True):
         """What a start loses, and everything else, in words: `loses 2 messages; 1 is lost already`."""
         lost = _messages(self.by_start) if self.by_start else "no message"
         return f"loses {lost}{self.words}"
+
+
+def loss_numbers(losses: LossCount | None) -> dict[str, int | None]:
+    """Returns the numbers by their names in every JSON document; None for each if they are unknown."""
+    names = ("already_lost", "lost_by_start", "not_served", "lost_by_change")
+    if losses is None:
+        return dict.fromkeys(names)
+    counts = (losses.gone, losses.by_start, losses.unserved, losses.by_change)
+    return dict(zip(names, counts, strict=True))
 
 
 def _messages(number: int) -> str:

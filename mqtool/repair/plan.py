@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from mqtool.commands import Opened
 from mqtool.errors import RefusedError, UsageError
-from mqtool.recovery.losses import LossCount
+from mqtool.recovery.losses import LossCount, loss_numbers
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
 from mqtool.store.plan_file import canonical, check_version, digest_of, edited, sealed, wrong_field
@@ -117,8 +117,8 @@ class Forecast(Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the forecast as JSON values."""
-        numbers = {**self.losses.as_dict(), "not_served_after": self.unserved_after}
-        return {"release": self.release, **numbers, "outcome": self.outcome}
+        lost = {**loss_numbers(self.losses), "not_served_after": self.unserved_after}
+        return {"release": self.release, **lost, "outcome": self.outcome}
 
 
 class Plan(Struct, frozen=True):

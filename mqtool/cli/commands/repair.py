@@ -236,5 +236,5 @@ def _salvage(store: Path, target: Path, copies: list[Path], config: Path | None)
     return {
         "result": saved.verify,
         "left": [problem for problem, is_there in problems.items() if is_there],
-        "next_steps": saved.as_dict()["next_steps"],
+        "next_steps": saved.next_steps,
     }

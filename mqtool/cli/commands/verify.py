@@ -412,9 +412,9 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
 
 
 def _start_row(start: NextStart) -> dict[str, Any]:
-    from mqtool.recovery.losses import LossCount
+    from mqtool.recovery.losses import loss_numbers
 
-    losses = start.losses.as_dict() if start.losses else dict.fromkeys(LossCount().as_dict())
+    losses = loss_numbers(start.losses)
     return {
         "headline": start.headline,
         "release": start.release,

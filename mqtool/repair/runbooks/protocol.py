@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from mqtool.recovery.losses import LossCount
+from mqtool.recovery.losses import LossCount, loss_numbers
 from mqtool.store.broker_config import UNCHECKED
 
 DONE = "done"
@@ -100,7 +100,7 @@ class Protocol(Struct):
 
     @property
     def _losses(self) -> dict[str, int | None]:
-        return dict.fromkeys(LossCount().as_dict()) if self.losses is None else self.losses.as_dict()
+        return loss_numbers(self.losses)
 
     def markdown(self) -> str:
         """Returns the protocol as Markdown, for a ticket."""

@@ -101,6 +101,11 @@ class SalvageResult(Struct):
     put_in_place: tuple[str, ...] = ()
 
     @property
+    def next_steps(self) -> list[str]:
+        """Commands that check the new store and put it in place."""
+        return [command("verify", self.target), command("explain-start", self.target), *self.put_in_place]
+
+    @property
     def lost(self) -> int:
         """Messages that existed provably and are missing now."""
         return sum(queue.lost for queue in self.queues)
@@ -141,7 +146,7 @@ class SalvageResult(Struct):
             "config": [{"file": name, "source": source} for name, source in self.config.items()],
             "index_files": self.index_files,
             "notes": self.notes,
-            "next_steps": [command("verify", self.target), command("explain-start", self.target), *self.put_in_place],
+            "next_steps": self.next_steps,
         }
 
 
