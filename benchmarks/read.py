@@ -30,7 +30,7 @@ from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
 from mqtool.store import Store, open_store
 from mqtool.store.describe import describe
-from mqtool.store.json_rows import json_lines
+from mqtool.store.log.json_rows import json_lines
 from tests.support.big_store import write_big_store
 from tests.support.builder import encode
 

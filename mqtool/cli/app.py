@@ -22,7 +22,7 @@ from mqtool.cli.commands import ALIASES, COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
 from mqtool.cli.options import DebugOption
-from mqtool.cli.plain_values import convert_plainly
+from mqtool.cli.rows.plain_values import convert_plainly
 from mqtool.jobs import unused_imports
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})

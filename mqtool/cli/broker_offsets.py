@@ -17,7 +17,7 @@ from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageE
 
 if TYPE_CHECKING:
     from mqtool.server.offsets import BrokerPlan, BrokerPositions
-    from mqtool.store.offset_moves import Move, Target
+    from mqtool.store.groups.offset_moves import Move, Target
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def plan_for_broker(
         NothingToChangeError: it already has them.
     """
     from mqtool.server.offsets import BrokerPlan, BrokerPositions, check_broker
-    from mqtool.store.offset_moves import moves_of, words_of
+    from mqtool.store.groups.offset_moves import moves_of, words_of
     from mqtool.words import moment
 
     if options.delete:
@@ -74,7 +74,7 @@ def plan_for_broker(
 
 def _time(target: Target, queue_id: int | None, broker: BrokerPositions) -> int | None:
     """Returns the time that a broker of 4.9 sends to running consumers; None if the target is not a time."""
-    from mqtool.store.offset_moves import TargetKind
+    from mqtool.store.groups.offset_moves import TargetKind
 
     times = {TargetKind.EARLIEST: 0, TargetKind.LATEST: -1, TargetKind.TIME: target.value}
     if target.kind not in times:
@@ -87,7 +87,7 @@ def _time(target: Target, queue_id: int | None, broker: BrokerPositions) -> int 
 
 
 def _lints(moves: list[Move], groups: set[str], committed: dict[str, Any]) -> Iterator[str]:
-    from mqtool.store.offset_moves import case_lints
+    from mqtool.store.groups.offset_moves import case_lints
 
     named = sorted({move.group for move in moves})
     for name in named:

@@ -17,8 +17,8 @@ from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair.offset_sources import Positions
-    from mqtool.store.offset_moves import Committed, Effect, Move, Scope, Span, Target
-    from mqtool.store.queue_messages import QueueMessages
+    from mqtool.store.groups.offset_moves import Committed, Effect, Move, Scope, Span, Target
+    from mqtool.store.groups.queue_messages import QueueMessages
 
 POSITION = "New position"
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
@@ -130,7 +130,7 @@ class OffsetOptions(Struct, frozen=True):
 
 def scope_of(options: OffsetOptions) -> Scope:
     """Returns whose positions are moved."""
-    from mqtool.store.offset_moves import Scope
+    from mqtool.store.groups.offset_moves import Scope
 
     return Scope(tuple(options.group), tuple(options.topics), options.queue_id)
 
@@ -145,7 +145,7 @@ def target_of(options: OffsetOptions, committed: Committed) -> Target:
     Raises:
         UsageError: not one target, or it cannot be read.
     """
-    from mqtool.store.offset_moves import Target, TargetKind
+    from mqtool.store.groups.offset_moves import Target, TargetKind
 
     if len(options.targets()) != 1:
         ways = "--to, --shift, --clamp, --from-group, --positions, --through, --delete"
@@ -172,7 +172,7 @@ def _given(through: Path | None, source: Path | None, committed: Committed) -> P
 
 
 def _to(words: str) -> Target:
-    from mqtool.store.offset_moves import Target, TargetKind
+    from mqtool.store.groups.offset_moves import Target, TargetKind
 
     if words in ("earliest", "latest"):
         return Target(TargetKind(words))
@@ -185,7 +185,7 @@ def _to(words: str) -> Target:
 
 def move_rows(moves: Sequence[Move], queues: QueueMessages) -> Iterator[tuple[Effect, dict[str, Any]]]:
     """Yields the effect of each move and its row of the column `MOVES`."""
-    from mqtool.store.offset_moves import effect_of
+    from mqtool.store.groups.offset_moves import effect_of
 
     for move in moves:
         effect = effect_of(move, queues)

@@ -103,7 +103,7 @@ def _read_keys(path: Path | None) -> Path | None:
     """
     if path is not None:
         from mqtool.errors import StoreError
-        from mqtool.store import broker_config
+        from mqtool.store.config import broker_config
 
         with contextlib.suppress(StoreError):
             config = broker_config.load(path)
@@ -116,7 +116,7 @@ def _find_config(ctx: typer.Context, path: Path | None) -> Path | None:
     """Returns the file of `--config`, or the one that the broker of the store uses; see `_read_keys`."""
     store = ctx.params.get("store") or ctx.params.get("what")
     if path is None and store and is_there(str(store)) and not ctx.resilient_parsing:
-        from mqtool.store import broker_config
+        from mqtool.store.config import broker_config
 
         path = broker_config.find(Path(str(store)))
     return _read_keys(path)

@@ -6,16 +6,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqtool.cli import sibling_rows, sibling_tables
-from mqtool.cli.bodies import BodyView
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
-from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.ranges import Range, parse_size, parse_times
+from mqtool.cli.rows import sibling_rows, sibling_tables
+from mqtool.cli.rows.bodies import BodyView
+from mqtool.cli.rows.message_view import MessageView
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage

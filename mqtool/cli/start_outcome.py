@@ -145,7 +145,7 @@ def print_start_outcome(
     Returns:
         NO if the broker should not be started, or the outcome is unknown.
     """
-    from mqtool.store.broker_config import UNCHECKED
+    from mqtool.store.config.broker_config import UNCHECKED
 
     try:
         outcome, other, disputed = _starts(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
@@ -204,7 +204,7 @@ def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[di
     read. It is "" if they are counted, and for a release without a timer.
     """
     from mqtool.store import open_readable
-    from mqtool.store.waiting import WaitingKind, waiting_messages
+    from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
     from mqtool.verify.next_start import uncounted_timers
     from mqtool.verify.timer import timer_damage
 

@@ -6,7 +6,7 @@ from mqtool.cli import document
 from mqtool.cli.cells import counted
 from mqtool.cli.colour import Style, paint
 from mqtool.recovery.outcome import GIVEN
-from mqtool.store.broker_config import UNCHECKED
+from mqtool.store.config.broker_config import UNCHECKED
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification, corrections
 
 STYLES = {

@@ -5,7 +5,7 @@ from mqtool.diff.log_bytes import common, compare_bytes, coverage, same_length, 
 from mqtool.diff.log_records import differing_records, regions_of
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
-from mqtool.store.commit_log import CommitLog
+from mqtool.store.log.commit_log import CommitLog
 
 
 def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -> LogDifference:

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from mqtool.diff.differences import Interval
 from mqtool.errors import StoreError
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.store.commit_log import CommitLog
+from mqtool.store.log.commit_log import CommitLog
 
 BLOCK = 8 << 20
 """Number of bytes of each log that are compared at a time."""

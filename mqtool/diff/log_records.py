@@ -7,7 +7,7 @@ from mqtool.diff.differences import Interval, Region, RegionContent
 from mqtool.diff.log_bytes import Runs
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.records.damage import Damage
-from mqtool.store.commit_log import CommitLog
+from mqtool.store.log.commit_log import CommitLog
 
 MAX_REGIONS = 1000
 """Maximum number of regions in a result; further regions are only counted."""

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from mqtool.diff.differences import Interval, QueueDifference
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.queues.consume_queue import Queue, has_record
 
 UNIT = CONSUME_QUEUE_UNIT.dtype
 STEP = 1 << 18

@@ -8,8 +8,8 @@ from mqtool.diff.queue_units import compare_queue
 from mqtool.errors import UnreadableError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
-from mqtool.store.consume_queue import Queue
-from mqtool.store.queue_database import has_queues_only_in_database
+from mqtool.store.queues.consume_queue import Queue
+from mqtool.store.queues.queue_database import has_queues_only_in_database
 
 PARTS = ("log", "queues", "offsets")
 """The parts of a store that can be compared."""

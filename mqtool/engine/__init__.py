@@ -9,7 +9,7 @@ from mqtool.choices import Compat, RecoveryMode
 from mqtool.engine.options import FlushMode, PropertyOrder, StoreOptions, options_from_config
 from mqtool.engine.statuses import AppendStatus, GetResult, PutResult, PutStatus, QueryResult
 from mqtool.engine.store import MessageStore, open_store
-from mqtool.store.get_message import GetStatus
+from mqtool.store.queues.get_message import GetStatus
 
 __all__ = [
     "AppendStatus",

@@ -23,9 +23,9 @@ from mqtool.formats.hosts import Host
 from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.store import file_sizes
-from mqtool.store.broker_config import PATH_KEYS, BrokerConfig
-from mqtool.store.query import DEFAULT_MAX_QUERY
-from mqtool.store.recovery_rules import recovery_rules
+from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
+from mqtool.store.config.recovery_rules import recovery_rules
+from mqtool.store.index.query import DEFAULT_MAX_QUERY
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
 

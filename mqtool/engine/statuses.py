@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from mqtool.formats import message_id
-from mqtool.store.get_message import Found
+from mqtool.store.queues.get_message import Found
 
 
 class PutStatus(Enum):

@@ -31,9 +31,9 @@ from mqtool.engine.write.hooks import Hook, OutgoingMessage
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
-from mqtool.store.by_time import Boundary
-from mqtool.store.filters import MessageFilter
-from mqtool.store.get_message import LONGEST_PULL
+from mqtool.store.queues.by_time import Boundary
+from mqtool.store.queues.filters import MessageFilter
+from mqtool.store.queues.get_message import LONGEST_PULL
 
 Append = Callable[..., PutResult | None]
 """Returns None, changing nothing, if `single.append` or `batch.append_batch` must be called instead."""
@@ -615,7 +615,7 @@ def open_store(
         options: sizes, flush mode, limits; None for the broker's defaults.
         policy: retention; None for the broker's defaults.
         hooks: called with every message before it is stored (`engine.write.hooks`).
-        bit_map_of: computes filter bit maps, for queues with an extension; `store.filter_bit_maps` has the filters.
+        bit_map_of: computes filter bit maps, for queues with an extension; `store.queues.filter_bit_maps` has the filters.
         background: whether threads flush, dispatch and clean. Without them call `dispatch`, `flush` and `close`.
         clock: source of the time; a test's own.
         files: access to the file system; a test's own.

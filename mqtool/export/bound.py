@@ -8,7 +8,7 @@ cut it off.
 from mqtool.errors import StoreError
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
-from mqtool.store.cuts import Cuts
+from mqtool.store.log.cuts import Cuts
 
 _LOOK_BACK = 8 << 20
 

@@ -14,10 +14,10 @@ from mqtool.export.sources import Source
 from mqtool.jobs.parts import cut
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
-from mqtool.store.commit_log import Segment
-from mqtool.store.cuts import Cuts
 from mqtool.store.describe import store_time
-from mqtool.store.selection import Selection
+from mqtool.store.log.commit_log import Segment
+from mqtool.store.log.cuts import Cuts
+from mqtool.store.log.selection import Selection
 
 SMALLEST, LARGEST = 32 << 20, 512 << 20
 """Bounds of the bytes of log in a partition, unless the caller specifies a size."""

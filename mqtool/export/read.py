@@ -17,7 +17,7 @@ from mqtool.export.sources import Source
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile, ReadFile
-from mqtool.store.log_walk import walk_file
+from mqtool.store.log.log_walk import walk_file
 from mqtool.store.remote import as_path, is_url
 
 

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.export.schema import ALL_COLUMNS, Body, RecordClass, check_columns, messages_schema
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from mqtool.values import repr_without
 
 BATCH_BYTES = 8 << 20

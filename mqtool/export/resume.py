@@ -7,7 +7,7 @@ from mqtool.export.sources import Source
 from mqtool.export.state import Mark, check_mark
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 
 
 def plan_since(

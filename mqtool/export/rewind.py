@@ -25,7 +25,7 @@ from mqtool.export.schema import PLACES, Table
 from mqtool.export.state import Mark, check_mark
 from mqtool.export.target import Target
 from mqtool.store import Store
-from mqtool.store.cuts import Cuts
+from mqtool.store.log.cuts import Cuts
 
 _IDENTITY = {
     "physical_offset": "physical_offset",

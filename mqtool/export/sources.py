@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from mqtool.errors import NotAStoreError, UsageError
-from mqtool.store import Store, broker_config, open_store
+from mqtool.store import Store, open_store
+from mqtool.store.config import broker_config
 from mqtool.store.real_path import real_path
 from mqtool.store.remote import absolute, is_url, remote_glob
 

@@ -10,8 +10,8 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import RefusedError
 from mqtool.formats import properties
 from mqtool.ingest.bulk_ingest import HasMessage, take
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.query import query_message
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.index.query import query_message
 from mqtool.store.store import Store, open_store
 
 _T = TypeVar("_T", bound=HasMessage)

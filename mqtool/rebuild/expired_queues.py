@@ -19,8 +19,8 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZ
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import RebuildSettings
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.consume_queue import Queue
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store, open_store
 
 NOWHERE = 1

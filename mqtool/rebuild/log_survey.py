@@ -15,9 +15,9 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.queue_build import queue_numbers, queue_of
-from mqtool.store.deliveries import PARKING_TOPICS, ParkingEvent, delivered_offsets, event_of
-from mqtool.store.message import messages_of
+from mqtool.store.log.message import messages_of
 from mqtool.store.store import Store
+from mqtool.store.waiting.deliveries import PARKING_TOPICS, ParkingEvent, delivered_offsets, event_of
 
 _PARKING = np.dtype([("mark", "i8"), ("at", "i8"), ("is_parked", "?"), ("queue_id", "i4"), ("queue_offset", "i8")])
 """A record that is parked in a delay level or delivered from one, with the hash of its identity."""

@@ -31,8 +31,8 @@ from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOP
 from mqtool.jobs.atomic import writing
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 
 _DELAY_LEVELS = 18

@@ -16,7 +16,7 @@ from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import RebuildSettings
 from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.files import ReadFile
-from mqtool.store.index_file import IndexFile
+from mqtool.store.index.index_file import IndexFile
 from mqtool.store.store import Store
 
 _STEP = 1 << 16

@@ -12,10 +12,10 @@ from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.records.damage import Damage
-from mqtool.store.commit_log import CommitLog, Segment, gap_between
-from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile
-from mqtool.store.log_walk import refilling_walk
+from mqtool.store.log.commit_log import CommitLog, Segment, gap_between
+from mqtool.store.log.cuts import cuts_of
+from mqtool.store.log.log_walk import refilling_walk
 
 
 class Part(Struct, frozen=True):

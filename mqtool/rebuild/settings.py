@@ -8,10 +8,10 @@ from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.release import parse
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatched import DispatchRules
-from mqtool.store.delay_levels import KEY
-from mqtool.store.dispatch_rules import rules_of
+from mqtool.store.config.delay_levels import KEY
+from mqtool.store.config.dispatch_rules import rules_of
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
+from mqtool.store.index.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
 from mqtool.store.version import Version
 

@@ -24,7 +24,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.store import Store
-from mqtool.store.timer import log_file_size, roll_window, saved_checkpoint
+from mqtool.store.waiting.timer import log_file_size, roll_window, saved_checkpoint
 
 TOPIC = topics.TIMER_TOPIC.encode()
 _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()

@@ -10,7 +10,7 @@ from mqtool.jobs.pool import ignore_interrupts, in_order, worker_pool
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.parts import Part, walk_part
 from mqtool.records.dispatched import DispatchRules
-from mqtool.store.commit_log import Segment
+from mqtool.store.log.commit_log import Segment
 
 _AHEAD = 2
 """Number of parts, in addition to one per process, that may be walked before the writer reaches them."""

@@ -24,7 +24,7 @@ from mqtool.recovery.settings import read_config, settings_of
 from mqtool.recovery.start import Start
 from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_store
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
 

@@ -22,7 +22,7 @@ from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import MappedFile, ReadFile
-from mqtool.store.log_walk import walk_file
+from mqtool.store.log.log_walk import walk_file
 
 _HIGHEST_PORT = 0xFFFF
 _KINDS = (np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.bool_)

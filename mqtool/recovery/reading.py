@@ -1,6 +1,6 @@
 """What consumers get after a start: one pull of one message at every queue offset.
 
-The form of `store.get_message` for whole queues, as columns, over the positions that the start left. The bytes of
+The form of `store.queues.get_message` for whole queues, as columns, over the positions that the start left. The bytes of
 proven records are not read again. Source: DefaultMessageStore.getMessage, CommitLog.getMessage (4.9.7, 5.5.0).
 """
 
@@ -19,7 +19,7 @@ from mqtool.recovery.mapped_files import F, MappedFiles, SimulatedFile
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.state import AnyQueue, StoreState
-from mqtool.store.get_message import DEFAULT_LIMITS, next_file
+from mqtool.store.queues.get_message import DEFAULT_LIMITS, next_file
 
 STATES = tuple(Delivery)
 _NUMBER = {state: number for number, state in enumerate(STATES)}

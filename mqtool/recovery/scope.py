@@ -4,9 +4,9 @@ from pathlib import Path
 
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import file_names
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.controller_files import epoch_file
-from mqtool.store.queue_database import has_queues_only_in_database, queue_database
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.controller_files import epoch_file
+from mqtool.store.queues.queue_database import has_queues_only_in_database, queue_database
 
 _OTHER_ENGINES = {
     "enableControllerMode": "the broker's role comes from a controller",

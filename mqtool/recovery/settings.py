@@ -17,11 +17,13 @@ from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
-from mqtool.store import broker_config, layout
-from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
-from mqtool.store.configured_place import place_or_name
-from mqtool.store.dispatch_rules import has_further_queues
-from mqtool.store.dledger_place import LedgerPlace, ledger_place
+from mqtool.store import layout
+from mqtool.store.config import broker_config
+from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig
+from mqtool.store.config.configured_place import place_or_name
+from mqtool.store.config.dispatch_rules import has_further_queues
+from mqtool.store.config.dledger_place import LedgerPlace, ledger_place
+from mqtool.store.config.recovery_rules import recovery_rules
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -31,9 +33,8 @@ from mqtool.store.file_sizes import (
     KnownSize,
     compaction_sizes,
 )
-from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
-from mqtool.store.recovery_rules import recovery_rules
-from mqtool.store.timer import log_file_size
+from mqtool.store.index.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
+from mqtool.store.waiting.timer import log_file_size
 
 DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
 _DEFAULT_SIZES = {
@@ -70,7 +71,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq: enableMultiDispatch, enableLmq; where they are not configured, whether there are light
             queues.
-        has_further_queues: see `store.dispatch_rules.has_further_queues`.
+        has_further_queues: see `store.config.dispatch_rules.has_further_queues`.
         compaction_sizes: bytes of a file of compacted logs and of their queues; None without enableCompaction.
         timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
         timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
@@ -197,7 +198,7 @@ def _has_timer(config: BrokerConfig, release: Release) -> bool:
 
 
 def read_config(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:
-    """Reads the broker's keys; see `store.broker_config.load`."""
+    """Reads the broker's keys; see `store.config.broker_config.load`."""
     return broker_config.load(config)
 
 

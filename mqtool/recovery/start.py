@@ -26,7 +26,7 @@ from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.state import StoreState
 from mqtool.store.files import is_file, read_file
 from mqtool.store.known_file import is_directory
-from mqtool.store.timer import checkpoint_path
+from mqtool.store.waiting.timer import checkpoint_path
 
 
 class StartResult(Struct):

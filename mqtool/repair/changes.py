@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 from msgspec import Struct, structs
 
 from mqtool.errors import UsageError
-from mqtool.store.offset_moves import Move, move_from_json
+from mqtool.store.groups.offset_moves import Move, move_from_json
 from mqtool.values import asdict
 
 

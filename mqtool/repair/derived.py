@@ -18,9 +18,9 @@ from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.files import list_directory, list_mapped_files
-from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
+from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.store import Store
 
 _KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BATCH_CONSUME_QUEUE)

@@ -11,8 +11,8 @@ from mqtool.formats import config_files, file_names
 from mqtool.repair.backup.pieces import Pieces
 from mqtool.repair.backup.snapshots import DIRECTORY, load
 from mqtool.store.files import read_file
-from mqtool.store.offset_moves import Committed
-from mqtool.store.offset_tables import FILES
+from mqtool.store.groups.offset_moves import Committed
+from mqtool.store.groups.offset_tables import FILES
 from mqtool.store.store import open_store
 
 Positions = dict[str, dict[str, dict[int, int]]]

@@ -36,8 +36,8 @@ from mqtool.recovery.settings import settings_of
 from mqtool.repair.moves import Moves
 from mqtool.repair.paths import tree_of_links
 from mqtool.repair.plan import Forecast
-from mqtool.store.broker_config import LOG_PATH_KEYS, ConfigSource
-from mqtool.store.configured_place import place_of
+from mqtool.store.config.broker_config import LOG_PATH_KEYS, ConfigSource
+from mqtool.store.config.configured_place import place_of
 from mqtool.store.store import Store, open_store
 
 LOSSES = "losses"

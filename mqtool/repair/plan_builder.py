@@ -17,7 +17,7 @@ from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.staged_files import StagedFiles
-from mqtool.store.broker_config import PATH_KEYS
+from mqtool.store.config.broker_config import PATH_KEYS
 from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store

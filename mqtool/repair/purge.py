@@ -30,17 +30,17 @@ from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.consume_queue import Queue, has_record
-from mqtool.store.controller_files import epoch_file, has_epochs
+from mqtool.store.config.controller_files import epoch_file, has_epochs
+from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files
 from mqtool.store.known_losses import NONE, content, known_losses
-from mqtool.store.pending import pending_messages
-from mqtool.store.rocksdb import has_data
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store, open_store
-from mqtool.store.timer import read_log_file
 from mqtool.store.topics import purgeable_topics
+from mqtool.store.waiting.pending import pending_messages
+from mqtool.store.waiting.timer import read_log_file
 from mqtool.words import size as bytes_text
 
 _ROCKSDB_KEYS = ("timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable")

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from mqtool.formats import file_names
 from mqtool.records.record_search import records_anywhere
-from mqtool.store.commit_log import Segment
 from mqtool.store.files import ReadFile
+from mqtool.store.log.commit_log import Segment
 from mqtool.store.store import Store
 
 

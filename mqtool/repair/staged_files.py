@@ -11,11 +11,11 @@ from mqtool.errors import LayoutError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 from mqtool.repair.moves import Moves
 from mqtool.repair.paths import check_name, inside
-from mqtool.store.config_tables import require_readable
+from mqtool.store.config.config_tables import require_readable
+from mqtool.store.config.rocksdb import is_database
 from mqtool.store.files import list_directory
-from mqtool.store.queue_database import queue_database
+from mqtool.store.queues.queue_database import queue_database
 from mqtool.store.real_path import is_inside
-from mqtool.store.rocksdb import is_database
 from mqtool.store.store import Store
 
 

@@ -9,10 +9,10 @@ from mqtool.rebuild.timer import TimerResult
 from mqtool.rebuild.timer import rebuild_timer as rebuild_into
 from mqtool.repair.changes import RebuildTimer
 from mqtool.repair.staged_files import StagedFiles
+from mqtool.store.config.rocksdb import has_data
 from mqtool.store.files import list_directory, list_mapped_files
-from mqtool.store.rocksdb import has_data
 from mqtool.store.store import Store
-from mqtool.store.timer import known_log_file_size
+from mqtool.store.waiting.timer import known_log_file_size
 
 _LISTED = 20
 """Of each kind of note."""

@@ -12,11 +12,11 @@ from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.sole_records import sole_records
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
-from mqtool.store.waiting import waiting_by_segment
+from mqtool.store.waiting.held_back import waiting_by_segment
 
 
 def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:

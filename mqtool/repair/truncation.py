@@ -24,11 +24,11 @@ from mqtool.records.index_build import chain
 from mqtool.repair.changes import Truncate
 from mqtool.repair.offsets import data_version
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.config_tables import require_readable
-from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.config.config_tables import require_readable
 from mqtool.store.copies import copy_file
 from mqtool.store.files import ReadFile, list_directory, read_file
-from mqtool.store.index_file import IndexFile
+from mqtool.store.index.index_file import IndexFile
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 
 

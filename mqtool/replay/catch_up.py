@@ -17,7 +17,7 @@ from mqtool.ingest.row_parser import Row
 from mqtool.records.damage import Damage
 from mqtool.replay.originals import Original
 from mqtool.store import Message, open_store
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 
 Answered = tuple[Original, Ack]
 

@@ -21,8 +21,8 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.replay.resend import ORDINARY, Resend
 from mqtool.store import Message, Store, open_store
 from mqtool.store.globs import Globs
-from mqtool.store.message import explode
-from mqtool.store.selection import Selection
+from mqtool.store.log.message import explode
+from mqtool.store.log.selection import Selection
 
 _BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)

@@ -18,7 +18,7 @@ from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import properties, service_records, topics
 from mqtool.formats.config_files import TopicConfig
 from mqtool.store.globs import Globs
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
 
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 

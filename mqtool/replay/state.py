@@ -12,8 +12,8 @@ from mqtool.jobs.resume import ResumeFile
 from mqtool.records.damage import Damage
 from mqtool.replay.originals import Position, SkippedCounts, Source
 from mqtool.store import open_store
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.log_fingerprint import (
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.log.log_fingerprint import (
     PRINT_BYTES,
     Fingerprint,
     fingerprint_at_start,

@@ -13,8 +13,8 @@ from mqtool.errors import StoreError
 from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.report.timeline import Chart, chart
 from mqtool.store import Store
-from mqtool.store.lags import Lag
-from mqtool.store.waiting import waiting_by_segment
+from mqtool.store.groups.lags import Lag
+from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange

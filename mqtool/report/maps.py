@@ -7,7 +7,7 @@ from msgspec import Struct
 from mqtool import words
 from mqtool.store.files import MappedFile
 from mqtool.verify.findings import LostRange
-from mqtool.verify.segment import SegmentFacts
+from mqtool.verify.log.segment import SegmentFacts
 
 MAX_CELLS = 480
 """Cells of the segment map; more segments than these share cells."""

@@ -12,7 +12,7 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
-from mqtool.store.commit_log import CommitLog
+from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.remote import is_url
 
 _GAP, _REMOTE_GAP = 1 << 8, 1 << 20

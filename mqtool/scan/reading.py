@@ -12,7 +12,7 @@ from mqtool.scan.bounds import NO_FACTS, Facts
 from mqtool.scan.paths import Path, PointReads, RangeScan
 from mqtool.scan.point_reads import frames_at_offsets
 from mqtool.scan.zones import Zone, Zones
-from mqtool.store.commit_log import CommitLog, Segment, gap_between
+from mqtool.store.log.commit_log import CommitLog, Segment, gap_between
 
 
 class Reading:

@@ -12,10 +12,10 @@ from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
 from mqtool.records.damage import Damage
 from mqtool.scan.dataset import MessagesDataset, Stores, TableDataset
-from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.describe import store_time
-from mqtool.store.pending import pending_messages
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
+from mqtool.store.waiting.pending import pending_messages
 
 Rows = Iterator[dict[str, Any]]
 _BATCH_ROWS = 1 << 16

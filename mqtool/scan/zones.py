@@ -11,7 +11,7 @@ from mqtool.formats.commit_log import SysFlag
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Facts
-from mqtool.store.commit_log import Segment
+from mqtool.store.log.commit_log import Segment
 
 _MAX_TOPICS = 1000
 

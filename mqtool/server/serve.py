@@ -50,7 +50,7 @@ from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_addr
 from mqtool.server.net.listener import Answer, Endpoint, Handler, Listener, OtherProtocol, Peer
 from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication.ha_server import HaListener
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading
 

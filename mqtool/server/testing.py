@@ -24,7 +24,7 @@ from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.net import loop_factory
 from mqtool.server.serve import ServeOptions, Server
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker

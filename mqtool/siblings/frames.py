@@ -18,7 +18,7 @@ from mqtool.records.damage import Damage
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, FrameRun, scan_frames
 from mqtool.siblings.tables import Row
 from mqtool.store.files import ReadFile
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 12

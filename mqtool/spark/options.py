@@ -16,7 +16,7 @@ from mqtool.export.schema import ALL_COLUMNS, BY_NAME, Body, Table, check_column
 from mqtool.export.sources import Source, resolve
 from mqtool.scan.conditions import expression_of
 from mqtool.scan.messages import Where, schema_of
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 
 BATCH_BYTES, BATCH_ROWS = 4 << 20, 8192
 """Larger batches take more JVM memory and are not faster."""

@@ -28,8 +28,8 @@ from mqtool.spark.kinds import KindReader, source_of
 from mqtool.spark.options import SourceOptions, parse
 from mqtool.spark.reading import Split, read_split, splits_of, splits_of_points
 from mqtool.spark.schema import require_subset, table_schema
-from mqtool.store.cuts import Cuts
-from mqtool.store.selection import Selection
+from mqtool.store.log.cuts import Cuts
+from mqtool.store.log.selection import Selection
 from mqtool.store.store import Store
 from mqtool.store.topics import named_topics, unmatched
 

@@ -21,7 +21,7 @@ from mqtool.export.state import Mark, check_mark, mark_at, require_new_log
 from mqtool.spark.options import SourceOptions
 from mqtool.spark.reading import Split, read_split, splits_of
 from mqtool.store import Store
-from mqtool.store.cuts import Cuts
+from mqtool.store.log.cuts import Cuts
 from mqtool.values import asdict
 
 LOG = logging.getLogger(__name__)

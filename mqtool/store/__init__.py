@@ -4,11 +4,11 @@
 """
 
 from mqtool.records.damage import Damage
-from mqtool.store.by_time import Boundary
-from mqtool.store.get_message import GetStatus
-from mqtool.store.lags import Lag
-from mqtool.store.message import Message
-from mqtool.store.pull import GetResult
+from mqtool.store.groups.lags import Lag
+from mqtool.store.log.message import Message
+from mqtool.store.queues.by_time import Boundary
+from mqtool.store.queues.get_message import GetStatus
+from mqtool.store.queues.pull import GetResult
 from mqtool.store.store import Store, open_readable, open_store
 
 __all__ = ["Boundary", "Damage", "GetResult", "GetStatus", "Lag", "Message", "Store", "open_readable", "open_store"]

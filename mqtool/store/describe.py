@@ -12,12 +12,12 @@ from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats import file_names, timer
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
-from mqtool.store.consume_queue import Queue
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_mapped_files
-from mqtool.store.index_file import IndexFile
+from mqtool.store.index.index_file import IndexFile
+from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
-from mqtool.store.timer import read_checkpoint, read_wheel
+from mqtool.store.waiting.timer import read_checkpoint, read_wheel
 from mqtool.values import asdict
 
 Description = dict[str, Any]

@@ -16,11 +16,11 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.consume_queue_ext import ext_address
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.consume_queue_ext import ext_units
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, read_file
-from mqtool.store.index_file import IndexFile, entries_written, places_of
+from mqtool.store.index.index_file import IndexFile, entries_written, places_of
 from mqtool.store.known_file import KnownFile
+from mqtool.store.queues.consume_queue_ext import ext_units
 from mqtool.values import asdict
 
 Row = dict[str, Any]

@@ -11,11 +11,11 @@ from mqtool.formats.annotate import FieldBytes, annotate
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.commit_log import CommitLog
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.entries import in_file, index_entry_numbers, rows_of, unit_positions
 from mqtool.store.files import ReadFile
 from mqtool.store.known_file import KnownFile
+from mqtool.store.log.commit_log import CommitLog
 
 Annotated = tuple[int, list[FieldBytes]]
 """Address of a record or unit, and its fields."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, java, timer
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 
 

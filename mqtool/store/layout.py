@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from mqtool.errors import NotAStoreError, StoreError
 from mqtool.formats import commit_log, file_names
 from mqtool.jobs.atomic import UNFINISHED, is_marked
-from mqtool.store.broker_config import LEDGER_DATA_KEY, BrokerConfig
-from mqtool.store.configured_place import require_place
-from mqtool.store.dledger_place import LedgerPlace, ledger_directories, ledger_place
+from mqtool.store.config.broker_config import LEDGER_DATA_KEY, BrokerConfig
+from mqtool.store.config.configured_place import require_place
+from mqtool.store.config.dledger_place import LedgerPlace, ledger_directories, ledger_place
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -40,7 +40,7 @@ from mqtool.store.files import (
     require_directory,
     subdirectories,
 )
-from mqtool.store.misplaced import in_place, misplaced, without_misnamed
+from mqtool.store.log.misplaced import in_place, misplaced, without_misnamed
 from mqtool.store.remote import RemotePath
 
 _INTEGER = re.compile("-?[0-9]{1,10}")

@@ -12,9 +12,9 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.index_file import HEADER, HEADER_SIZE
 from mqtool.records.index_build import IndexFileBuilder
-from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
-from mqtool.store.index_file import IndexFile
+from mqtool.store.index.index_file import IndexFile
+from mqtool.store.queues.consume_queue import Queue, UnitCache
 
 Patch = tuple[int, bytes]
 """Position in a file, and what stands there."""

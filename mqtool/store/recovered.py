@@ -28,11 +28,11 @@ from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
 from mqtool.records.queue_build import UnitPlacement, accepts_batch, is_dispatched, placement_of
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.consume_queue import Queue
-from mqtool.store.index_file import IndexFile, Shape
+from mqtool.store.index.index_file import IndexFile, Shape
 from mqtool.store.layout import StoreLayout
+from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.overlay import Patch, RecoveredIndexFile, RecoveredQueue
+from mqtool.store.queues.consume_queue import Queue
 
 MAX_QUEUE_BYTES = 128 << 20
 """Bytes of the log that are read for queues: they are asked for whenever a store is described."""

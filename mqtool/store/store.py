@@ -23,24 +23,25 @@ from mqtool.formats.release import assumed_release
 from mqtool.jobs.atomic import UNFINISHED, is_marked
 from mqtool.records.damage import Damage
 from mqtool.records.dispatched import DispatchRules
-from mqtool.store import broker_config, layout, metadata, remote, version
-from mqtool.store.by_time import Boundary, offset_in_queue_by_time
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.consume_queue import Queue, UnitCache
-from mqtool.store.delay_levels import delay_levels
-from mqtool.store.dispatch_rules import rules_of
+from mqtool.store import layout, remote, version
+from mqtool.store.config import broker_config, metadata
+from mqtool.store.config.delay_levels import delay_levels
+from mqtool.store.config.dispatch_rules import rules_of
+from mqtool.store.config.recovery_rules import recovery_rules
 from mqtool.store.files import recording_unlisted
-from mqtool.store.index_file import DEFAULT_SHAPE, IndexFile, list_index_files, shape_of
-from mqtool.store.lags import Lag, lags_of
-from mqtool.store.message import Message, from_record
-from mqtool.store.pull import GetResult, get_message
-from mqtool.store.query import DEFAULT_MAX_QUERY, query_message
-from mqtool.store.queue_database import queue_database
+from mqtool.store.groups.lags import Lag, lags_of
+from mqtool.store.index.index_file import DEFAULT_SHAPE, IndexFile, list_index_files, shape_of
+from mqtool.store.index.query import DEFAULT_MAX_QUERY, query_message
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.message import Message, from_record
+from mqtool.store.log.selection import Selection
+from mqtool.store.log.start_index import QueueStartIndex
+from mqtool.store.queues.by_time import Boundary, offset_in_queue_by_time
+from mqtool.store.queues.consume_queue import Queue, UnitCache
+from mqtool.store.queues.pull import GetResult, get_message
+from mqtool.store.queues.queue_database import queue_database
+from mqtool.store.queues.rocksdb_queues import RocksQueues
 from mqtool.store.recovered import recovered_index, recovered_queues, recovery_start
-from mqtool.store.recovery_rules import recovery_rules
-from mqtool.store.rocksdb_queues import RocksQueues
-from mqtool.store.selection import Selection
-from mqtool.store.start_index import QueueStartIndex
 
 _NEWEST = 64
 """Records that are tried, from the newest on, to see which release wrote one of them."""

@@ -10,7 +10,7 @@ from mqtool.errors import NotAStoreError
 from mqtool.formats import dledger, file_names
 from mqtool.store.files import list_directory
 from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
-from mqtool.store.log_file import logs_of
+from mqtool.store.log.log_file import logs_of
 from mqtool.store.store import Store, open_store
 
 

@@ -14,8 +14,8 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
 from mqtool.formats.config_files import DataVersion
 from mqtool.formats.release import Release, assumed_release
+from mqtool.store.config.metadata import Metadata
 from mqtool.store.files import read_file
-from mqtool.store.metadata import Metadata
 
 _SINCE_5 = (
     file_names.ABORT_BACKUP,

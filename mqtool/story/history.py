@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.store import address as addresses
-from mqtool.store import pull
-from mqtool.store.deliveries import PARKING_TOPICS, delivered_offsets, event_of
-from mqtool.store.find import KeyMatches, messages_by_key, messages_by_scan
-from mqtool.store.message import Message
-from mqtool.store.pending import known_groups
+from mqtool.store.index import address as addresses
+from mqtool.store.index.find import KeyMatches, messages_by_key, messages_by_scan
+from mqtool.store.log.message import Message
+from mqtool.store.queues import pull
 from mqtool.store.store import Store
-from mqtool.store.timer import saved_checkpoint
+from mqtool.store.waiting.deliveries import PARKING_TOPICS, delivered_offsets, event_of
+from mqtool.store.waiting.pending import known_groups
+from mqtool.store.waiting.timer import saved_checkpoint
 from mqtool.story import popping, transactions
 from mqtool.story.steps import Step, StepKind
 from mqtool.story.trace import Report, reports

@@ -12,13 +12,13 @@ import numpy as np
 
 from mqtool.formats import java, properties, topics
 from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
-from mqtool.store import kv_popped
-from mqtool.store.consume_queue import Queue
-from mqtool.store.find import messages_by_key
-from mqtool.store.message import Message
-from mqtool.store.popped import broker_names, revive_record_at
+from mqtool.store.index.find import messages_by_key
+from mqtool.store.log.message import Message
+from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
-from mqtool.store.timer import saved_checkpoint
+from mqtool.store.waiting import kv_popped
+from mqtool.store.waiting.popped import broker_names, revive_record_at
+from mqtool.store.waiting.timer import saved_checkpoint
 from mqtool.story.steps import Step, StepKind
 
 _NO_NAME = "null"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
 
 _FIELD, _REPORT = "\x01", "\x02"
 

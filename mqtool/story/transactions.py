@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import properties, service_records, topics
-from mqtool.store import pull
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
+from mqtool.store.queues import pull
 from mqtool.store.store import Store
 from mqtool.story.steps import Step, StepKind
 

@@ -10,14 +10,12 @@ from mqtool.recovery.losses import LossCount
 from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
-from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_losses import NONE, KnownLosses, known_losses
-from mqtool.store.queue_database import has_queue_database, queue_database
-from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
+from mqtool.store.queues.filter_bit_maps import bit_maps_of
+from mqtool.store.queues.queue_database import has_queue_database, queue_database
+from mqtool.verify import checkpoint, config, controller, lint
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
-from mqtool.verify.consume_queue import QueueFacts
-from mqtool.verify.displaced_blocks import displaced_messages
 from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
 from mqtool.verify.finding_collector import FindingCollector, area_of, in_order
@@ -34,18 +32,22 @@ from mqtool.verify.findings import (
     state_of,
     worst,
 )
-from mqtool.verify.foreign_segments import foreign_ranges, without_foreign
-from mqtool.verify.index_findings import IndexReport, check_absent
-from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
+from mqtool.verify.index.index_findings import IndexReport, check_absent
+from mqtool.verify.log import commit_log_files
+from mqtool.verify.log.displaced_blocks import displaced_messages
+from mqtool.verify.log.foreign_segments import foreign_ranges, without_foreign
+from mqtool.verify.log.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
+from mqtool.verify.log.segment import DamagedRange
 from mqtool.verify.losses import LossAccount, add_proved_losses, cut_off, losses_of
 from mqtool.verify.next_start import next_start, without_timer
-from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
-from mqtool.verify.rocksdb_queue import RocksCheck
-from mqtool.verify.segment import DamagedRange
+from mqtool.verify.queues import consume_queue_ext, queue_files
+from mqtool.verify.queues.consume_queue import QueueFacts
+from mqtool.verify.queues.queue_findings import Dispatched, QueueReport, absent_queues
+from mqtool.verify.queues.rocksdb_queue import RocksCheck
+from mqtool.verify.queues.unit_detail import UnitDifferences
 from mqtool.verify.service_records import ServiceRecordCheck
 from mqtool.verify.timer import DAMAGED, UNREAD, TimerCheck
 from mqtool.verify.timer import TOPIC as TIMER_TOPIC
-from mqtool.verify.unit_detail import UnitDifferences
 
 _NOT_LISTED = {
     Area.COMMIT_LOG: "log-not-listed",

@@ -14,12 +14,12 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_
 from mqtool.formats.consume_queue import tags_code
 from mqtool.records.damage import Damage
 from mqtool.store import Store
-from mqtool.store.compacted_queue import last_queue_offset, valid_units
-from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
-from mqtool.store.log_walk import walk_file
-from mqtool.store.message import Message, messages_of
+from mqtool.store.log.log_walk import walk_file
+from mqtool.store.log.message import Message, messages_of
+from mqtool.store.queues.compacted_queue import last_queue_offset, valid_units
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.recovery import Recovery

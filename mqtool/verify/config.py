@@ -15,18 +15,19 @@ from mqtool.formats.release import Release
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.recovery import table_shapes
 from mqtool.recovery.table_text import read_table
-from mqtool.store import config_tables, offset_tables
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.consume_queue import has_record, units_from
-from mqtool.store.deliveries import delivered_offsets, event_of, identity_of
+from mqtool.store.config import config_tables
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.metadata import Metadata
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.metadata import Metadata
+from mqtool.store.groups import offset_tables
+from mqtool.store.index.query import query_message
 from mqtool.store.named_files import kind_of
-from mqtool.store.query import query_message
+from mqtool.store.queues.consume_queue import has_record, units_from
 from mqtool.store.store import Store
-from mqtool.verify.consume_queue import QueueFacts
+from mqtool.store.waiting.deliveries import delivered_offsets, event_of, identity_of
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
+from mqtool.verify.queues.consume_queue import QueueFacts
 from mqtool.verify.survey import Survey
 
 _PARSERS: dict[str, Callable[[bytes], object]] = {

@@ -6,17 +6,17 @@ from functools import cached_property
 from msgspec import Struct
 
 from mqtool.errors import StoreError
-from mqtool.verify.checksums import Buckets, Sums
-from mqtool.verify.consume_queue import QueueFacts
-from mqtool.verify.continuity import QueueSpan, join
-from mqtool.verify.index_detail import IndexDetail, IndexDifferences
-from mqtool.verify.index_file import IndexFacts
-from mqtool.verify.records import Records, groups_of, read_records
-from mqtool.verify.segment import DamagedRange, SegmentFacts
+from mqtool.verify.index.index_detail import IndexDetail, IndexDifferences
+from mqtool.verify.index.index_file import IndexFacts
+from mqtool.verify.log.checksums import Buckets, Sums
+from mqtool.verify.log.continuity import QueueSpan, join
+from mqtool.verify.log.records import Records, groups_of, read_records
+from mqtool.verify.log.segment import DamagedRange, SegmentFacts
+from mqtool.verify.queues.consume_queue import QueueFacts
+from mqtool.verify.queues.unit_detail import UnitDetail, UnitDifferences
 from mqtool.verify.survey import Survey
 from mqtool.verify.tasks import Result
 from mqtool.verify.timeline import Timeline
-from mqtool.verify.unit_detail import UnitDetail, UnitDifferences
 
 
 class Facts(Struct, frozen=True, dict=True):

@@ -9,9 +9,9 @@ from pathlib import Path
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.broker_keys import LEGACY_KEYS
-from mqtool.store.index_file import configured_shape, list_index_files, shape_of
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.broker_keys import LEGACY_KEYS
+from mqtool.store.index.index_file import configured_shape, list_index_files, shape_of
 from mqtool.store.real_path import real_path
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct, field
 
 from mqtool.formats.topics import TopicQueue
-from mqtool.verify.consume_queue import QueueFacts
-from mqtool.verify.continuity import Jump
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
-from mqtool.verify.segment import DamagedRange
-from mqtool.verify.unit_detail import WrongUnits
+from mqtool.verify.log.continuity import Jump
+from mqtool.verify.log.segment import DamagedRange
+from mqtool.verify.queues.consume_queue import QueueFacts
+from mqtool.verify.queues.unit_detail import WrongUnits
 
 CUT_OFF = "cut-off"
 """Kind of a lost range after the end of the log."""

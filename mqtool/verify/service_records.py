@@ -8,10 +8,10 @@ forever and delivers nothing after it; `mqtool serve` skips it. The format that 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, java, properties, service_records, timer, topics
 from mqtool.store import Store
-from mqtool.store.consume_queue import Queue
 from mqtool.store.files import read_file
-from mqtool.store.get_message import next_file
-from mqtool.store.pull import units_from
+from mqtool.store.queues.consume_queue import Queue
+from mqtool.store.queues.get_message import next_file
+from mqtool.store.queues.pull import units_from
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey

@@ -16,14 +16,14 @@ from mqtool import __version__
 from mqtool.formats.index_file import IndexHeader
 from mqtool.jobs.resume import TaskLog
 from mqtool.records.damage import Tail
-from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.named_files import require_regular
-from mqtool.verify.checksums import Sums
-from mqtool.verify.consume_queue import QueueFacts, Run
-from mqtool.verify.continuity import Jump, QueueSpan
+from mqtool.store.queues.consume_queue_ext import ExtUnits
 from mqtool.verify.findings import Finding, Severity
-from mqtool.verify.index_file import IndexFacts, WrongEntry
-from mqtool.verify.segment import DamagedRange, SegmentFacts
+from mqtool.verify.index.index_file import IndexFacts, WrongEntry
+from mqtool.verify.log.checksums import Sums
+from mqtool.verify.log.continuity import Jump, QueueSpan
+from mqtool.verify.log.segment import DamagedRange, SegmentFacts
+from mqtool.verify.queues.consume_queue import QueueFacts, Run
 from mqtool.verify.survey import Survey
 from mqtool.verify.tasks import Result, SparseSums
 from mqtool.verify.timeline import Timeline

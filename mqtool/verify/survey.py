@@ -21,17 +21,18 @@ from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatched import DispatchRules
-from mqtool.store import Store, delay_levels
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.consume_queue import Queue, UnitCache
-from mqtool.store.dledger_place import LedgerPlace
+from mqtool.store import Store
+from mqtool.store.config import delay_levels
+from mqtool.store.config.dledger_place import LedgerPlace
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
 from mqtool.store.lock import lock_holder
-from mqtool.store.queue_database import has_queues_only_in_database
-from mqtool.store.start_index import QueueStartIndex
-from mqtool.verify.index_shape import IndexPlan, plan_index
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.start_index import QueueStartIndex
+from mqtool.store.queues.consume_queue import Queue, UnitCache
+from mqtool.store.queues.queue_database import has_queues_only_in_database
+from mqtool.verify.index.index_shape import IndexPlan, plan_index
 
 CHUNK_BYTES = 1 << 20
 """Approximate bytes of units read at a time."""

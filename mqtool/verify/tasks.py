@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from mqtool import native
 from mqtool.jobs.pool import as_completed, thread_pool, worker_pool
 from mqtool.jobs.throttle import Throttle
-from mqtool.verify.checksums import Buckets, Sums
-from mqtool.verify.consume_queue import QueueFacts, check_queue
-from mqtool.verify.index_file import IndexFacts, check_index_file
-from mqtool.verify.segment import SegmentFacts, check_segment
-from mqtool.verify.segment_parts import merge_parts, parts_of
+from mqtool.verify.index.index_file import IndexFacts, check_index_file
+from mqtool.verify.log.checksums import Buckets, Sums
+from mqtool.verify.log.segment import SegmentFacts, check_segment
+from mqtool.verify.log.segment_parts import merge_parts, parts_of
+from mqtool.verify.queues.consume_queue import QueueFacts, check_queue
 from mqtool.verify.survey import Survey
 
 _QUEUE_BYTES = 32 << 20

@@ -9,13 +9,13 @@ import numpy as np
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, properties, service_records, timer, topics
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.describe import store_time
 from mqtool.store.files import MappedFile, ReadFile, is_file, list_mapped_files, recording_unlisted
 from mqtool.store.known_file import is_directory
 from mqtool.store.named_files import kind_of
 from mqtool.store.store import Store
-from mqtool.store.timer import (
+from mqtool.store.waiting.timer import (
     checkpoint_path,
     known_log_file_size,
     read_checkpoint,

@@ -9,7 +9,7 @@ import typer.main
 from jsonschema import Draft202012Validator
 
 from mqtool.cli.app import app, leaves
-from mqtool.cli.entry_rows import SCHEMAS
+from mqtool.cli.rows.entry_rows import SCHEMAS
 from mqtool.store.entries import ORDINALS
 from mqtool.store.file_kind import FileKind
 

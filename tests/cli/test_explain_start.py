@@ -232,6 +232,6 @@ def test_waiting_messages_that_cannot_be_read_are_unknown(mqtool, tmp_path, monk
     def unreadable_messages(_store):
         raise StoreError("cannot be read: Input/output error", tmp_path)
 
-    monkeypatch.setattr("mqtool.store.waiting.waiting_messages", unreadable_messages)
+    monkeypatch.setattr("mqtool.store.waiting.held_back.waiting_messages", unreadable_messages)
     result = mqtool("explain-start", copy_store("orders-5.5.0", tmp_path), "--release", "5.5", "-f", "json")
     assert (result.code, result.document["waiting"]) == (ExitCode.OK, None)

@@ -5,8 +5,8 @@ import json
 import jsonschema
 import pytest
 
-from mqtool.cli import sibling_rows, sibling_tables
 from mqtool.cli.commands import COMMANDS
+from mqtool.cli.rows import sibling_rows, sibling_tables
 from mqtool.siblings.registry import KINDS
 from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
 from tests.support.stores import fixture, tree_digest

@@ -12,7 +12,7 @@ from mqtool.export.parquet import WriteOptions
 from mqtool.export.remote_target import RemoteTarget
 from mqtool.export.request import ReadRequest
 from mqtool.store import Message
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.object_storage import ObjectStorage, object_storage
 from tests.support.stores import copy_store

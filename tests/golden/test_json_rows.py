@@ -7,7 +7,7 @@ import pytest
 import mqtool
 from mqtool.records.frames import Frames
 from mqtool.store import Message
-from mqtool.store.json_rows import json_lines, row_of
+from mqtool.store.log.json_rows import json_lines, row_of
 from tests.support.stores import STORES, StoreFixture
 
 pytestmark = pytest.mark.usefixtures("either_way")

@@ -14,7 +14,7 @@ from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.settings import settings_of
-from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from tests.support.stores import STORES, StoreFixture, copy_store, store_fixture, tree_digest
 
 QUEUE_KINDS = tuple(kind for kind in KINDS if kind != "index")

@@ -28,13 +28,13 @@ from mqtool.repair.backup import backup
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.scan.dataset import Stores
 from mqtool.scan.tables import tables_of as scan_tables
+from mqtool.store.config.rocksdb import Database
 from mqtool.store.describe import describe
 from mqtool.store.files import list_directory
+from mqtool.store.groups.positions import in_flight
 from mqtool.store.oddities import oddities
-from mqtool.store.pending import PendingKind
-from mqtool.store.positions import in_flight
-from mqtool.store.rocksdb import Database
-from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.store.queues.rocksdb_queues import QueueDatabase
+from mqtool.store.waiting.pending import PendingKind
 from mqtool.verify import Area, Severity, State
 from mqtool.verify.store import Options, verify
 from tests.support.builder import StoreBuilder
@@ -48,7 +48,7 @@ if importlib.util.find_spec("rocksdict") is None:
 
 import rocksdict
 
-from mqtool.store.rocksdb_queues import MAX_OFFSETS
+from mqtool.store.queues.rocksdb_queues import MAX_OFFSETS
 from tests.support.tiers import night
 
 NAME = "rocksdb-cq-5.5.0"
@@ -107,7 +107,7 @@ def test_a_file_that_is_deleted_while_a_database_is_opened_is_missed_only_if_it_
         yield from list(list_directory(directory))
         gone.unlink()
 
-    monkeypatch.setattr("mqtool.store.rocksdb.list_directory", list_and_delete)
+    monkeypatch.setattr("mqtool.store.config.rocksdb.list_directory", list_and_delete)
     if needed:
         with pytest.raises(StoreError, match="cannot be opened as a RocksDB"):
             QueueDatabase(path)
@@ -754,10 +754,10 @@ def test_positions_are_compared_with_the_ends_of_queues_in_rocksdb(tmp_path):
 )
 def test_a_database_that_the_library_fails_on_is_not_opened_here(trial, words, tmp_path, monkeypatch):
     path = copy_store(NAME, tmp_path) / "consumequeue"
-    monkeypatch.setattr("mqtool.store.rocksdb._TRIAL", trial)
-    monkeypatch.setattr("mqtool.store.rocksdb._TRIAL_PATIENCE", 0.125)
+    monkeypatch.setattr("mqtool.store.config.rocksdb._TRIAL", trial)
+    monkeypatch.setattr("mqtool.store.config.rocksdb._TRIAL_PATIENCE", 0.125)
     monkeypatch.setattr(
-        "mqtool.store.rocksdb._tried", {}
+        "mqtool.store.config.rocksdb._tried", {}
     )  # the copy of the test before may have had this path and state
     with pytest.raises(StoreError, match=f"cannot be opened as a RocksDB: {words}; restore it from a backup") as caught:
         Database(path)

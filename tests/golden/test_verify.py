@@ -3,7 +3,8 @@
 import pytest
 
 import mqtool
-from mqtool.verify import Severity, State, segment_parts, verify
+from mqtool.verify import Severity, State, verify
+from mqtool.verify.log import segment_parts
 from tests.golden.verify_expected import lost_addresses
 from tests.support.both_ways import verify_both_ways
 from tests.support.damage import CASES, base_config, base_messages, changed_messages

@@ -200,7 +200,7 @@ def test_a_walk_is_put_together_in_one_place():
         for node in module.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WALKERS
     }
-    assert calls == {"mqtool/store/log_walk.py"}
+    assert calls == {"mqtool/store/log/log_walk.py"}
 
 
 ROOMS_OF_SERVER = ("net", "namesrv", "producer", "replication", "broker", "auth", "grpc", "admin")

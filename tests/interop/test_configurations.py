@@ -8,8 +8,8 @@ import pytest
 from mqtool.errors import FormatError
 from mqtool.formats import java_properties
 from mqtool.formats.release import assumed_release
-from mqtool.store.broker_config import effective_value
-from mqtool.store.broker_keys import KEYS, TABLE, Type
+from mqtool.store.config.broker_config import effective_value
+from mqtool.store.config.broker_keys import KEYS, TABLE, Type
 from tests.support.broker_keys import RELEASES, table
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

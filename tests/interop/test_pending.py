@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import mqtool
-from mqtool.store.pending import PendingKind, pending_messages
+from mqtool.store.waiting.pending import PendingKind, pending_messages
 from tests.support.served import KEYS
 
 pytestmark = pytest.mark.interop

@@ -9,7 +9,7 @@ from mqtool.replay.originals import Source
 from mqtool.replay.resend import Kind, Resend
 from mqtool.replay.to_broker import SendRequest, replay_to
 from mqtool.server.producer import BrokerSender
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from tests.support.replayed import expected_queues, queues_of
 from tests.support.stores import answers, store_fixture
 

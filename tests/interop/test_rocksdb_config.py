@@ -8,7 +8,7 @@ import pytest
 
 import mqtool
 from mqtool.convert.queues import into_files, into_rocksdb
-from mqtool.store.rocksdb import is_database
+from mqtool.store.config.rocksdb import is_database
 from tests.support.remoting import Client
 from tests.support.stores import copy_store
 

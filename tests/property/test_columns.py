@@ -15,8 +15,8 @@ from mqtool.records.arrow import binary_view
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
-from mqtool.store.json_rows import json_lines, row_of
-from mqtool.store.message import from_record
+from mqtool.store.log.json_rows import json_lines, row_of
+from mqtool.store.log.message import from_record
 from tests.property.records import log_of, records
 from tests.support.native import form, needs_native
 
@@ -86,7 +86,7 @@ def test_every_line_of_json_is_the_row_of_its_message(made, mode, raw):
     lines = json_lines(frames, mode, raw=raw).tobytes().splitlines(keepends=True)
     rows = [row_of(message, mode) for message in messages_of(frames)]
     if raw:
-        from mqtool.store.json_rows import encode_body
+        from mqtool.store.log.json_rows import encode_body
 
         for row, message in zip(rows, messages_of(frames), strict=True):
             row["body"], row["body_encoding"] = encode_body(message.raw_body, mode)

@@ -14,7 +14,7 @@ from mqtool.engine.dispatch import dispatcher as dispatch
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import commit_log, properties
 from mqtool.records.damage import Damage
-from mqtool.store.filters import TagFilter
+from mqtool.store.queues.filters import TagFilter
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, kill, remove
 

@@ -5,8 +5,8 @@ import random
 import pytest
 
 import mqtool
-from mqtool.verify import plain_pass
 from mqtool.verify.finding_collector import in_order
+from mqtool.verify.log import plain_pass
 from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from mqtool.verify.tasks import run_task, tasks_of

@@ -17,7 +17,7 @@ from mqtool.records import segment_bytes
 from mqtool.records.damage import Damage
 from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store import Message
-from mqtool.store.json_lines import json_lines
+from mqtool.store.log.json_lines import json_lines
 from tests.property.records import log_of, records
 from tests.support.builder import FIRST_TIME, StoreBuilder
 

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from mqtool.store.broker_keys import AT_START, NOT_SHOWN, TABLE
+from mqtool.store.config.broker_keys import AT_START, NOT_SHOWN, TABLE
 from tests.support.rocketmq import RocketMQ, release
 
 RELEASES = ("4.9.7", "5.5.0")

@@ -12,7 +12,7 @@ from mqtool.engine.options import options_from_config
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
-from mqtool.store import broker_config
+from mqtool.store.config import broker_config
 from mqtool.verify import Severity, verify
 
 SMALL: dict[str, Any] = {

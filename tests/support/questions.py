@@ -20,7 +20,7 @@ from mqtool.engine import open_store as open_engine
 from mqtool.export.schema import RecordClass, class_of
 from mqtool.scan.dataset import dataset
 from mqtool.store import Store, open_store
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
 from tests.support.damage import damage_case
 from tests.support.stores import copy_store
 

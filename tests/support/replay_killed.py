@@ -15,7 +15,7 @@ from mqtool.replay import pace, to_store
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Source
 from mqtool.replay.state import State
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 
 CHUNK = 7
 

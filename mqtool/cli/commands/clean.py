@@ -188,7 +188,7 @@ class _Options(Struct, frozen=True):
     def policy(self) -> RetentionPolicy:
         """Returns the rules."""
         from mqtool.engine.retention.rules import policy_from_config
-        from mqtool.store import broker_config
+        from mqtool.store.config import broker_config
 
         policy = policy_from_config(broker_config.load(self.config))
         return policy if self.reserved_hours is None else replace(policy, reserved_hours=self.reserved_hours)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.cli.changes import refuse_half_changed
-from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
@@ -23,6 +22,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
+from mqtool.cli.rows.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints
 
 if TYPE_CHECKING:

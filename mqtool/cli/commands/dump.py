@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mqtool.choices import FileKind
-from mqtool.cli import field_rows, zones
+from mqtool.cli import zones
 from mqtool.cli.damage_report import DamageReport
-from mqtool.cli.entry_rows import SCHEMAS
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation
-from mqtool.cli.message_rows import MESSAGE
-from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import (
     OUTPUT,
     SELECTION,
@@ -52,15 +49,19 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import Range
+from mqtool.cli.rows import field_rows
+from mqtool.cli.rows.entry_rows import SCHEMAS
+from mqtool.cli.rows.message_rows import MESSAGE
+from mqtool.cli.rows.message_view import MessageView
+from mqtool.cli.rows.sibling_tables import TABLES
 from mqtool.cli.schema import prints
-from mqtool.cli.sibling_tables import TABLES
 from mqtool.errors import FormatError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise, store_of_file
 
 if TYPE_CHECKING:
     from mqtool.store import Message, Store
-    from mqtool.store.broker_config import BrokerConfig
+    from mqtool.store.config.broker_config import BrokerConfig
     from mqtool.store.globs import Globs
     from mqtool.store.known_file import KnownFile
 
@@ -175,11 +176,11 @@ def _messages(
     filters: Filters,
     view: MessageView,
 ) -> ExitCode:
-    from mqtool.cli.message_stream import MessageStream
+    from mqtool.cli.rows.message_stream import MessageStream
     from mqtool.cli.selected import require_selected
-    from mqtool.store.follow import follow
-    from mqtool.store.json_lines import json_lines
-    from mqtool.store.log_file import LogFiles
+    from mqtool.store.log.follow import follow
+    from mqtool.store.log.json_lines import json_lines
+    from mqtool.store.log.log_file import LogFiles
 
     if view.follow and isinstance(stores[0], LogFiles):
         raise UsageError("--follow needs the root directory of a store; give it as PATH")
@@ -232,7 +233,7 @@ def _files(
 ) -> ExitCode:
     """Prints files of one kind without messages: units, entries, slots, configuration."""
     from mqtool.cli.selected import require_selected_files
-    from mqtool.store import broker_config
+    from mqtool.store.config import broker_config
     from mqtool.store.fields import file_fields
     from mqtool.store.globs import Globs
 

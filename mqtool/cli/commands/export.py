@@ -38,8 +38,8 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
+from mqtool.cli.rows.sibling_rows import EXPORT_KIND
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, size
-from mqtool.cli.sibling_rows import EXPORT_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mqtool.export.sources import Source
     from mqtool.jobs.progress import OnProgress
     from mqtool.store import Store
-    from mqtool.store.selection import Selection
+    from mqtool.store.log.selection import Selection
 
 
 HELP = """
@@ -368,7 +368,7 @@ def _sibling(path: str) -> Kind | None:
 
 
 def _selection(sources: list[Source], filters: Filters) -> Selection:
-    from mqtool.store.selection import Selection
+    from mqtool.store.log.selection import Selection
 
     first, end = 0, (1 << 63) - 1
     if filters.offset is not None:

@@ -12,8 +12,6 @@ from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.message_rows import MESSAGE
-from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import (
     SELECTION,
     BodyOption,
@@ -42,8 +40,10 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
+from mqtool.cli.rows.message_rows import MESSAGE
+from mqtool.cli.rows.message_view import MessageView
+from mqtool.cli.rows.sibling_tables import MAIN
 from mqtool.cli.schema import prints
-from mqtool.cli.sibling_tables import MAIN
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
@@ -93,10 +93,10 @@ def find(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the messages that match."""
-    from mqtool.cli.message_stream import MessageStream
+    from mqtool.cli.rows.message_stream import MessageStream
     from mqtool.cli.selected import require_selected
     from mqtool.store import open_readable
-    from mqtool.store.find import find_messages
+    from mqtool.store.index.find import find_messages
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress)

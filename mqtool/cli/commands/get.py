@@ -10,8 +10,6 @@ from mqtool.cli import zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.message_rows import MESSAGE, MessageRows
-from mqtool.cli.message_view import MessageView
 from mqtool.cli.options import (
     Body,
     BodyOption,
@@ -25,14 +23,16 @@ from mqtool.cli.options import (
     ZoneOption,
 )
 from mqtool.cli.output import Output
+from mqtool.cli.rows.message_rows import MESSAGE, MessageRows
+from mqtool.cli.rows.message_view import MessageView
+from mqtool.cli.rows.sibling_tables import MAIN
 from mqtool.cli.schema import prints
-from mqtool.cli.sibling_tables import MAIN
 from mqtool.errors import CorruptionError, UnreadableError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
     from mqtool.store import Store
-    from mqtool.store.address import AddressMatches
+    from mqtool.store.index.address import AddressMatches
 
 
 HELP = """
@@ -102,7 +102,7 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
 
 
 def _resolve(store: Store, address: str, report: DamageReport) -> AddressMatches | None:
-    from mqtool.store.address import resolve
+    from mqtool.store.index.address import resolve
 
     try:
         return resolve(store, address)

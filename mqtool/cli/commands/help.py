@@ -14,7 +14,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, note
 from mqtool.cli.options import DebugOption, FormatOption
 from mqtool.cli.output import Output
-from mqtool.cli.reference_rows import CHECKS, FORMATS, check_rows, format_rows
+from mqtool.cli.rows.reference_rows import CHECKS, FORMATS, check_rows, format_rows
 from mqtool.cli.schema import DATA, OutputSchema, prints, text
 from mqtool.errors import UnavailableError, UsageError
 

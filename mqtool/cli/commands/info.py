@@ -10,7 +10,6 @@ from mqtool.cli import zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
-from mqtool.cli.message_rows import DAMAGE, damage_row
 from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
@@ -23,8 +22,9 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
+from mqtool.cli.rows.message_rows import DAMAGE, damage_row
+from mqtool.cli.rows.sibling_rows import KIND_INFO
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
-from mqtool.cli.sibling_rows import KIND_INFO
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:

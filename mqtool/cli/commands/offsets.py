@@ -27,7 +27,7 @@ from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, pr
 from mqtool.values import asdict
 
 if TYPE_CHECKING:
-    from mqtool.store.positions import Position
+    from mqtool.store.groups.positions import Position
 
 HELP = """
 mqtool offsets /data/store --group billing --topic Orders
@@ -104,7 +104,7 @@ def offsets(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the positions; ends with 1 if there are none, or a queue cannot be read."""
-    from mqtool.store.positions import positions_of
+    from mqtool.store.groups.positions import positions_of
     from mqtool.store.store import open_store
 
     wide = output_format is Format.TABLE and compare is not None

@@ -24,7 +24,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
 
 if TYPE_CHECKING:
-    from mqtool.store.pending import PendingCount, PendingMessage
+    from mqtool.store.waiting.pending import PendingCount, PendingMessage
 
 HELP = """
 mqtool pending /data/store
@@ -102,7 +102,7 @@ def pending(
     from mqtool.cli.selected import require_selected
     from mqtool.store import open_readable
     from mqtool.store.globs import Globs
-    from mqtool.store.pending import pending_counts, pending_messages
+    from mqtool.store.waiting.pending import pending_counts, pending_messages
 
     topics, groups = Globs(topic or ()), Globs(group or ())
 

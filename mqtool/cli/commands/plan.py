@@ -47,7 +47,7 @@ from mqtool.records.damage import Damage
 
 if TYPE_CHECKING:
     from mqtool.repair import Change, Plan
-    from mqtool.store.offset_moves import Effect
+    from mqtool.store.groups.offset_moves import Effect
     from mqtool.store.store import Store
     from mqtool.verify import Finding
 
@@ -419,7 +419,7 @@ def redact(
     """Plans the bodies of the selected messages."""
     from mqtool.cli.selected import require_selected
     from mqtool.repair import Redact
-    from mqtool.store.address import resolve
+    from mqtool.store.index.address import resolve
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
     damage = []
@@ -579,7 +579,7 @@ def offsets(
     _check_output(out, store)
     place = _Place(store, config, work_dir)
     planned, effects = _moved(place, moved)
-    from mqtool.store.queue_messages import StoredQueues
+    from mqtool.store.groups.queue_messages import StoredQueues
 
     with place.open() as opened:
         messages = offset_plan.listing_of(effects, StoredQueues(opened)) if list_messages else None
@@ -589,8 +589,8 @@ def offsets(
 def _moved(place: _Place, options: offset_plan.OffsetOptions) -> "tuple[_Planned, list[Effect]]":
     """Plans positions in a store; returns their effects too."""
     from mqtool.repair import MoveOffsets
-    from mqtool.store.offset_moves import moves_of
-    from mqtool.store.queue_messages import StoredQueues
+    from mqtool.store.groups.offset_moves import moves_of
+    from mqtool.store.groups.queue_messages import StoredQueues
 
     with place.open() as store:
         committed, queues = store.metadata.consumer_offsets, StoredQueues(store)

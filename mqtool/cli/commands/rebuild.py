@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from mqtool.cli import ranges
 from mqtool.cli.changes import refuse_half_changed
-from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import (
@@ -33,8 +32,9 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
+from mqtool.cli.rows.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
+from mqtool.cli.rows.sibling_rows import REBUILD_KIND
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, size
-from mqtool.cli.sibling_rows import REBUILD_KIND
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.siblings.registry import recognise
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mqtool.rebuild.settings import RebuildSettings
     from mqtool.rebuild.timer import TimerResult
     from mqtool.records.damage import Damage
-    from mqtool.store.filter_bit_maps import FilterBitMaps
+    from mqtool.store.queues.filter_bit_maps import FilterBitMaps
     from mqtool.store.store import Store
 
 
@@ -318,7 +318,7 @@ def _derived(
     from mqtool.rebuild.job import Options
     from mqtool.rebuild.job import rebuild as rebuild_files
     from mqtool.rebuild.one_index_file import rebuild_index_file
-    from mqtool.store.filter_bit_maps import bit_maps_of
+    from mqtool.store.queues.filter_bit_maps import bit_maps_of
 
     if options.file is not None:
         return rebuild_index_file(store, options.out, settings, options.file, on_progress)

@@ -165,7 +165,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     """Yields the document for a reader."""
-    from mqtool.store.broker_config import UNCHECKED
+    from mqtool.store.config.broker_config import UNCHECKED
 
     yield f"{document['store']}: {document['status']}"
     yield from (f"  {line}" for line in document["wrong"])

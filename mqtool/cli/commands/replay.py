@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mqtool.replay.resend import Resend
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import Report
-    from mqtool.store.selection import Selection
+    from mqtool.store.log.selection import Selection
 
 HELP = """
 mqtool replay /data/store --into /data/rescue --topic Orders --ids ids.jsonl --state replay.state
@@ -195,7 +195,7 @@ def replay(
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import ReplayRequest
     from mqtool.replay.to_store import replay as replay_messages
-    from mqtool.store.selection import Selection
+    from mqtool.store.log.selection import Selection
 
     output = Output(ctx.obj, REPLAY, output_format)
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit)
@@ -299,7 +299,7 @@ def _selection(source: Source, filters: Filters) -> Selection:
         UnsupportedFormatError: the source is a store of another system.
     """
     from mqtool.cli.selected import require_selected
-    from mqtool.store.selection import Selection
+    from mqtool.store.log.selection import Selection
 
     kind = recognise(source.path)
     if kind is not None:

@@ -22,8 +22,8 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
+from mqtool.cli.rows.sibling_rows import SALVAGE_KIND
 from mqtool.cli.schema import NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
-from mqtool.cli.sibling_rows import SALVAGE_KIND
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
@@ -160,7 +160,7 @@ def salvage(
     """Salvages and reports; ends with 1 if anything is known to be lost."""
     from mqtool.repair.salvage import SalvageOptions
     from mqtool.repair.salvage import salvage as salvage_store
-    from mqtool.store.readable_parts import UnreadableParts
+    from mqtool.store.log.readable_parts import UnreadableParts
     from mqtool.store.store import open_store
 
     if compact and map_file is None and target.name:

@@ -23,7 +23,7 @@ from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, UsageError
 
 if TYPE_CHECKING:
-    from mqtool.store.broker_config import BrokerConfig
+    from mqtool.store.config.broker_config import BrokerConfig
 
 
 HELP = """
@@ -277,9 +277,9 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
     The option --config has reported its own unknown keys already.
     """
     from mqtool.server.broker.settings import DEFAULTS
-    from mqtool.store import broker_config
-    from mqtool.store.broker_config import BrokerConfig
-    from mqtool.store.broker_keys import unknown_keys
+    from mqtool.store.config import broker_config
+    from mqtool.store.config.broker_config import BrokerConfig
+    from mqtool.store.config.broker_keys import unknown_keys
 
     config = broker_config.load(file)
     given = {}

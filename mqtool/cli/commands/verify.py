@@ -33,8 +33,8 @@ from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
 from mqtool.cli.result_file import check_result_file
+from mqtool.cli.rows.sibling_rows import VERIFY_KIND
 from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, count, prints, text
-from mqtool.cli.sibling_rows import VERIFY_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError

@@ -13,7 +13,7 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.records.queue_build import accepts_batch, batch_min_offset
-from mqtool.store.get_message import find_batch_unit
+from mqtool.store.queues.get_message import find_batch_unit
 
 
 class _Units:

@@ -11,7 +11,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import consume_queue_ext as layout
 from mqtool.formats.consume_queue_ext import LONGEST_UNIT, ConsumeQueueExtUnit
 from mqtool.store.files import list_mapped_files
-from mqtool.store.get_message import next_file
+from mqtool.store.queues.get_message import next_file
 
 _CLOSED = layout.END_OF_FILE.to_bytes(2, "big", signed=True)
 

@@ -1,4 +1,4 @@
-"""The filter for SQL92 expressions; the filter for tags is in `store.filters`.
+"""The filter for SQL92 expressions; the filter for tags is in `store.queues.filters`.
 
 Source: ExpressionMessageFilter, DefaultMessageFilter (4.9.7, 5.5.0).
 """

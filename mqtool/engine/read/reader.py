@@ -1,4 +1,4 @@
-"""Reads messages of a live queue: provides queues and log as views to `store.get_message`, which contains the rules.
+"""Reads messages of a live queue: provides queues and log as views to `store.queues.get_message`, which contains the rules.
 
 Docs page: docs/engine.md.
 """
@@ -18,8 +18,8 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
-from mqtool.store.filters import MessageFilter
-from mqtool.store.get_message import (
+from mqtool.store.queues.filters import MessageFilter
+from mqtool.store.queues.get_message import (
     LONGEST_PULL,
     SHORTEST_PULL,
     Found,
@@ -97,7 +97,7 @@ class Reader:
             view = _Units(queue)
         return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self.limits)
 
-    # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
+    # -- the log as a view (`store.queues.get_message.LogView`) ---------------------------------------------------------
 
     @property
     def min_offset(self) -> int:

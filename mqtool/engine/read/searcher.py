@@ -17,9 +17,9 @@ from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.store import by_time
-from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
+from mqtool.store.queues import by_time
+from mqtool.store.queues.by_time import Boundary
 
 UNKNOWN_TIME = -1
 
@@ -115,7 +115,7 @@ class Searcher:
 
 
 class _LogView:
-    """Adapts the log to `store.by_time`."""
+    """Adapts the log to `store.queues.by_time`."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -132,7 +132,7 @@ class _LogView:
 
 
 class _QueueView:
-    """Adapts a queue to `store.by_time`: its current bounds, and the units of each file."""
+    """Adapts a queue to `store.queues.by_time`: its current bounds, and the units of each file."""
 
     def __init__(self, queue: AnyQueue) -> None:
         self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT

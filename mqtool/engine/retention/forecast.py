@@ -19,10 +19,10 @@ from mqtool.errors import UnreadableError
 from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
-from mqtool.store.consume_queue import Queue, units_from
-from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import MappedFile
-from mqtool.store.waiting import Undelivered, waiting_by_segment
+from mqtool.store.queues.consume_queue import Queue, units_from
+from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.waiting.held_back import Undelivered, waiting_by_segment
 
 
 class Unread(Struct, frozen=True):

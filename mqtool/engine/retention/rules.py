@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 
 HOUR_MS = 3_600_000
 _WARNING_RANGE = (0.35, 0.90)

@@ -10,7 +10,7 @@ from mqtool.formats import checkpoint, codec, commit_log, file_names, index_file
 from mqtool.formats.release import MEASURED
 from mqtool.store.files import ReadFile, list_directory, obstruction, read_file
 from mqtool.store.named_files import kind_of
-from mqtool.store.queue_database import PLACES
+from mqtool.store.queues.queue_database import PLACES
 
 if TYPE_CHECKING:
     from mqtool.engine.start.recovery_executor import RecoveryExecutor

@@ -16,13 +16,13 @@ from mqtool.engine.start.admission import in_controller_mode
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
-from mqtool.store import broker_config
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.configured_place import place_of
-from mqtool.store.controller_files import has_epochs
+from mqtool.store.config import broker_config
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.configured_place import place_of
+from mqtool.store.config.controller_files import has_epochs
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
-from mqtool.store.index_file import list_index_files, shape_of
+from mqtool.store.index.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout
 from mqtool.store.real_path import real_path
 from mqtool.store.store import open_store

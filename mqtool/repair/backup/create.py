@@ -20,11 +20,11 @@ from mqtool.repair.backup.order import Listing, databases_of, list_files, state_
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
 from mqtool.repair.journal import check_finished
-from mqtool.store.broker_config import ConfigSource
-from mqtool.store.controller_files import files_outside
+from mqtool.store.config.broker_config import ConfigSource
+from mqtool.store.config.controller_files import files_outside
 from mqtool.store.lock import lock_holder
 from mqtool.store.permissions import require_permission
-from mqtool.store.queue_database import has_queue_database
+from mqtool.store.queues.queue_database import has_queue_database
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 

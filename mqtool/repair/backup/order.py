@@ -29,9 +29,9 @@ from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import file_names
-from mqtool.store.config_tables import SINGLE_DATABASE
-from mqtool.store.kv_popped import DIRECTORY as POPPED
-from mqtool.store.offset_tables import DATABASE
+from mqtool.store.config.config_tables import SINGLE_DATABASE
+from mqtool.store.groups.offset_tables import DATABASE
+from mqtool.store.waiting.kv_popped import DIRECTORY as POPPED
 
 _PROGRESS = (
     file_names.CONSUMER_OFFSETS,

@@ -12,8 +12,8 @@ from mqtool.jobs.atomic import staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
-from mqtool.store.broker_config import ConfigSource
-from mqtool.store.broker_config import load as load_config
+from mqtool.store.config.broker_config import ConfigSource
+from mqtool.store.config.broker_config import load as load_config
 from mqtool.store.store import open_store
 from mqtool.verify import verify
 

@@ -26,7 +26,7 @@ from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
 from mqtool.replay.to_store import ReplayRequest, replay
 from mqtool.store.lock import holder_words, lock_holder
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from mqtool.store.store import open_store
 
 _BACKUP_SUFFIX = ".backup"

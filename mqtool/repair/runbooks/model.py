@@ -10,7 +10,7 @@ from mqtool.commands import Opened
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.recovery import Outcome, predict
 from mqtool.repair.changes import Change
-from mqtool.store.broker_config import ConfigSource
+from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.store import Store
 from mqtool.verify import CATALOGUE, Finding, Verification, verify
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from mqtool.recovery.losses import LossCount, loss_numbers
-from mqtool.store.broker_config import UNCHECKED
+from mqtool.store.config.broker_config import UNCHECKED
 
 DONE = "done"
 REFUSED = "refused"

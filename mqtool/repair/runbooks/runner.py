@@ -25,7 +25,7 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
 from mqtool.repair.runbooks.steps import after_change, after_directory, match, run_again, with_directory
-from mqtool.store.broker_config import load
+from mqtool.store.config.broker_config import load
 from mqtool.store.store import open_store
 from mqtool.verify import CATALOGUE, State, corrections, verify
 

@@ -23,10 +23,10 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.store.lock import holder_words, lock_holder
-from mqtool.store.queue_database import has_queue_database
+from mqtool.store.queues.queue_database import has_queue_database
 from mqtool.store.real_path import real_path
 from mqtool.store.store import open_store
-from mqtool.store.waiting import waiting_by_segment
+from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import CATALOGUE, Finding
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")

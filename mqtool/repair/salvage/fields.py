@@ -9,7 +9,7 @@ import numpy as np
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.frames import Frames
-from mqtool.verify.record_rules import impossible_fields, not_compressed
+from mqtool.verify.log.record_rules import impossible_fields, not_compressed
 
 _COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
 _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}

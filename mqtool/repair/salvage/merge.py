@@ -17,8 +17,8 @@ from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.repair.salvage.fields import correct_fields
 from mqtool.repair.salvage.unit_evidence import ForeignRecords, UnitEvidence
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.displaced_blocks import DisplacedRecords
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.displaced_blocks import DisplacedRecords
 from mqtool.store.store import Store
 
 _EVER = 1 << 62

@@ -13,7 +13,7 @@ from mqtool.records.frames import Frames
 from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.filler import fillers
 from mqtool.repair.salvage.merge import Run
-from mqtool.store.get_message import next_file
+from mqtool.store.queues.get_message import next_file
 
 IsBlank = Callable[[int, int], bool]
 """Whether a BLANK that is right leads from one old physical offset to another."""

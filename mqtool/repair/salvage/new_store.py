@@ -40,25 +40,25 @@ from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
 from mqtool.repair.timer import timer_notes
-from mqtool.store.config_tables import SINGLE_DATABASE, unread_database
+from mqtool.store.config.config_tables import SINGLE_DATABASE, unread_database
+from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_tree
 from mqtool.store.file_sizes import TIMER_LOG
 from mqtool.store.files import is_regular, list_directory, read_file
-from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.known_losses import LostOffsets, content
 from mqtool.store.layout import queue_files
 from mqtool.store.lock import lock_holder
-from mqtool.store.log_file import LogFiles
-from mqtool.store.pending import pending_messages
+from mqtool.store.log.log_file import LogFiles
+from mqtool.store.log.readable_parts import UnreadableParts
+from mqtool.store.log.selection import Selection
 from mqtool.store.permissions import denied, denied_paths, evidence_of
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.real_path import is_inside
-from mqtool.store.rocksdb import has_data
-from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
-from mqtool.store.timer import checkpoint_path, log_file_size, saved_checkpoint
 from mqtool.store.topics import purgeable_topics
+from mqtool.store.waiting.pending import pending_messages
+from mqtool.store.waiting.timer import checkpoint_path, log_file_size, saved_checkpoint
 from mqtool.verify import verify
 
 _EVER = 1 << 62

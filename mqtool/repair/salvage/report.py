@@ -13,7 +13,7 @@ from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
-from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 from mqtool.values import asdict
 from mqtool.verify import Losses

@@ -22,10 +22,10 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.frames import Frames
-from mqtool.store.consume_queue import Queue
-from mqtool.store.foreign_segments import ForeignSegments, UnitsByPlace, claim_at, units_by_place
+from mqtool.store.log.foreign_segments import ForeignSegments, UnitsByPlace, claim_at, units_by_place
+from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
-from mqtool.verify.continuity import Continuity
+from mqtool.verify.log.continuity import Continuity
 
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _FLAG_AT = commit_log.field_offset("sys_flag")

@@ -35,9 +35,9 @@ from mqtool.formats.auth_records import (
 from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.server.net import acl
 from mqtool.server.net.acl import Account, Right
-from mqtool.store import rocksdb_table
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.rocksdb_table import Table
+from mqtool.store.config import rocksdb_table
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.rocksdb_table import Table
 
 
 class AuthError(MqtoolError):

@@ -32,7 +32,7 @@ from mqtool.server.broker.tables.stats import Stats
 from mqtool.server.broker.tables.topics import StaticTopics, TopicTable
 from mqtool.server.broker.writer import Writer
 from mqtool.server.net.peer import Peer
-from mqtool.store.offset_tables import file_read
+from mqtool.store.groups.offset_tables import file_read
 
 _LOG = logging.getLogger(__name__)
 

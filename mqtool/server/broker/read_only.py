@@ -1,6 +1,6 @@
 """Provides a read-only store with the reading methods of an open engine.
 
-Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in `store.get_message`.
+Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in `store.queues.get_message`.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from mqtool.errors import StoreError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.index_file import TAG_MARK
-from mqtool.store.by_time import Boundary
-from mqtool.store.filters import MessageFilter
-from mqtool.store.get_message import LONGEST_PULL, get_message
-from mqtool.store.pull import QueueOnDisk, units_from
+from mqtool.store.queues.by_time import Boundary
+from mqtool.store.queues.filters import MessageFilter
+from mqtool.store.queues.get_message import LONGEST_PULL, get_message
+from mqtool.store.queues.pull import QueueOnDisk, units_from
 from mqtool.store.store import Store
 
 
@@ -50,7 +50,7 @@ class ReadOnlyMessages:
             return result._replace(status=GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=following)
         return result
 
-    # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
+    # -- the log as a view (`store.queues.get_message.LogView`) ---------------------------------------------------------
 
     @property
     def min_offset(self) -> int:

@@ -11,8 +11,8 @@ from mqtool.engine.options import OPENING_KEYS, StoreOptions, config_values
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
-from mqtool.store.broker_config import BrokerConfig, effective_value
-from mqtool.store.broker_keys import LEGACY_KEYS, defaults
+from mqtool.store.config.broker_config import BrokerConfig, effective_value
+from mqtool.store.config.broker_keys import LEGACY_KEYS, defaults
 
 DEFAULTS = {
     "allowRecallWhenBrokerNotWriteable": "true",

@@ -25,7 +25,7 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
 from mqtool.server.net.addresses import parse_address
 from mqtool.server.net.client import Connection
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 
 SHAPING = frozenset(
     {

@@ -9,7 +9,7 @@ from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH, ChunkHeader
 from mqtool.records.damage import Damage
 from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 __all__ = ["ChunkFile", "Frame", "InvalidFrame"]
 

@@ -24,7 +24,7 @@ from mqtool.siblings.equeue.listing import EQueueSettings, settings_of
 from mqtool.siblings.equeue.runs import is_decodable
 from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 
 class UnservedEntry(Struct, frozen=True):

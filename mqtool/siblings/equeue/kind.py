@@ -14,7 +14,7 @@ from mqtool.siblings.equeue.listing import QueueFiles, is_store, settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.tables import Row, Table
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.values import asdict
 from mqtool.verify.findings import Finding
 

@@ -22,7 +22,7 @@ from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter, write_offsets, write_setting
 from mqtool.siblings.frames import SalvagedChunk, salvage_row
 from mqtool.siblings.tables import Row
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 _NOWHERE = "no message states this position, and neither neighbour's length leads to one"
 

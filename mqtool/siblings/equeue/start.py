@@ -18,7 +18,7 @@ from mqtool.siblings.equeue.chunk import ChunkFile, Frame
 from mqtool.siblings.equeue.listing import EQueueSettings, Listing, QueueFiles
 from mqtool.siblings.equeue.runs import is_decodable, valid_run
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 
 class Refusal(Struct, frozen=True):

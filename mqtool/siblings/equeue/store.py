@@ -21,7 +21,7 @@ from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store, settings_of
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
 from mqtool.siblings.frame_scan import scan_frames
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 _INDEX_CHUNK = 8
 """Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is part of `reserved`."""

@@ -17,7 +17,7 @@ from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MD5_SIZE, MapEntry
 from mqtool.formats.tfchunk_records import BOUNDS, HEAD, LAYOUTS, Record
 from mqtool.siblings.frame_scan import FrameRun, SequenceColumns, read_columns
 from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 _HASHED_AT_ONCE = 1 << 20
 _STATED_AT = 6

@@ -18,7 +18,7 @@ from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import CHUNKS, RECORDS, TABLES, verify
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.siblings.tfchunk.store import TFChunkDb, is_database, resume
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.verify.findings import Finding
 
 ChunkReport = SalvagedChunk[TFChunkFile, StoredRecord]

@@ -16,7 +16,7 @@ from mqtool.siblings.frame_scan import scan_frames
 from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile, ValidRun, valid_run
 from mqtool.store.files import ReadFile, is_regular, list_directory, require_directory
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 
 def is_database(path: Path) -> bool:

@@ -11,7 +11,7 @@ from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.tables import Row
 from mqtool.siblings.tiered import SEGMENTS, TABLES, UNITS, verify
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore, is_tiered
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
 from mqtool.verify.findings import Finding
 
 _ADDRESS = re.compile("(.+)/([0-9]{1,9})@([0-9]{1,18})")

@@ -15,9 +15,9 @@ from mqtool.formats import commit_log, config_json, file_names, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.files import MappedFile, ReadFile, is_directory, is_regular, list_directory, read_file, subdirectories
-from mqtool.store.log_walk import walk_file
-from mqtool.store.message import Message, from_record, messages_of
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.log_walk import walk_file
+from mqtool.store.log.message import Message, from_record, messages_of
+from mqtool.store.log.readable_parts import UnreadableParts
 
 _TABLES = {
     tiered.COMMIT_LOG: "commitLogFileSegmentTable",

@@ -19,7 +19,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.base import READ_IT, finding
 from mqtool.siblings.tiered.store import Owner, TieredQueue, TieredStore
 from mqtool.store.files import ReadFile
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
 from mqtool.verify.findings import Finding, Severity
 
 MAX_INDEX_BYTES = 1 << 26

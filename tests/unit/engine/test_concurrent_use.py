@@ -15,8 +15,8 @@ from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.errors import StoreClosedError
 from mqtool.formats import commit_log, java
-from mqtool.store import by_time
-from mqtool.store.by_time import Boundary
+from mqtool.store.queues import by_time
+from mqtool.store.queues.by_time import Boundary
 from tests.support.native import IS_COMPILED, form
 
 SLOW = b"INNER_x\x01y\x02"

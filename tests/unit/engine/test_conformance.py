@@ -9,7 +9,7 @@ from mqtool.engine.dispatch import dispatcher as dispatch
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.formats import checkpoint, commit_log, hosts, properties
 from mqtool.formats.consume_queue import tags_code
-from mqtool.store.by_time import Boundary
+from mqtool.store.queues.by_time import Boundary
 from tests.support.engine import HeldClock, open_small, small_options, tree
 
 BORN = 1_700_000_000_100

@@ -7,7 +7,7 @@ import pytest
 from mqtool.engine import MessageStore
 from mqtool.engine.queue.consume_queue import UNIT
 from mqtool.engine.read import reader as read
-from mqtool.store.get_message import get_message
+from mqtool.store.queues.get_message import get_message
 from tests.support.native import form, needs_native
 
 pytestmark = needs_native

@@ -5,7 +5,7 @@ import pytest
 from mqtool.engine import options
 from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import UsageError
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 
 
 @pytest.mark.parametrize("name", [name for name in options._MIN if name != "consume_queue_file_size"])

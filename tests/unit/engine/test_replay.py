@@ -13,8 +13,9 @@ import mqtool
 from mqtool.engine import AppendStatus, PutStatus, open_store
 from mqtool.engine.dispatch import dispatcher as dispatch
 from mqtool.formats import hosts, properties
-from mqtool.store import broker_config, layout
-from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store import layout
+from mqtool.store.config import broker_config
+from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from tests.support.engine import HeldClock, open_small, options_of, replay, tree
 from tests.support.stores import STORES, acks, copy_store
 

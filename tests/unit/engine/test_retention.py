@@ -12,7 +12,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention.forecast import derived_files_before, forecast
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, disk_state, policy_from_config, trigger_of
 from mqtool.errors import UsageError
-from mqtool.store import broker_config
+from mqtool.store.config import broker_config
 from tests.support.engine import records_of
 
 MIDNIGHT = 1_700_006_400_000

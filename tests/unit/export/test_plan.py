@@ -9,10 +9,10 @@ from mqtool.errors import NotAStoreError, StoreError, UsageError
 from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
 from mqtool.export.sources import Source, resolve
 from mqtool.records.frames import Frames
-from mqtool.store import cuts as cuts_module
 from mqtool.store import open_store
-from mqtool.store.cuts import Cuts
-from mqtool.store.selection import Selection
+from mqtool.store.log import cuts as cuts_module
+from mqtool.store.log.cuts import Cuts
+from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture

@@ -35,9 +35,9 @@ from mqtool.export.workers import LocalRunner
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import open_store
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.cuts import Cuts
-from mqtool.store.selection import Selection
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.cuts import Cuts
+from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store

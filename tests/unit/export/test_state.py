@@ -17,7 +17,7 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS
 from mqtool.export.sources import resolve
 from mqtool.export.workers import LocalRunner
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store

@@ -13,7 +13,7 @@ from mqtool.export.rows import Rows
 from mqtool.export.schema import Body
 from mqtool.export.sources import Source
 from mqtool.records.arrow import binary_view
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.stores import store_fixture
 

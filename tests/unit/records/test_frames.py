@@ -12,7 +12,7 @@ from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
 from mqtool.records.columns import record_batch, schema
 from mqtool.records.frame_scan import Stop, scan_frames, scan_some
 from mqtool.records.frames import Frames, frames_at
-from mqtool.store.json_rows import json_lines
+from mqtool.store.log.json_rows import json_lines
 from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")

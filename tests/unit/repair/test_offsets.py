@@ -7,7 +7,7 @@ import pytest
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.formats import config_files
 from mqtool.repair import MoveOffsets, apply, make_plan
-from mqtool.store.offset_moves import Move
+from mqtool.store.groups.offset_moves import Move
 from tests.support.stores import copy_store
 
 

@@ -8,8 +8,8 @@ import pytest
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import timer
 from mqtool.repair import Purge, RebuildIndex, apply, discard_undo, make_plan, undo
-from mqtool.store.pending import pending_counts
 from mqtool.store.store import open_store
+from mqtool.store.waiting.pending import pending_counts
 from mqtool.verify import verify
 from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, store_fixture, tree_digest

@@ -8,7 +8,7 @@ import mqtool
 from mqtool.errors import NothingToChangeError, UnsupportedFormatError, UsageError
 from mqtool.repair import RebuildMetadata, Trim, Truncate, apply, make_plan
 from mqtool.repair.truncation import Cut, find_cut
-from mqtool.store.message import Message
+from mqtool.store.log.message import Message
 from tests.support.engine import open_small
 from tests.support.stores import copy_store
 from tests.unit.recovery.stores import patch

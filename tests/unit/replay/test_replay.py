@@ -23,7 +23,7 @@ from mqtool.replay.originals import SkippedCounts, Source
 from mqtool.replay.resend import Kind, Resend
 from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.store import Message
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from mqtool.verify import State, verify
 from tests.support import lake
 from tests.support.builder import StoreBuilder

@@ -19,7 +19,7 @@ from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.server.broker.send.send_message import SendProcessor
 from mqtool.server.producer import BrokerSender, Destination, Route, route_in
 from mqtool.server.testing import MqServer
-from mqtool.store.selection import Selection
+from mqtool.store.log.selection import Selection
 from tests.support.remoting import Client
 from tests.support.replayed import expected_queues, queues_of
 from tests.support.stores import store_fixture

@@ -30,8 +30,8 @@ from mqtool.scan.bounds import NO_FACTS, Bounds
 from mqtool.scan.conditions import expression_of
 from mqtool.scan.dataset import Stores, dataset
 from mqtool.store import open_store
-from mqtool.store.commit_log import CommitLog
-from mqtool.store.consume_queue import has_record
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.queues.consume_queue import has_record
 from tests.support.builder import FIRST_TIME, StoreBuilder
 from tests.support.damage import damage_case
 from tests.support.questions import (

@@ -12,7 +12,7 @@ from mqtool.errors import RefusedError, RemoteProtocolError
 from mqtool.protocol import Command
 from mqtool.server.net.listener import Listener
 from mqtool.server.offsets import BrokerPlan, BrokerPositions, apply_moves, check_broker
-from mqtool.store.offset_moves import Move
+from mqtool.store.groups.offset_moves import Move
 from tests.support.engine import open_small
 
 MOVES = (Move("g", "T", 0, 8, 5), Move("g", "T", 1, 9, 5), Move("g", "T", 2, None, 4))

@@ -8,8 +8,8 @@ import pytest
 from mqtool.cli.app import run
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats.release import V4_9, V5_5
-from mqtool.store import broker_config
-from mqtool.store.broker_config import effective_value
+from mqtool.store.config import broker_config
+from mqtool.store.config.broker_config import effective_value
 from tests.support.stores import store_fixture
 
 ORDERS = store_fixture("orders-5.5.0").directory

@@ -7,7 +7,7 @@ from mqtool.cli.commands.serve import configuration
 from mqtool.cli.exits import ExitCode
 from mqtool.formats.release import V5_5
 from mqtool.server.broker.settings import DEFAULTS
-from mqtool.store.broker_keys import KEYS, PROXY_KEYS, defaults, unknown_keys
+from mqtool.store.config.broker_keys import KEYS, PROXY_KEYS, defaults, unknown_keys
 
 
 def test_every_key_that_serve_looks_at_is_a_broker_s_or_a_proxy_s():

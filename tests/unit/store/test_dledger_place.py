@@ -9,7 +9,7 @@ from mqtool.convert.dledger import convert
 from mqtool.errors import LayoutError, UnsupportedFormatError
 from mqtool.recovery import predict
 from mqtool.repair.backup import backup
-from mqtool.store.dledger_place import LedgerPlace, ledger_place
+from mqtool.store.config.dledger_place import LedgerPlace, ledger_place
 from mqtool.store.layout import detect
 from mqtool.verify.findings import State
 from mqtool.verify.store import verify
@@ -125,10 +125,10 @@ def test_a_start_without_the_directory_has_a_log_without_entries(tmp_path):
 def test_a_node_that_never_started_has_no_log_yet(tmp_path):
     root = tmp_path / "store"
     (root / "commitlog").mkdir(parents=True)
-    found = detect(root, mqtool.store.broker_config.load(keys(root, [tmp_path / "later"])))
+    found = detect(root, mqtool.store.config.broker_config.load(keys(root, [tmp_path / "later"])))
     assert (found.dledger_dirs, found.commit_log.files) == ((), ())
 
 
 def test_a_disabled_log_is_not_one(tmp_path):
     (tmp_path / "dledger-n0").mkdir()
-    assert ledger_place(tmp_path, mqtool.store.broker_config.load({"enableDLegerCommitLog": "false"})) is None
+    assert ledger_place(tmp_path, mqtool.store.config.broker_config.load({"enableDLegerCommitLog": "false"})) is None

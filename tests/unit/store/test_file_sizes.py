@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -15,7 +15,7 @@ from mqtool.store.file_sizes import (
     KnownSize,
 )
 from mqtool.store.files import MappedFile
-from mqtool.store.timer import roll_window
+from mqtool.store.waiting.timer import roll_window
 
 KINDS = [COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, TIMER_LOG]
 

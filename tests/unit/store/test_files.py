@@ -10,7 +10,7 @@ import pytest
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.store import files
 from mqtool.store.files import ReadFile, list_directory, list_mapped_files, read_file, require_directory, subdirectories
-from mqtool.store.readable_parts import UnreadableParts
+from mqtool.store.log.readable_parts import UnreadableParts
 
 NAME = f"{4096:020}"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import mqtool
-from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.queues.filter_bit_maps import bit_maps_of
 
 TOPIC = "Ext"
 

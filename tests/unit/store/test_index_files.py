@@ -14,11 +14,11 @@ from mqtool.formats.index_file import ENTRY, HEADER, IndexEntry
 from mqtool.formats.release import V5_5
 from mqtool.rebuild import settings as rebuild_settings
 from mqtool.recovery.settings import settings_of
-from mqtool.store import broker_config
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.index_file import IndexFile, list_index_files, shape_of
+from mqtool.store.config import broker_config
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.index.index_file import IndexFile, list_index_files, shape_of
 from mqtool.verify import verify
-from mqtool.verify.index_shape import plan_index
+from mqtool.verify.index.index_shape import plan_index
 from tests.support.builder import FIRST_TIME, Put, index_bytes
 from tests.support.engine import open_small
 from tests.support.stores import copy_store

@@ -14,7 +14,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store, open_readable, open_store
 from mqtool.store.file_kind import kind_of
 from mqtool.store.known_file import recognise_all
-from mqtool.store.log_file import LogFiles
+from mqtool.store.log.log_file import LogFiles
 from mqtool.store.target import open_target
 from mqtool.verify import Severity, verify
 from tests.support.builder import StoreBuilder

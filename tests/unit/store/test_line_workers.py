@@ -9,11 +9,11 @@ from msgspec import structs
 import mqtool
 from mqtool.jobs.pool import thread_pool
 from mqtool.records.damage import Damage
-from mqtool.store import json_lines as module
-from mqtool.store import line_workers
-from mqtool.store.json_lines import json_lines
-from mqtool.store.line_workers import spread
-from mqtool.store.lines import LineMaker, Lines
+from mqtool.store.log import json_lines as module
+from mqtool.store.log import line_workers
+from mqtool.store.log.json_lines import json_lines
+from mqtool.store.log.line_workers import spread
+from mqtool.store.log.lines import LineMaker, Lines
 from tests.support.builder import StoreBuilder
 from tests.support.native import needs_native
 

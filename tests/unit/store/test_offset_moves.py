@@ -3,8 +3,17 @@
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.store.offset_moves import Move, Scope, Target, TargetKind, effect_of, move_from_json, moves_of, words_of
-from mqtool.store.queue_messages import QueueMessage
+from mqtool.store.groups.offset_moves import (
+    Move,
+    Scope,
+    Target,
+    TargetKind,
+    effect_of,
+    move_from_json,
+    moves_of,
+    words_of,
+)
+from mqtool.store.groups.queue_messages import QueueMessage
 
 K = TargetKind
 

@@ -11,7 +11,7 @@ import pytest
 
 from mqtool.formats import topics
 from mqtool.store import open_store
-from mqtool.store.waiting import WaitingKind, waiting_messages
+from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
 from mqtool.story import StepKind, histories_of
 from tests.support.builder import FIRST_TIME, StoreBuilder
 

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 import mqtool
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
-from mqtool.store import consume_queue, start_index
-from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.describe import describe
-from mqtool.store.pull import unit_at, units_from
-from mqtool.store.start_index import QueueStartIndex
+from mqtool.store.log import start_index
+from mqtool.store.log.start_index import QueueStartIndex
+from mqtool.store.queues import consume_queue
+from mqtool.store.queues.consume_queue import Queue, UnitCache
+from mqtool.store.queues.pull import unit_at, units_from
 from tests.support.builder import FIRST_TIME, StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture
 

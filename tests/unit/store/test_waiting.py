@@ -8,8 +8,8 @@ import pytest
 
 import mqtool
 from mqtool.formats.timer import LOG_UNIT, WHEEL_FILE_SIZE, TimerCheckpoint, TimerLogUnit, build_checkpoint
-from mqtool.store.timer import read_log_file, saved_checkpoint
-from mqtool.store.waiting import WaitingKind, waiting_messages
+from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
+from mqtool.store.waiting.timer import read_log_file, saved_checkpoint
 from tests.support.stores import FIXTURES, copy_store
 from tests.support.unreadable import unreadable
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from mqtool.formats import timer, topics
 from mqtool.store import open_store
-from mqtool.store.pending import PendingKind, pending_counts, pending_messages
-from mqtool.store.positions import in_flight
+from mqtool.store.groups.positions import in_flight
+from mqtool.store.waiting.pending import PendingKind, pending_counts, pending_messages
 from mqtool.story import StepKind, histories_of
 from mqtool.story.history import MessageHistory
 from mqtool.story.otlp import spans

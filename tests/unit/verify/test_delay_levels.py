@@ -11,7 +11,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.formats.rocksdb_queue import ROCKS_UNIT, unit_key
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
-from mqtool.store.delay_levels import MAX_LEVELS
+from mqtool.store.config.delay_levels import MAX_LEVELS
 from mqtool.verify import State, verify
 from tests.support.engine import HeldClock, small_options
 

@@ -6,7 +6,8 @@ import pytest
 import mqtool
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY
-from mqtool.verify import index_detail, verify
+from mqtool.verify import verify
+from mqtool.verify.index import index_detail
 from tests.support.big_store import write_big_store
 
 MESSAGES, KEYS = 300, 3

@@ -5,8 +5,8 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.errors import ConfigFileError
-from mqtool.store import broker_config
-from mqtool.store.broker_keys import unknown_keys
+from mqtool.store.config import broker_config
+from mqtool.store.config.broker_keys import unknown_keys
 from mqtool.verify import verify
 from tests.support.stores import FIXTURES, store_fixture
 

@@ -9,10 +9,11 @@ import pytest
 import mqtool
 from mqtool import native
 from mqtool.jobs.throttle import Throttle
-from mqtool.store import cuts
-from mqtool.verify import Options, Verification, segment_parts, tasks, verify
-from mqtool.verify.segment import check_segment
-from mqtool.verify.segment_parts import merge_parts, parts_of
+from mqtool.store.log import cuts
+from mqtool.verify import Options, Verification, tasks, verify
+from mqtool.verify.log import segment_parts
+from mqtool.verify.log.segment import check_segment
+from mqtool.verify.log.segment_parts import merge_parts, parts_of
 from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from tests.support.builder import StoreBuilder

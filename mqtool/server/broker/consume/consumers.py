@@ -25,7 +25,7 @@ from mqtool.server.broker.answers import (
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.clients import Client, filter_allowed, is_tag, subscription_from
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.by_time import Boundary
+from mqtool.store.queues.by_time import Boundary
 
 _TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 _MODELS = ("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE")

@@ -27,7 +27,7 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.timer import log_file_size, read_rocksdb_timer, roll_window, saved_checkpoint
+from mqtool.store.waiting.timer import log_file_size, read_rocksdb_timer, roll_window, saved_checkpoint
 
 _VERSION = "v1"
 

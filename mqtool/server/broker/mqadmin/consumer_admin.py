@@ -18,7 +18,7 @@ from mqtool.server.broker.tables.clients import Client
 from mqtool.server.broker.tables.queue_locks import QueueName
 from mqtool.server.broker.tables.stats import GROUP_GET_NUMS
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.by_time import Boundary
+from mqtool.store.queues.by_time import Boundary
 
 _RELAY_S = 10.0
 _TOPIC_SEPARATOR = ";"

@@ -19,7 +19,7 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Peer
-from mqtool.store.filters import ALL, MessageFilter, TagFilter
+from mqtool.store.queues.filters import ALL, MessageFilter, TagFilter
 
 EXPIRY_S = 120.0
 

@@ -20,7 +20,7 @@ from mqtool.repair.backup import backup, create, order, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import load
-from mqtool.store import broker_config
+from mqtool.store.config import broker_config
 from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import held_lock

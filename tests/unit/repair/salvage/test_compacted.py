@@ -10,10 +10,10 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store import Message
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.file_sizes import compaction_sizes
 from mqtool.store.known_file import recognise_all
-from mqtool.store.log_file import logs_of
+from mqtool.store.log.log_file import logs_of
 from mqtool.verify import verify
 from tests.support.stores import answers, copy_store, tree_digest
 

@@ -6,8 +6,8 @@ import mqtool
 from mqtool.formats import commit_log
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
-from mqtool.store.commit_log import CommitLog, Segment
-from mqtool.store.displaced_blocks import DisplacedRecords
+from mqtool.store.log.commit_log import CommitLog, Segment
+from mqtool.store.log.displaced_blocks import DisplacedRecords
 from mqtool.verify import verify
 from tests.support.builder import encode
 from tests.support.damage import damage_case, exchanged_blocks

@@ -10,7 +10,7 @@ import pytest
 from mqtool.errors import StoreClosedError, StoreError
 from mqtool.server.admin import message
 from mqtool.server.admin import site as pages
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.engine import open_small
 from tests.support.html_page import Page
 from tests.support.remoting import records

@@ -18,7 +18,7 @@ from mqtool.server.auth.tables import options_of
 from mqtool.server.net.acl import Account, load
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.acl import send
 from tests.support.auth import PROVIDERS, R, ask, create_user, signed
 

@@ -19,8 +19,8 @@ from mqtool.server.admin import metrics
 from mqtool.server.admin.port import AdminHttp
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.broker_keys import defaults
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.broker_keys import defaults
 from tests.support.remoting import Client, bodies
 from tests.support.stores import copy_store
 from tests.unit.server.broker.conftest import until

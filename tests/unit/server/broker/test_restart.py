@@ -14,7 +14,7 @@ from mqtool.server.broker.registration import Registration
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify
 from tests.support.damage import damage_case

@@ -8,7 +8,7 @@ import pytest
 from mqtool.engine.start.detect import options_for
 from mqtool.errors import ConfigFileError, LayoutError
 from mqtool.server.serve import ServeOptions, Server
-from mqtool.store import broker_config
+from mqtool.store.config import broker_config
 from mqtool.store.store import open_store
 from tests.support.remoting import Client, bodies
 from tests.support.stores import copy_store, tree_digest

@@ -17,7 +17,7 @@ from mqtool.protocol import RequestCode as R
 from mqtool.server.net.acl import ROUTE_CHANGES, Acl, AclConfig, Right, address_matches, load, sign
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.acl import ACCOUNTS, pull, refusal, requests, send, signed
 from tests.support.grpc_client import GrpcClient
 from tests.support.stores import copy_store, tree_digest

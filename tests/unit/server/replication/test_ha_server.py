@@ -14,7 +14,7 @@ from mqtool.server.replication.ha_server import HaListener
 from mqtool.server.replication.mirror import Mirror
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.engine import findings_of
 from tests.support.remoting import Client
 from tests.support.stores import copy_store, tree_digest

@@ -1,0 +1,1 @@
+"""Rows of output: messages, entries, fields, references. Start with `message_rows`."""

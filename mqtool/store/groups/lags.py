@@ -1,0 +1,40 @@
+"""Lag of consumer groups."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from mqtool.store.config.metadata import Metadata
+from mqtool.store.queues.consume_queue import Queue
+
+
+class Lag(Struct, frozen=True):
+    """Lag of a consumer group in one queue.
+
+    Attributes:
+        group, topic, queue_id: names group and queue.
+        consumer_offset: next queue offset that the group reads.
+        min_offset, max_offset: of the queue; None if the queue does not exist.
+        lag: number of unread messages; None if the queue does not exist.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+
+
+def lags_of(metadata: Metadata, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
+    """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
+    lags = []
+    for group, topics in sorted(metadata.consumer_offsets.items()):
+        for topic, offsets in sorted(topics.items()):
+            for queue_id, offset in sorted(offsets.items()):
+                queue = queue_of(topic, queue_id)
+                low, high = (queue.min_offset, queue.max_offset) if queue else (None, None)
+                lag = None if high is None else max(0, high - offset)
+                lags.append(Lag(group, topic, queue_id, offset, low, high, lag))
+    return lags

@@ -1,0 +1,299 @@
+"""Finds messages through the index, or by a scan where the index cannot serve; reports which.
+
+The index knows hashes of topics with keys, not keys, and only of dispatched records. So the records that it names are
+read and tested, and the parts of the log that its files do not cover are scanned. It cannot be asked for a topic whose
+name is unknown (its queues and configuration were deleted), and has no entries of rolled-back transactions and of the
+single messages of inner batches: a small log is scanned for these, of a larger one the answer says so.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct, field, structs
+
+from mqtool.choices import SearchMethod
+from mqtool.errors import StoreError, UnreadableError, UsageError
+from mqtool.formats import commit_log, index_file
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.store.globs import literal_names
+from mqtool.store.index.index_file import IndexFile
+from mqtool.store.log.message import Message
+from mqtool.store.log.selection import Selection
+from mqtool.store.store import Store
+
+_EVER = (0, (1 << 63) - 1)
+_ALL = 1 << 31
+_MAX_SCANNED = 8 << 20
+"""Maximum number of bytes that a look-up by key scans between two parts of the log that the index covers."""
+_SMALL_LOG = 8 << 20
+"""Bytes of a log that is scanned even where the index covers it."""
+_NOT_NAMED = "rolled-back transactions, messages of inner batches, and topics without queue and configuration"
+_MAX_READ = 10_000
+"""Maximum number of records that it reads, oldest first; any number of messages may share a key."""
+
+
+class SearchResult(Struct, frozen=True):
+    """An answer in progress.
+
+    Attributes:
+        methods: how each part of the log is searched, in words.
+        items: messages by physical offset, and damage found on the way.
+    """
+
+    methods: list[str]
+    items: Iterator[Message | Damage]
+
+
+def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **criteria: object) -> SearchResult:
+    """Finds messages.
+
+    Args:
+        store: the store.
+        method: AUTO uses the index if keys or unique keys are given and an index exists.
+        criteria: as for `Store.messages`.
+
+    Raises:
+        UsageError: the index is requested but cannot serve, or the selection is invalid.
+    """
+    selection = Selection.of(**criteria)
+    files = usable_files(store)
+    terms = selection.unique_keys or selection.keys
+    if method is SearchMethod.INDEX and not (terms and files):
+        why = "there is no index file with entries" if terms else "it knows keys and unique keys only"
+        raise UsageError(f"the index cannot serve this search: {why}; look by scan")
+    if method is SearchMethod.SCAN or not terms or not files:
+        why = "" if method is SearchMethod.SCAN else "; no key was given" if not terms else "; there is no index"
+        items = store.messages(**criteria, inner_batches=True)
+        return SearchResult([f"scan of {_extent(store, selection)} bytes{why}"], items)
+    search = _IndexSearch(store, selection, files, terms, scans_rest=method is SearchMethod.AUTO)
+    return SearchResult(search.methods(), _limited(search.items(), selection.limit))
+
+
+class KeyMatches(Struct, frozen=True):
+    """The records that a term names.
+
+    Attributes:
+        messages: those with the term as unique key or as one of their keys, by physical offset.
+        damage: found in their place.
+        unread: bytes of the log that the index does not cover and that were too many to scan.
+        more: records that the index names for the term and that were too many to read.
+    """
+
+    messages: list[Message]
+    damage: list[Damage]
+    unread: int
+    more: int = 0
+
+
+def messages_by_key(store: Store, term: str) -> KeyMatches:
+    """Returns the records of all topics that have a term as unique key or key, by the index.
+
+    Args:
+        store: the store.
+        term: a unique key or a key.
+    """
+    search, unread = _IndexSearch(store, Selection.of(), usable_files(store), (term,), scans_rest=True), 0
+    parts = search._gaps()
+    offsets = sorted(search._offsets())
+    items = [item for offset in offsets[:_MAX_READ] for item in search._read(offset)]
+    for start, end in parts:
+        if end - start > _MAX_SCANNED:
+            unread += end - start
+        else:
+            items += store.messages(start=start, end=end)
+    return _matches(term, items, unread, len(offsets[_MAX_READ:]))
+
+
+def messages_by_scan(store: Store, term: str) -> KeyMatches:
+    """Returns the records that have a term as unique key or key, by a scan; `unread` is the whole log if that is long.
+
+    For records that the index does not name.
+    """
+    log = store.commit_log
+    if log.max_offset - log.min_offset > _SMALL_LOG:
+        return KeyMatches([], [], log.max_offset - log.min_offset)
+    return _matches(term, store.messages(keys=[term], inner_batches=True), 0, 0)
+
+
+def _matches(term: str, items: Iterable[Message | Damage], unread: int, more: int) -> KeyMatches:
+    named: dict[tuple[int, int], Message] = {}
+    damage: dict[Damage, None] = {}
+    selection = Selection.of(keys=[term])
+    for item in items:
+        if isinstance(item, Damage):
+            damage[item] = None
+            continue
+        for message in selection.matching(item):
+            named[message.physical_offset, message.batch_index or 0] = message
+    return KeyMatches([named[place] for place in sorted(named)], list(damage), unread, more)
+
+
+def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
+    """Returns the index files that can be asked, oldest first, and of each the first and last record that it names."""
+    usable = {}
+    for file in store.index_files():
+        with contextlib.suppress(StoreError):  # `info` and `verify` name those that cannot be read
+            if covered := file.covered():
+                usable[file] = covered
+    return usable
+
+
+def uncovered(store: Store, covered: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Returns the parts of a range that no index file covers, with the records next to them, in order.
+
+    Some keys of a record next to such a part may be in a file that is missing.
+
+    Args:
+        store: the store.
+        covered: physical offsets of the first and the last record that each usable file names.
+        low, high: physical offsets, half-open.
+    """
+    gaps, last = [], -1
+    for begin, newest in sorted(covered):
+        if begin > last and begin > (_end_of(store, last) if last >= 0 else low):
+            gaps.append((last, begin + 1))
+        last = max(last, newest)
+    if high > (_end_of(store, last) if last >= 0 else low):
+        gaps.append((last, high))
+    clipped = [(max(start, low), min(until, high)) for start, until in gaps]
+    return [(start, until) for start, until in clipped if start < until]
+
+
+def _end_of(store: Store, offset: int) -> int:
+    """Returns the physical offset after a record and a BLANK that follows it; its start if there is no record."""
+    log = store.commit_log
+    head = log.read(offset, commit_log.FRAME.size)
+    size, magic = commit_log.FRAME.unpack(head) if len(head) == commit_log.FRAME.size else (0, 0)
+    is_record = magic in commit_log.RECORD_MAGICS and size >= commit_log.MIN_RECORD_SIZE
+    return log.after_blank(offset + size) if is_record else offset
+
+
+def indexed_offsets(files: Iterable[IndexFile], topics: Iterable[str], terms: Iterable[str]) -> set[int]:
+    """Returns physical offsets of records that may have one of some keys or unique keys: only hashes are compared."""
+    known = list(terms)
+    hashes = {index_file.key_hash(index_file.key_text(topic, term)) for topic in topics for term in known}
+    return {offset for file in files for value in hashes for offset in file.lookup(value, *_EVER, _ALL)}
+
+
+def _extent(store: Store, selection: Selection) -> int:
+    low = store.commit_log.min_offset if selection.start is None else selection.start
+    high = store.commit_log.max_offset if selection.end is None else selection.end
+    return max(0, high - low)
+
+
+def _limited(items: Iterator[Message | Damage], limit: int | None) -> Iterator[Message | Damage]:
+    left = limit
+    if left == 0:
+        return
+    for item in items:
+        yield item
+        if left is not None and isinstance(item, Message):
+            left -= 1
+            if left == 0:
+                return
+
+
+class _IndexSearch(Struct):
+    store: Store
+    selection: Selection
+    files: dict[IndexFile, tuple[int, int]]
+    terms: tuple[str, ...]
+    scans_rest: bool
+    topics: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        known = {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
+        known.update(literal_names(self.selection.topics))
+        self.topics = sorted(topic for topic in known if self.selection.matches_topic(topic))
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        log, selection = self.store.commit_log, self.selection
+        low = log.min_offset if selection.start is None else max(selection.start, log.min_offset)
+        high = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
+        return low, max(low, high)
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        return uncovered(self.store, self.files.values(), *self._bounds)
+
+    def _scanned(self) -> list[tuple[int, int]]:
+        if not self.scans_rest:
+            return []
+        return [self._bounds] if self._is_small else self._gaps()
+
+    @property
+    def _is_small(self) -> bool:
+        low, high = self._bounds
+        return high - low <= _SMALL_LOG
+
+    def methods(self) -> list[str]:
+        """Returns what will be done, in words."""
+        first, last = (
+            min(covered[0] for covered in self.files.values()),
+            max(bounds[1] for bounds in self.files.values()),
+        )
+        extent = f"physical offsets {first} to {_end_of(self.store, last)}"
+        words = [f"index: {len(self.files)} files, {len(self.topics)} topics, {extent}"]
+        scanned = sum(end - start for start, end in self._scanned())
+        if scanned:
+            words.append(f"scan of {scanned} bytes that the index does not cover{' or name' if self._is_small else ''}")
+        if not self.scans_rest or not self._is_small:
+            words[0] += f" (without {_NOT_NAMED}{'; --by scan finds these' if self.scans_rest else ''})"
+        return words
+
+    def items(self) -> Iterator[Message | Damage]:
+        """Yields the results, in the order of the log."""
+        scanned = self._scanned()
+        named = [at for at in self._offsets() if not any(start <= at < end for start, end in scanned)]
+        for start, end in sorted([*scanned, *((offset, offset) for offset in named)]):
+            yield from self._scan(start, end) if start < end else self._read(start)
+
+    def _offsets(self) -> set[int]:
+        return indexed_offsets(self.files, self.topics, self.terms)
+
+    def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
+        criteria = structs.asdict(self.selection)
+        return self.store.messages(**{**criteria, "start": start, "end": end, "limit": None}, inner_batches=True)
+
+    def _read(self, offset: int) -> Iterator[Message | Damage]:
+        log = self.store.commit_log
+        if not log.min_offset <= offset < log.max_offset:
+            return  # of a record that has expired or been cut off: no defect of the log
+        try:
+            message = self.store.message_at(offset)
+        except UnreadableError as error:
+            yield log.unreadable_at(offset) or Damage(
+                offset, offset + 1, DamageKind.UNREADABLE, error.reason, error.path
+            )
+            return
+        except StoreError:
+            return  # the index outlives cut records; whether this one ever was one, `verify` can tell
+        selected = self._selected(message)
+        if selected:
+            damage = crc_damage(message)
+            yield from [damage] if damage else selected
+
+    def _selected(self, message: Message) -> list[Message]:
+        selection = self.selection
+        in_time = (selection.begin_time is None or message.store_timestamp >= selection.begin_time) and (
+            selection.end_time is None or message.store_timestamp < selection.end_time
+        )
+        in_range = (selection.start is None or message.physical_offset >= selection.start) and (
+            selection.end is None or message.physical_offset < selection.end
+        )
+        in_queue = selection.queue_id is None or message.queue_id == selection.queue_id
+        is_there = in_time and in_range and in_queue and selection.matches_topic(message.topic)
+        return selection.matching(message) if is_there else []
+
+
+def crc_damage(message: Message) -> Damage | None:
+    """Returns the damage of a message whose stored body does not match its CRC, otherwise None.
+
+    An empty body has no CRC, and a stored CRC of 0 counts as unknown, as in walks of the log.
+    """
+    computed = commit_log.body_crc(message.raw_body)
+    if not message.raw_body or message.body_crc in (0, computed):
+        return None
+    detail = f"body CRC stored {message.body_crc:08x}, computed {computed:08x}"
+    end = message.physical_offset + message.store_size
+    return Damage(message.physical_offset, end, DamageKind.BAD_CRC, detail)

@@ -1,0 +1,166 @@
+"""Builds lines of JSON in parallel, in order: this process walks and proves the log, workers build lines.
+
+Only the walk decides what is a message, so the lines do not depend on the number of workers. A worker only gets the
+bytes of a file to build lines from.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from mqtool.errors import MqtoolError
+from mqtool.jobs.pool import in_order, start_worker, thread_pool, worker_pool
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
+from mqtool.store.files import ReadFile
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.lines import LineMaker, Lines
+from mqtool.store.remote import RemotePath
+
+_AHEAD = 2
+"""Blocks handed to each worker, so that it has work while this process is busy."""
+_WAITING = 8
+"""Blocks that are ready or being made before this process waits for the first: what bounds memory."""
+
+
+class Block(Struct, frozen=True):
+    """Frames of one file, for another process.
+
+    Attributes:
+        path: the file.
+        start, size: the bytes that contain the frames.
+        base: physical offset of the first of these bytes.
+        positions, sizes: int64, of each frame, relative to `start`.
+    """
+
+    path: Path
+    start: int
+    size: int
+    base: int
+    positions: np.ndarray
+    sizes: np.ndarray
+
+
+def in_threads(items: Iterator[Frames | Damage], make: LineMaker, workers: int) -> Iterator[Lines | Damage]:
+    """Yields the lines of each block of frames, and damage, in order; `workers` threads build the lines."""
+    with thread_pool(workers) as (pool, _):
+        begun = (_BuiltBlock(item) if isinstance(item, Damage) else pool.submit(make, item) for item in items)
+        for piece in in_order(begun, workers + _AHEAD):
+            yield piece.result()
+
+
+def in_processes(
+    log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, workers: int
+) -> Iterator[Lines | Damage]:
+    """Like `spread`, with `workers` processes in addition to this one."""
+    with worker_pool(workers, start_worker) as pool:
+        yield from spread(log, items, make, pool, workers)
+
+
+def spread(
+    log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, pool: Executor, workers: int
+) -> Iterator[Lines | Damage]:
+    """Yields the lines of each block of frames, and damage, in order.
+
+    Args:
+        log: contains the frames.
+        items: blocks of a few MiB.
+        make: builds the lines of a block.
+        pool: workers. This process builds lines too when it would have to wait.
+        workers: of the pool.
+    """
+    started = pool.submit(_ready)
+    futures: list[Future[Lines | None]] = []
+
+    def begun() -> Iterator[_BuiltBlock | _WorkerBlock]:
+        for item in items:
+            futures[:] = [future for future in futures if not future.done()]
+            is_free = started.done() and len(futures) < workers * _AHEAD
+            piece = _submit(item, log, make, pool) if is_free and not isinstance(item, Damage) else None
+            if piece is None:
+                yield _BuiltBlock(item if isinstance(item, Damage) else make(item))
+            else:
+                futures.append(piece.future)
+                yield piece
+
+    for piece in in_order(begun(), _WAITING):
+        yield piece.result()
+
+
+class _BuiltBlock(Struct, frozen=True):
+    """Lines that this process has built."""
+
+    lines: Damage | Lines
+
+    def done(self) -> bool:
+        """See `pool.StartedTask`."""
+        return True
+
+    def result(self) -> Damage | Lines:
+        """Returns the lines."""
+        return self.lines
+
+
+class _WorkerBlock(Struct, frozen=True):
+    """A block handed to a worker; its frames are kept in case the worker cannot build the lines."""
+
+    future: "Future[Lines | None]"
+    frames: Frames
+    make: LineMaker
+
+    def done(self) -> bool:
+        """See `pool.StartedTask`."""
+        return self.future.done()
+
+    def result(self) -> Lines:
+        """Waits for the worker; builds the lines here if it died or could not read the file."""
+        try:
+            lines = self.future.result()
+        except BrokenProcessPool:  # the system killed it, most likely for memory
+            lines = None
+        return self.make(self.frames) if lines is None else lines
+
+
+def _submit(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) -> _WorkerBlock | None:
+    """Hands a block to a worker; returns None if no worker can build its lines."""
+    block = _block(log, frames)
+    if block is None:
+        return None
+    try:
+        return _WorkerBlock(pool.submit(_make, block, make), frames, make)
+    except BrokenProcessPool:
+        return None
+
+
+def _block(log: CommitLog, frames: Frames) -> Block | None:
+    """Describes where a worker finds frames; None if it cannot read them."""
+    first = int(frames.positions[0])
+    index = log.segment_at(frames.base + first)
+    if index is None or isinstance(log.segments[index].path, RemotePath):
+        return None
+    segment = log.segments[index]
+    size = int(frames.positions[-1] + frames.sizes[-1]) - first
+    base = frames.base + first
+    return Block(segment.path, base - segment.base, size, base, frames.positions - first, frames.sizes)
+
+
+def _make(block: Block, make: LineMaker) -> Lines | None:
+    """Builds a block's lines; None if the file no longer contains these bytes."""
+    try:
+        with ReadFile(block.path) as file:
+            data = file.read(block.start, block.size)
+    except MqtoolError:
+        return None
+    if len(data) < block.size:
+        return None
+    lines = make(Frames(memoryview(data), block.base, block.positions, block.sizes))
+    return Lines(bytes(lines.data), lines.count, lines.end, lines.undecoded)
+
+
+def _ready() -> bool:
+    """Tells that a worker has loaded what it needs."""
+    return True

@@ -1,0 +1,225 @@
+"""Messages that the broker holds back: delays, timers, open transactions, popped messages without an ack.
+
+No consumer group waits for them under its own name, so consumer offsets do not show them; deleting their segment
+loses them all the same. If the files do not show whether a message was delivered, it counts as waiting.
+Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl (4.9.7, 5.5.0), PopReviveService
+(5.5.0).
+"""
+
+import contextlib
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+from msgspec import Struct
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import file_names, properties, service_records, timer, topics
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.queues.consume_queue import Queue, units_from
+from mqtool.store.store import Store
+from mqtool.store.waiting.popped import open_check_points, open_offsets
+from mqtool.store.waiting.timer import read_checkpoint, read_wheel
+
+
+class WaitingKind(Enum):
+    """What a message waits for."""
+
+    DELAY = "delay"
+    TIMER = "timer"
+    TRANSACTION = "transaction"
+    POPPED = "popped"
+
+
+class WaitingMessages(Struct, frozen=True):
+    """Waiting messages of one queue, in order of queue offset.
+
+    Attributes:
+        kind: what they wait for.
+        topic, queue_id: the queue that stores them, one of a system topic; for popped messages their own.
+        queue_offsets: int64, in that queue.
+        physical_offsets: int64, of their records.
+    """
+
+    kind: WaitingKind
+    topic: str
+    queue_id: int
+    queue_offsets: np.ndarray
+    physical_offsets: np.ndarray
+
+
+class Undelivered(Struct, frozen=True):
+    """Waiting messages of one queue in one segment.
+
+    Attributes:
+        kind: what they wait for.
+        topic, queue_id: of the system topic that stores them; for popped messages their own.
+        messages: their number.
+    """
+
+    kind: WaitingKind
+    topic: str
+    queue_id: int
+    messages: int
+
+    def words_of(self, segment: MappedFile) -> str:
+        """Returns one line about the segment that contains them."""
+        queue = f"{self.topic}/{self.queue_id}"
+        return f"segment {segment.path.name}: {self.messages} {self.kind.value} message(s) of {queue} not delivered yet"
+
+
+def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered, ...]]]:
+    """Returns all segments of the log, oldest first, each with the waiting messages whose records it contains.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    segments = store.commit_log.segments
+    bases = [item.base for item in segments]
+    by_segment: list[list[Undelivered]] = [[] for _ in bases]
+    for item in waiting_messages(store):
+        files = np.searchsorted(bases, item.physical_offsets, side="right") - 1
+        numbers, counts = np.unique(files[files >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            by_segment[number].append(Undelivered(item.kind, item.topic, item.queue_id, count))
+    return [(segment, tuple(messages)) for segment, messages in zip(segments, by_segment, strict=True)]
+
+
+def waiting_messages(store: Store) -> list[WaitingMessages]:
+    """Returns the messages that a broker on this store would still deliver or ask about, by queue.
+
+    Raises:
+        StoreError: a file, or the database of the queues, cannot be read.
+    """
+    store.require_queues()
+    return [waiting for waiting in _all(store) if len(waiting.queue_offsets)]
+
+
+def _all(store: Store) -> Iterator[WaitingMessages]:
+    timers: list[int] = []
+    for queue in store.queues():
+        if queue.topic == topics.SCHEDULE_TOPIC:
+            done = store.metadata.delay_offsets.get(queue.queue_id + 1, 0)
+            yield _waiting(WaitingKind.DELAY, queue, *units_from(queue, max(done, queue.min_offset)))
+        elif queue.topic == topics.TIMER_TOPIC:
+            waiting = _timers(store, queue)
+            timers += waiting.physical_offsets.tolist()
+            yield waiting
+        elif queue.topic == topics.HALF_TOPIC:
+            yield _transactions(store, queue)
+    yield from _popped(store, timers)
+
+
+def _popped(store: Store, timers: list[int]) -> Iterator[WaitingMessages]:
+    """Yields messages that were popped and not acknowledged, by queue; several groups may have popped one."""
+    open_: dict[tuple[str, int], set[int]] = {}
+    for point in open_check_points(store, timers):
+        open_.setdefault((point.key.topic, point.key.queue_id), set()).update(open_offsets(point))
+    for (topic, queue_id), numbers in sorted(open_.items()):
+        queue = store.queue(topic, queue_id)
+        if queue is not None:
+            offsets, physical = units_from(queue, max(min(numbers), queue.min_offset))
+            is_open = np.isin(offsets, np.array(sorted(numbers), np.int64))
+            yield _waiting(WaitingKind.POPPED, queue, offsets[is_open], physical[is_open])
+
+
+def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.ndarray) -> WaitingMessages:
+    return WaitingMessages(kind, queue.topic, queue.queue_id, offsets, physical)
+
+
+# -- timers ------------------------------------------------------------------------------------------------------
+
+
+def _timers(store: Store, queue: Queue) -> WaitingMessages:
+    """Returns messages that are not in the wheel yet, and those in unread slots."""
+    offsets, physical = units_from(queue, queue.min_offset)
+    checkpoint = read_checkpoint(store.path)
+    in_wheel = _in_wheel(store, checkpoint.last_read_time_ms)
+    if in_wheel is None:
+        waits = np.array(
+            [_is_due_later(store, offset, checkpoint.last_read_time_ms) for offset in physical.tolist()], bool
+        )
+    else:
+        waits = (offsets >= checkpoint.last_timer_queue_offset) | np.isin(physical, in_wheel)
+    return _waiting(WaitingKind.TIMER, queue, offsets[waits], physical[waits])
+
+
+def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
+    """Returns the physical offsets that unread slots of the wheel lead to; None if the files do not show them."""
+    files = list_mapped_files(store.path / file_names.TIMER_LOG).files
+    if not (store.path / file_names.TIMER_WHEEL).is_file():
+        return None
+    slots = read_wheel(store.path)
+    if len(slots) != timer.WHEEL_FILE_SIZE // timer.SLOT_SIZE:
+        return None
+    unread = timer.unread_slots(slots, read_to, store.config.timer_precision)
+    waiting: list[int] = []
+    with contextlib.ExitStack() as stack:
+        opened_files = [(file, stack.enter_context(ReadFile(file.path))) for file in files]
+        for last in slots["last_position"][unread].tolist():
+            parked: list[int] = []
+            recalls: list[int] = []
+            position, below = last, last + 1
+            while 0 <= position < below:  # a chain leads backwards; else it is damaged and says nothing
+                file = next(((file, opened) for file, opened in opened_files if file.base <= position < file.end), None)
+                unit_bytes = b"" if file is None else file[1].read(position - file[0].base, timer.LOG_UNIT_SIZE)
+                unit = timer.unit_at(unit_bytes)
+                if unit is None:
+                    return None
+                if timer.is_recall(unit.magic):
+                    recalls.append(unit.physical_offset)
+                elif not unit.magic & timer.TimerMagic.DELETE:
+                    parked.append(unit.physical_offset)
+                below, position = position, unit.previous_position
+            waiting += _not_recalled(store, parked, recalls) if recalls else parked
+    return np.array(waiting, np.int64)
+
+
+def _not_recalled(store: Store, parked: list[int], recalls: list[int]) -> list[int]:
+    """Returns the messages of a slot that no recall request in it names."""
+    named = {_properties(store, offset).get(properties.TIMER_DEL_UNIQUE_KEY, "") for offset in recalls}
+    return [offset for offset in parked if not _is_recalled(_properties(store, offset), named)]
+
+
+def _is_recalled(values: dict[str, str], named: set[str]) -> bool:
+    return service_records.is_recalled(values.get(properties.REAL_TOPIC), values.get(properties.UNIQUE_KEY), named)
+
+
+def _properties(store: Store, physical_offset: int) -> dict[str, str]:
+    """Returns the properties of a record, {} if it is unreadable."""
+    with contextlib.suppress(FormatError, StoreError):
+        return properties.decode(store.commit_log.record(physical_offset).properties)
+    return {}
+
+
+def _is_due_later(store: Store, physical_offset: int, read_to: int) -> bool:
+    """Whether a parked message is due at or after the time up to which the timer has delivered."""
+    try:
+        named = properties.decode(store.commit_log.record(physical_offset).properties)
+        return properties.TIMER_DEL_UNIQUE_KEY not in named and service_records.deliver_ms(named) >= read_to
+    except (FormatError, StoreError):
+        return True
+
+
+# -- transactions ------------------------------------------------------------------------------------------------
+
+
+def _transactions(store: Store, queue: Queue) -> WaitingMessages:
+    """Returns half messages that no op message ends, from the broker's own position on."""
+    group = store.metadata.consumer_offsets.get(service_records.TRANSACTION_GROUP, {})
+    start = group.get(queue.topic, {}).get(queue.queue_id, 0)
+    offsets, physical = units_from(queue, max(start, queue.min_offset))
+    ended = _ended(store, queue.queue_id, group.get(topics.OP_TOPIC, {}).get(queue.queue_id, 0))
+    open_ = ~np.isin(offsets, ended)
+    return _waiting(WaitingKind.TRANSACTION, queue, offsets[open_], physical[open_])
+
+
+def _ended(store: Store, queue_id: int, start: int) -> np.ndarray:
+    """Returns the queue offsets of the half messages that op messages from a queue offset on end."""
+    ended: list[int] = []
+    queue = store.queue(topics.OP_TOPIC, queue_id)
+    if queue is not None:
+        for physical_offset in units_from(queue, max(start, queue.min_offset))[1].tolist():
+            with contextlib.suppress(FormatError, StoreError):  # a damaged op ends nothing
+                ended += service_records.op_offsets(bytes(store.commit_log.record(physical_offset).body))
+    return np.array(ended, np.int64)

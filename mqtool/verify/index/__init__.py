@@ -1,0 +1,1 @@
+"""Checks of index files against the log. Start with `index_file`."""

@@ -1,0 +1,1 @@
+"""Checks of the CommitLog: segments, records, continuity. Start with `segment`."""

@@ -1,0 +1,1 @@
+"""Checks of ConsumeQueues against the log. Start with `consume_queue`."""

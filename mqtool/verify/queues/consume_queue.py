@@ -1,0 +1,291 @@
+"""Reads one queue once: what its units show without the CommitLog, and their checksums for the comparison with the log.
+
+Source of the rules of validity: ConsumeQueue.recover, BatchConsumeQueue.recover, MappedFileQueue.doLoad (4.9.7,
+5.5.0).
+"""
+
+import numpy as np
+from msgspec import Struct, field
+
+from mqtool.errors import StoreError
+from mqtool.formats import commit_log
+from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
+from mqtool.jobs.throttle import Throttle
+from mqtool.records.segment_bytes import page_aligned
+from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.verify.log.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
+from mqtool.verify.survey import CHUNK_BYTES, QueueFiles, Survey, unit_chunks
+
+_LARGEST_RECORD = 1 << 28
+_FARTHEST = 1 << 45
+"""A unit up to this many bytes past the end of the log counts as one whose record was lost, not as invalid."""
+
+
+class Run(Struct, frozen=True):
+    """Consecutive units of one kind.
+
+    Attributes:
+        first, last: numbers of units (for ConsumeQueues: queue offsets), inclusive.
+        first_offset, last_offset: queue offsets, inclusive.
+        start, end: minimum physical offset in the units, and maximum end of a record.
+        bytes: sum of the sizes of their records.
+    """
+
+    first: int
+    last: int
+    first_offset: int
+    last_offset: int
+    start: int = 0
+    end: int = 0
+    bytes: int = 0
+
+    @property
+    def messages(self) -> int:
+        """Number of messages that the units represent."""
+        return self.last_offset - self.first_offset + 1
+
+
+class QueueFacts(Struct):
+    """Facts about one queue's files.
+
+    Attributes:
+        topic, queue_id, is_batch: which queue.
+        units: number of units that refer to a record.
+        first: number of the first unit on disk.
+        used_end: number after the last unit in use.
+        min_offset, max_offset: queue offsets of the first unit that the log still has and after the last one inside it.
+        newest_end: physical offset after the newest record inside the log that a unit names, 0 if none.
+        holes: zero units before the last one in use.
+        bad: invalid units.
+        ahead: units that point at or beyond the end of the log.
+        lost: units that point between segments.
+        late: units older than the log that follow newer ones.
+        chunks: (file number, first unit in it, how many, least and largest physical offset) of each block read.
+        ext_problems: (extension offset, code, evidence) of addresses without a unit in the extension.
+        ext_unread: why tags codes in the extension are unknown; "" if they are known.
+        failure, failed_file: why reading stopped, and at which file; "" if it did not.
+    """
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    units: int = 0
+    first: int = 0
+    used_end: int = 0
+    min_offset: int | None = None
+    max_offset: int = 0
+    newest_end: int = 0
+    holes: list[Run] = field(default_factory=list)
+    bad: list[Run] = field(default_factory=list)
+    ahead: list[Run] = field(default_factory=list)
+    lost: list[Run] = field(default_factory=list)
+    late: list[Run] = field(default_factory=list)
+    ext_problems: list[tuple[int, str, str]] = field(default_factory=list)
+    ext_unread: str = ""
+    chunks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    failure: str = ""
+    failed_file: str = ""
+
+    @property
+    def end(self) -> int:
+        """The queue offset after the last unit, including units that point past or before the log."""
+        ahead_end = max((run.last_offset + 1 for run in self.ahead), default=0)
+        expired = self.used_end if self.min_offset is None else 0
+        return max(self.max_offset, ahead_end, expired)
+
+
+def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> QueueFacts:
+    """Reads all units of a queue and adds those inside the log to the sums; a read error is stored, not raised."""
+    scan = _Scan(survey, queue, buckets, sums, throttle)
+    try:
+        scan.run()
+    except StoreError as error:
+        key = queue.topic, queue.queue_id, queue.is_batch
+        return QueueFacts(*key, failure=error.reason, failed_file=str(error.path))
+    return scan.facts
+
+
+class _Scan:
+    def __init__(self, survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> None:
+        self._survey = survey
+        self._queue = queue
+        self._buckets = buckets
+        self._sums = sums
+        self._throttle = throttle
+        self._key = np.array([queue_key(*queue.key)], np.uint64)
+        self._ext = ExtUnits(survey.root, queue.topic, queue.queue_id)
+        self._zeros_from: int | None = None
+        self.facts = QueueFacts(
+            *queue.key,
+            queue.is_batch,
+            first=queue.first_offset,
+            used_end=queue.first_offset,
+            max_offset=0 if queue.is_batch else queue.first_offset,
+        )
+
+    def run(self) -> None:
+        position, memory = self._queue.first_offset, page_aligned(CHUNK_BYTES).data
+        for number, file in enumerate(self._queue.files):
+            start = file.base // self._queue.unit.size
+            if start != position:
+                self._zeros_from = None  # a file is missing: that is another finding
+            position = start
+            for first, units in unit_chunks(file, self._queue.unit, memory):
+                self._throttle.spend(units.nbytes)
+                self._take(number, first, start + first, units)
+                position = start + first + len(units)
+            capacity = start + file.size // self._queue.unit.size
+            if position < capacity and self._zeros_from is None:
+                self._zeros_from = position
+            position = capacity
+
+    def _take(self, number: int, first: int, start: int, units: np.ndarray) -> None:
+        """Processes consecutive units, the first of which has the number `start`."""
+        if self._queue.is_batch or not self._take_plain(number, first, start, units):
+            self._take_any(number, first, start, units)
+
+    def _take_plain(self, number: int, first: int, start: int, units: np.ndarray) -> bool:
+        """Fast path: adds the units if a single test shows that all refer to records; returns whether it did."""
+        seen = self._buckets.add_plain_units(self._sums, units, start, self._key[0], self._survey.end)
+        if seen is None:
+            return False
+        facts, (low, high, end) = self.facts, seen
+        self._zeros(np.zeros(len(units), bool), start, len(units))
+        facts.units += len(units)
+        facts.min_offset = start if facts.min_offset is None else facts.min_offset
+        facts.max_offset = start + len(units)
+        facts.newest_end = max(facts.newest_end, end)
+        facts.chunks.append((number, first, len(units), low, high))
+        return True
+
+    def _take_any(self, number: int, first: int, start: int, units: np.ndarray) -> None:
+        kinds = Kinds(units, self._survey, self._queue.is_batch)
+        self._zeros(kinds.zero, start, len(units))
+        offsets = kinds.offsets(start)
+        facts = self.facts
+        inside = np.flatnonzero(kinds.inside)
+        bucket = self._buckets.of(kinds.physical[inside])
+        self._note(facts.bad, kinds.bad, kinds, start, offsets)
+        if not self._survey.live:
+            self._note(facts.ahead, kinds.ahead, kinds, start, offsets)
+        gap = np.zeros(len(units), bool)
+        gap[inside[bucket < 0]] = True
+        if not self._survey.has_dledger:
+            self._note(facts.lost, gap, kinds, start, offsets)
+        if facts.min_offset is not None or len(inside):
+            late = kinds.expired.copy()
+            late[: inside[0] if facts.min_offset is None else 0] = False
+            self._note(facts.late, late, kinds, start, offsets)
+        plain = inside[bucket >= 0]
+        self._sum(units, kinds, plain, bucket[bucket >= 0], offsets)
+        facts.units += int(kinds.normal.sum())
+        if len(inside):
+            ends = kinds.physical[inside] + kinds.size[inside]
+            facts.min_offset = int(offsets[inside[0]]) if facts.min_offset is None else facts.min_offset
+            facts.max_offset = int(offsets[inside[-1]] + kinds.messages[inside[-1]])
+            facts.newest_end = max(facts.newest_end, int(ends.max()))
+            low, high = int(kinds.physical[inside].min()), int(kinds.physical[inside].max())
+            facts.chunks.append((number, first, len(units), low, high))
+
+    def _zeros(self, zero: np.ndarray, start: int, count: int) -> None:
+        """Tracks runs of zero units; a run is a hole if a unit in use follows it."""
+        used = np.flatnonzero(~zero)
+        if not len(used):
+            self._zeros_from = start if self._zeros_from is None else self._zeros_from
+            return
+        if self._zeros_from is not None or used[0] > 0:
+            self._hole(self._zeros_from if self._zeros_from is not None else start, start + int(used[0]) - 1)
+        for before in np.flatnonzero(np.diff(used) > 1).tolist():
+            self._hole(start + int(used[before]) + 1, start + int(used[before + 1]) - 1)
+        last = int(used[-1])
+        self.facts.used_end = start + last + 1
+        self._zeros_from = start + last + 1 if last + 1 < count else None
+
+    def _hole(self, first: int, last: int) -> None:
+        """Records a hole, unless the broker itself writes it: one zero unit at the start of a file."""
+        is_file_start = first == last and any(file.base // self._queue.unit.size == first for file in self._queue.files)
+        if not is_file_start:
+            self.facts.holes.append(Run(first, last, first, last))
+
+    def _note(self, runs: list[Run], mask: np.ndarray, kinds: "Kinds", start: int, offsets: np.ndarray) -> None:
+        for low, high in runs_of(mask):
+            first_offset, last_offset = int(offsets[low]), int(offsets[high - 1] + kinds.messages[high - 1]) - 1
+            physical = kinds.physical[low:high]
+            ends = physical + kinds.size[low:high]
+            run = Run(
+                start + low,
+                start + high - 1,
+                first_offset,
+                last_offset,
+                int(physical.min()),
+                int(ends.max()),
+                int(kinds.size[low:high].sum()),
+            )
+            last = runs[-1] if runs else None
+            if last is not None and last.last + 1 == run.first:
+                runs[-1] = Run(
+                    last.first,
+                    run.last,
+                    last.first_offset,
+                    run.last_offset,
+                    min(last.start, run.start),
+                    max(last.end, run.end),
+                    last.bytes + run.bytes,
+                )
+            else:
+                runs.append(run)
+
+    def _sum(
+        self, units: np.ndarray, kinds: "Kinds", which: np.ndarray, bucket: np.ndarray, offsets: np.ndarray
+    ) -> None:
+        if not len(which):
+            return
+        tags = self._real_tags(units, which)
+        mixed = mix_units(self._key, offsets[which], kinds.physical[which], kinds.size[which], tags)
+        if self._queue.is_batch:
+            mixed = mix_batches(mixed, units["store_timestamp"][which], units["batch_size"][which])
+        self._sums.add(bucket, mixed)
+
+    def _real_tags(self, units: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """Returns tags codes; addresses in the extension are replaced by the tags codes stored there."""
+        tags = units["tags_code"][which].astype(np.int64)
+        addressed = np.flatnonzero(tags <= MAX_EXT_ADDRESS)
+        if len(addressed):
+            tags[addressed] = self._ext.tags_of(tags[addressed], self.facts.ext_problems)
+            self.facts.ext_unread = self._ext.unread
+        return tags
+
+
+class Kinds:
+    """Classifies units; every unit has exactly one of these kinds."""
+
+    def __init__(self, units: np.ndarray, survey: Survey, is_batch: bool) -> None:
+        self.physical = units["physical_offset"].astype(np.int64)
+        self.size = units["size"].astype(np.int64)
+        self._bases = units["base_queue_offset"].astype(np.int64) if is_batch else None
+        self.messages = units["batch_size"].astype(np.int64) if is_batch else np.ones(len(units), np.int64)
+        empty = (self.physical == 0) & (self.size == 0)
+        self.zero = empty & (units["tags_code"] == 0)
+        self.pre_blank = (self.physical == 0) & (self.size == PRE_BLANK_SIZE_FIELD)
+        fits = (self.size >= commit_log.MIN_RECORD_SIZE) & (self.size < _LARGEST_RECORD)
+        fits &= (self.physical >= 0) & (self.physical < survey.end + _FARTHEST)
+        if self._bases is not None:
+            fits &= (self.messages > 0) & (self._bases >= 0)
+            fits &= (units["compacted_offset"] == -1) & (units["reserved"] == 0)
+        self.normal = fits & ~self.zero
+        self.bad = ~self.normal & ~self.zero & ~self.pre_blank
+        self.expired = self.normal & (self.physical < survey.min_offset)
+        self.ahead = self.normal & (self.physical >= survey.end)
+        self.inside = self.normal & ~self.expired & ~self.ahead
+
+    def offsets(self, start: int) -> np.ndarray:
+        """Returns the queue offset of each unit, the first of which has the number `start`."""
+        return np.arange(start, start + len(self.physical)) if self._bases is None else self._bases
+
+
+def runs_of(mask: np.ndarray) -> list[tuple[int, int]]:
+    """Returns the runs of true items as (first, last + 1)."""
+    if not mask.any():
+        return []
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).view(np.int8)))
+    return [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]
