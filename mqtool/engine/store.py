@@ -615,7 +615,7 @@ def open_store(
         options: sizes, flush mode, limits; None for the broker's defaults.
         policy: retention; None for the broker's defaults.
         hooks: called with every message before it is stored (`engine.write.hooks`).
-        bit_map_of: computes filter bit maps, for queues with an extension; `store.queues.filter_bit_maps` has the filters.
+        bit_map_of: filter bit maps, for queues with an extension; `store.queues.filter_bit_maps` has the filters.
         background: whether threads flush, dispatch and clean. Without them call `dispatch`, `flush` and `close`.
         clock: source of the time; a test's own.
         files: access to the file system; a test's own.

@@ -1,6 +1,6 @@
 """What consumers get after a start: one pull of one message at every queue offset.
 
-The form of `store.queues.get_message` for whole queues, as columns, over the positions that the start left. The bytes of
+The form of `store.queues.get_message` for whole queues, as columns, over the positions that the start left. Bytes of
 proven records are not read again. Source: DefaultMessageStore.getMessage, CommitLog.getMessage (4.9.7, 5.5.0).
 """
 

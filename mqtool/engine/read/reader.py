@@ -1,4 +1,4 @@
-"""Reads messages of a live queue: provides queues and log as views to `store.queues.get_message`, which contains the rules.
+"""Reads messages of a live queue: provides queues and log as views to `store.queues.get_message`, which has the rules.
 
 Docs page: docs/engine.md.
 """
@@ -97,7 +97,7 @@ class Reader:
             view = _Units(queue)
         return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self.limits)
 
-    # -- the log as a view (`store.queues.get_message.LogView`) ---------------------------------------------------------
+    # -- the log as a view (`store.queues.get_message.LogView`) ------------------------------------
 
     @property
     def min_offset(self) -> int:

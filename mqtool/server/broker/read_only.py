@@ -1,6 +1,6 @@
 """Provides a read-only store with the reading methods of an open engine.
 
-Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in `store.queues.get_message`.
+Damaged messages are skipped: the next offset of an answer is after them. Rules of a get: `store.queues.get_message`.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class ReadOnlyMessages:
             return result._replace(status=GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=following)
         return result
 
-    # -- the log as a view (`store.queues.get_message.LogView`) ---------------------------------------------------------
+    # -- the log as a view (`store.queues.get_message.LogView`) ------------------------------------
 
     @property
     def min_offset(self) -> int:

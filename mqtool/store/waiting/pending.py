@@ -1,7 +1,7 @@
 """Messages that a store has promised and not yet delivered, by topic and group, and one by one.
 
-`store.waiting.held_back` decides which messages wait. This module adds destination, due time and number of tries, and the
-retries and dead letters that wait for a group in a queue of their own. Source: ScheduleMessageService,
+`store.waiting.held_back` decides which messages wait. This module adds destination, due time and number of tries, and
+the retries and dead letters that wait for a group in a queue of their own. Source: ScheduleMessageService,
 TimerMessageStore, TransactionalMessageServiceImpl, PopReviveService, AbstractSendMessageProcessor.consumerSendMsgBack
 (5.5.0).
 """
