@@ -20,17 +20,11 @@ WITH_RELEASE = frozenset({"explain-start", "repair", "runbook run", "verify"})
 
 
 class Opened(Struct, frozen=True):
-    """A store, and the options that shaped the answer about it. A command line gets those that its command takes.
+    """A store, and the options that shaped the answer about it. A command line gets those that its command takes."""
 
-    Attributes:
-        root: as the user named it.
-        config: the value of `--config`; see `with_config`.
-        release: the value of `--release` where it is the release that would be started.
-    """
-
-    root: "str | Path"
-    config: object = None
-    release: str | None = None
+    root: "str | Path"  # as the user named it
+    config: object = None  # the value of `--config`; see `with_config`
+    release: str | None = None  # the value of `--release` where it is the release that would be started
 
     def words_for(self, name: str) -> tuple[str, ...]:
         """Returns the words that open the store again as it was opened, for a command such as `runbook run`."""

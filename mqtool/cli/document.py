@@ -20,17 +20,11 @@ _FLAT = OutputSchema(
 
 
 class Listing(Struct, frozen=True):
-    """An array of a document that is made while it is written.
+    """An array of a document that is made while it is written."""
 
-    Attributes:
-        name: column of the schema.
-        count: how many rows are expected.
-        rows: its rows.
-    """
-
-    name: str
-    count: int
-    rows: Iterable[Row]
+    name: str  # column of the schema
+    count: int  # how many rows are expected
+    rows: Iterable[Row]  # its rows
 
 
 def listed(schema: OutputSchema, value: dict[str, Any], listing: Listing, output_format: Format) -> Renderer:

@@ -54,19 +54,12 @@ class NotFoundError(errors.MqtoolError):
 
 
 class Rule(NamedTuple):
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        error: exceptions of this class and its subclasses, unless an earlier row took them.
-        code: exit code.
-        kind: stable name, `error.kind` in JSON output.
-        hint: what to do; appended unless the message contains an instruction.
-    """
-
-    error: type[BaseException]
-    code: ExitCode
-    kind: str
-    hint: str = ""
+    error: type[BaseException]  # exceptions of this class and its subclasses, unless an earlier row took them
+    code: ExitCode  # exit code
+    kind: str  # stable name, `error.kind` in JSON output
+    hint: str = ""  # what to do; appended unless the message contains an instruction
 
 
 _REPORT = "this is a bug in mqtool: please report it with the output of --debug"

@@ -12,17 +12,11 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class Page(Struct, frozen=True):
-    """One page.
+    """One page."""
 
-    Attributes:
-        topic: path below docs/ without `.md`; a page `README` or `index` has the name of its directory.
-        title: its first heading.
-        text: all of it, Markdown.
-    """
-
-    topic: str
-    title: str
-    text: str
+    topic: str  # path below docs/ without `.md`; a page `README` or `index` has the name of its directory
+    title: str  # its first heading
+    text: str  # all of it, Markdown
 
 
 def pages() -> list[Page]:

@@ -31,15 +31,10 @@ class Anchor(Enum):
 
 
 class Point(Struct, frozen=True):
-    """One end of a range.
+    """One end of a range."""
 
-    Attributes:
-        anchor: what `value` is relative to.
-        value: offset, or milliseconds for TIME; negative before END.
-    """
-
-    anchor: Anchor
-    value: int = 0
+    anchor: Anchor  # what `value` is relative to
+    value: int = 0  # offset, or milliseconds for TIME; negative before END
 
     def offset(self, first: int, end: int) -> int:
         """Returns the offset of an offset point, limited to [first, end].

@@ -23,38 +23,21 @@ _SCALARS = ("integer", "int64", "number", "string", "boolean", "any")
 
 
 class Column(Struct, frozen=True):
-    """One value of a row, or one field of an object.
+    """One value of a row, or one field of an object."""
 
-    Attributes:
-        name: key in JSON, heading in tables.
-        type: "integer" (fits 32 bits), "int64", "number", "string", "boolean", "any",
-            "object" or "array".
-        doc: what it means, with its unit.
-        show: TABLE, WIDE or DATA.
-        time: ms since epoch; tables print RFC 3339.
-        nullable: may be null.
-        optional: may be absent.
-        items: type of an array's items, or of the values of an object without `fields`.
-        fields: of an object, or of the objects in an array.
-        label: what readers of a document see in place of the name; default: the name with blanks.
-        is_size: bytes; tables print them in KiB, MiB, ….
-        is_verdict: the answer in words: the first line of a document for readers.
-        is_command: to be typed: printed as it is, on a line of its own.
-    """
-
-    name: str
-    type: str
-    doc: str
-    show: str = WIDE
-    time: bool = False
-    nullable: bool = False
-    optional: bool = False
-    items: str = "string"
-    fields: tuple["Column", ...] = ()
-    label: str = ""
-    is_size: bool = False
-    is_verdict: bool = False
-    is_command: bool = False
+    name: str  # key in JSON, heading in tables
+    type: str  # "integer" (fits 32 bits), "int64", "number", "string", "boolean", "any", "object" or "array"
+    doc: str  # what it means, with its unit
+    show: str = WIDE  # TABLE, WIDE or DATA
+    time: bool = False  # ms since epoch; tables print RFC 3339
+    nullable: bool = False  # may be null
+    optional: bool = False  # may be absent
+    items: str = "string"  # type of an array's items, or of the values of an object without `fields`
+    fields: tuple["Column", ...] = ()  # of an object, or of the objects in an array
+    label: str = ""  # what readers of a document see in place of the name; default: the name with blanks
+    is_size: bool = False  # bytes; tables print them in KiB, MiB, …
+    is_verdict: bool = False  # the answer in words: the first line of a document for readers
+    is_command: bool = False  # to be typed: printed as it is, on a line of its own
 
     @property
     def heading(self) -> str:
@@ -125,23 +108,14 @@ def object_schema(columns: tuple[Column, ...]) -> dict[str, Any]:
 
 
 class OutputSchema(Struct, frozen=True):
-    """One kind of output.
+    """One kind of output."""
 
-    Attributes:
-        name: stable, e.g. "dump.message".
-        version: raised when a consumer of the old one would break.
-        doc: meaning of a row, or of the object.
-        columns: of a row, or of the object.
-        single: one object, not rows.
-        mixed: other kinds of rows that may occur among the rows in JSON.
-    """
-
-    name: str
-    version: int
-    doc: str
-    columns: tuple[Column, ...]
-    single: bool = False
-    mixed: tuple["OutputSchema", ...] = ()
+    name: str  # stable, e.g. "dump.message".
+    version: int  # raised when a consumer of the old one would break
+    doc: str  # meaning of a row, or of the object
+    columns: tuple[Column, ...]  # of a row, or of the object
+    single: bool = False  # one object, not rows
+    mixed: tuple["OutputSchema", ...] = ()  # other kinds of rows that may occur among the rows in JSON
 
     def shown(self, wide: bool) -> tuple[Column, ...]:
         """Returns the columns of a table."""

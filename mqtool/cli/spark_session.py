@@ -22,15 +22,10 @@ LOCAL = "local[*]"
 
 
 class OnSpark(Struct, frozen=True):
-    """Where Spark runs.
+    """Where Spark runs."""
 
-    Attributes:
-        master: URL.
-        settings: name to value.
-    """
-
-    master: str
-    settings: dict[str, str]
+    master: str  # URL
+    settings: dict[str, str]  # name to value
 
 
 def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None:

@@ -49,24 +49,16 @@ _NEEDLESS = (
 
 
 class ConversionResult(Struct):
-    """Result of a conversion.
+    """Result of a conversion."""
 
-    Attributes:
-        records: number of records in the new log, including those in copied ordinary segments.
-        start, end: physical offsets of the new log.
-        damage: ranges of the old log without a valid record; their content is not in the new log.
-        unresolved: number of references to records that are no longer in the log; they keep their old value.
-        left_behind: names in the store's root that were not copied.
-        rebuilt: result of rebuilding ConsumeQueues and index.
-    """
-
-    records: int = 0
-    start: int = 0
+    records: int = 0  # number of records in the new log, including those in copied ordinary segments
+    start: int = 0  # and end: physical offsets of the new log
     end: int = 0
+    # Ranges of the old log without a valid record; their content is not in the new log.
     damage: Listing[Damage] = field(default_factory=Listing)
-    unresolved: int = 0
-    left_behind: list[str] = field(default_factory=list)
-    rebuilt: Result = field(default_factory=Result)
+    unresolved: int = 0  # number of references to records that are no longer in the log; they keep their old value
+    left_behind: list[str] = field(default_factory=list)  # names in the store's root that were not copied
+    rebuilt: Result = field(default_factory=Result)  # result of rebuilding ConsumeQueues and index
 
     @property
     def is_complete(self) -> bool:

@@ -60,20 +60,15 @@ _FORMAT_VERSION = 5
 
 
 class QueueConversionResult(Struct):
-    """Result of a conversion.
+    """Result of a conversion."""
 
-    Attributes:
-        queues, units: numbers of queues and units written.
-        start, end: physical offsets of the log.
-        damage: ranges of the log without a valid record; filled only where the log is read.
-        differences: texts about units that are missing in the old queues or differ from the log.
-    """
-
-    queues: int = 0
+    queues: int = 0  # and units: numbers of queues and units written
     units: int = 0
-    start: int = 0
+    start: int = 0  # and end: physical offsets of the log
     end: int = 0
+    # Ranges of the log without a valid record; filled only where the log is read.
     damage: Listing[Damage] = field(default_factory=Listing)
+    # Texts about units that are missing in the old queues or differ from the log.
     differences: Listing[str] = field(default_factory=Listing)
 
     @property

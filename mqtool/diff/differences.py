@@ -6,106 +6,68 @@ Interval = tuple[int, int]
 
 
 class RegionContent(Struct, frozen=True):
-    """Content of one store in a region of the log.
+    """Content of one store in a region of the log."""
 
-    Attributes:
-        messages: number of valid records in the region.
-        damaged_bytes: number of bytes that belong to no valid record.
-        detail: kind and reason of the first damage; "" if there is none.
-    """
-
-    messages: int = 0
-    damaged_bytes: int = 0
-    detail: str = ""
+    messages: int = 0  # number of valid records in the region
+    damaged_bytes: int = 0  # number of bytes that belong to no valid record
+    detail: str = ""  # kind and reason of the first damage; "" if there is none
 
 
 class Region(Struct, frozen=True):
-    """A range of the log that both stores have and that contains differing bytes.
+    """A range of the log that both stores have and that contains differing bytes."""
 
-    Attributes:
-        start, end: physical offsets, half-open; extended to whole records where records are valid.
-        bytes: number of differing bytes.
-        a, b: what each store has in the range.
-    """
-
-    start: int
+    start: int  # and end: physical offsets, half-open; extended to whole records where records are valid
     end: int
-    bytes: int
-    a: RegionContent
+    bytes: int  # number of differing bytes
+    a: RegionContent  # and b: what each store has in the range
     b: RegionContent
 
 
 class UnsharedRange(Struct, frozen=True):
-    """A range of the log that only one store has.
+    """A range of the log that only one store has."""
 
-    Attributes:
-        side: the store that has it, "a" or "b".
-        start, end: physical offsets, half-open.
-        kind: "front" (the other store's retention deleted it, or it was never copied), "end" (not copied yet, or cut
-            off), "gap" (a segment between two others is missing).
-        messages: number of valid records that start in the range.
-    """
-
-    side: str
-    start: int
+    side: str  # the store that has it, "a" or "b"
+    start: int  # and end: physical offsets, half-open
     end: int
+    # "front" (the other store's retention deleted it, or it was never copied), "end" (not copied yet, or cut off),
+    # "gap" (a segment between two others is missing).
     kind: str
-    messages: int
+    messages: int  # number of valid records that start in the range
 
 
 class LogTail(Struct, frozen=True):
-    """The bytes after the last record of one store. They are not part of the log and do not count as a difference.
+    """The bytes after the last record of one store. They are not part of the log and do not count as a difference."""
 
-    Attributes:
-        kind: clean, torn, stale or garbage, as in `mqtool.records.damage.Tail`.
-        start: physical offset after the last record.
-        length: number of bytes up to the last one that is not zero.
-        same: number of leading bytes that the other store has at the same physical offsets.
-        detail: description in words.
-    """
-
-    kind: str
-    start: int
-    length: int
-    same: int
-    detail: str
+    kind: str  # clean, torn, stale or garbage, as in `mqtool.records.damage.Tail`
+    start: int  # physical offset after the last record
+    length: int  # number of bytes up to the last one that is not zero
+    same: int  # number of leading bytes that the other store has at the same physical offsets
+    detail: str  # description in words
 
 
 class LogDifference(Struct, frozen=True):
-    """Differences of two CommitLogs.
+    """Differences of two CommitLogs."""
 
-    Attributes:
-        a, b: for each log, the physical offset of its first byte and that after its last record; None if the log is
-            empty.
-        common: the range, from the later of the two starts on, in which both are equal; None if the logs do not
-            overlap.
-        diverges_at: physical offset of the first record that differs, or at which one log ends; None if both are equal
-            up to their common end.
-        first_byte: physical offset of the first differing byte; None if all common bytes are equal.
-        same_bytes, different_bytes: numbers of equal and of differing bytes in the ranges that both have.
-        filler_bytes: number of differing bytes after a BLANK. A broker does not clear them, so they do not count as a
-            difference.
-        regions: the differing regions, ascending; at most `MAX_REGIONS`.
-        region_count: number of all differing regions.
-        messages_a, messages_b: number of valid records of each log in all regions.
-        alone: ranges that only one log has, ascending.
-        tail_a, tail_b: the bytes after the last record of each log.
-    """
-
+    # a, b: for each log, the physical offset of its first byte and that after its last record; None if the log is
+    # empty.
     a: Interval | None
     b: Interval | None
+    # The range, from the later of the two starts on, in which both are equal; None if the logs do not overlap.
     common: Interval | None
+    # Physical offset of the first record that differs, or at which one log ends; None if both are equal up to their
+    # common end.
     diverges_at: int | None
-    first_byte: int | None
-    same_bytes: int
+    first_byte: int | None  # physical offset of the first differing byte; None if all common bytes are equal
+    same_bytes: int  # and different_bytes: numbers of equal and of differing bytes in the ranges that both have
     different_bytes: int
+    # Number of differing bytes after a BLANK. A broker does not clear them, so they do not count as a difference.
     filler_bytes: int
-    regions: tuple[Region, ...]
-    region_count: int
-    messages_a: int
+    regions: tuple[Region, ...]  # the differing regions, ascending; at most `MAX_REGIONS`
+    region_count: int  # number of all differing regions
+    messages_a: int  # and messages_b: number of valid records of each log in all regions
     messages_b: int
-    alone: tuple[UnsharedRange, ...]
-    tail_a: LogTail | None
+    alone: tuple[UnsharedRange, ...]  # ranges that only one log has, ascending
+    tail_a: LogTail | None  # and tail_b: the bytes after the last record of each log
     tail_b: LogTail | None
 
     @property
@@ -115,27 +77,20 @@ class LogDifference(Struct, frozen=True):
 
 
 class QueueDifference(Struct, frozen=True):
-    """Differences of one queue.
+    """Differences of one queue."""
 
-    Attributes:
-        topic, queue_id: which queue.
-        bounds_a, bounds_b: min and max offset of the queue in each store; None if the store does not have it.
-        only_a, only_b: messages that only one store has, as runs of queue offsets: first and last, both inclusive.
-        messages_a, messages_b: number of messages that only one store has.
-        different: number of messages whose units differ: other records, sizes or tags codes.
-        first_different: queue offset of the first of them; None if there is none.
-    """
-
-    topic: str
+    topic: str  # and queue_id: which queue
     queue_id: int
+    # bounds_a, bounds_b: min and max offset of the queue in each store; None if the store does not have it.
     bounds_a: Interval | None
     bounds_b: Interval | None
+    # only_a, only_b: messages that only one store has, as runs of queue offsets: first and last, both inclusive.
     only_a: tuple[Interval, ...]
     only_b: tuple[Interval, ...]
-    messages_a: int
+    messages_a: int  # and messages_b: number of messages that only one store has
     messages_b: int
-    different: int
-    first_different: int | None
+    different: int  # number of messages whose units differ: other records, sizes or tags codes
+    first_different: int | None  # queue offset of the first of them; None if there is none
 
 
 class OffsetDifference(Struct, frozen=True):
@@ -149,22 +104,14 @@ class OffsetDifference(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes:
-        log: differences of the CommitLogs; None if they were not compared.
-        queues: queues that differ, sorted by topic and queue id.
-        offsets: consumer offsets that differ, sorted by group, topic and queue id.
-        queues_compared, offsets_compared: numbers of queues and consumer offsets compared.
-        not_compared: descriptions of what could not be compared.
-    """
-
-    log: LogDifference | None
-    queues: tuple[QueueDifference, ...]
-    offsets: tuple[OffsetDifference, ...]
-    queues_compared: int
+    log: LogDifference | None  # differences of the CommitLogs; None if they were not compared
+    queues: tuple[QueueDifference, ...]  # queues that differ, sorted by topic and queue id
+    offsets: tuple[OffsetDifference, ...]  # consumer offsets that differ, sorted by group, topic and queue id
+    queues_compared: int  # and offsets_compared: numbers of queues and consumer offsets compared
     offsets_compared: int
-    not_compared: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()  # descriptions of what could not be compared
 
     @property
     def equal(self) -> bool:

@@ -21,18 +21,13 @@ CLOSE = 64
 
 
 class Runs(Struct):
-    """Runs of differing bytes.
+    """Runs of differing bytes."""
 
-    Attributes:
-        starts, ends: physical offsets of each run, half-open, ascending.
-        bytes: number of differing bytes in each run.
-        same: number of equal bytes in all compared ranges.
-    """
-
+    # starts, ends: physical offsets of each run, half-open, ascending.
     starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     ends: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    bytes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    same: int = 0
+    bytes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # number of differing bytes in each run
+    same: int = 0  # number of equal bytes in all compared ranges
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -14,19 +14,14 @@ MAX_REGIONS = 1000
 
 
 class DifferingRecords(Struct):
-    """Records, damage and filler of one log where its bytes differ from the other log.
+    """Records, damage and filler of one log where its bytes differ from the other log."""
 
-    Attributes:
-        starts, ends: physical offsets of runs of adjacent records, half-open.
-        counts: number of records in each run.
-        damages: ranges without a valid record.
-        fillers: physical offsets of the bytes between a BLANK and the end of its segment.
-    """
-
+    # starts, ends: physical offsets of runs of adjacent records, half-open.
     starts: list[np.ndarray] = field(default_factory=list)
     ends: list[np.ndarray] = field(default_factory=list)
-    counts: list[np.ndarray] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
+    counts: list[np.ndarray] = field(default_factory=list)  # number of records in each run
+    damages: list[Damage] = field(default_factory=list)  # ranges without a valid record
+    # Physical offsets of the bytes between a BLANK and the end of its segment.
     fillers: list[Interval] = field(default_factory=list)
 
     def add(self, starts: np.ndarray, ends: np.ndarray) -> None:
@@ -72,21 +67,13 @@ def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
 
 
 class Regions(Struct, frozen=True):
-    """The differing regions of two logs.
+    """The differing regions of two logs."""
 
-    Attributes:
-        first: the first `MAX_REGIONS` regions.
-        count: number of all regions.
-        different: number of differing bytes in all regions.
-        filler: number of differing bytes after BLANKs.
-        messages_a, messages_b: number of valid records of each log in all regions.
-    """
-
-    first: tuple[Region, ...] = ()
-    count: int = 0
-    different: int = 0
-    filler: int = 0
-    messages_a: int = 0
+    first: tuple[Region, ...] = ()  # the first `MAX_REGIONS` regions
+    count: int = 0  # number of all regions
+    different: int = 0  # number of differing bytes in all regions
+    filler: int = 0  # number of differing bytes after BLANKs
+    messages_a: int = 0  # and messages_b: number of valid records of each log in all regions
     messages_b: int = 0
 
 

@@ -49,97 +49,65 @@ class PropertyOrder(Enum):
 
 
 class StoreOptions(Struct, frozen=True):
-    """Options of a `MessageStore`; the field's docs name the broker's key.
+    """Options of a `MessageStore`; the field's docs name the broker's key."""
 
-    Attributes:
-        compat: release whose on-disk format to write.
-        recovery: what to do with bytes that recovery cuts off.
-        commit_log_dirs: directories of the CommitLog, () for `commitlog` in the store (storePathCommitLog).
-        read_only_dirs: directories of further segments that are only read (readOnlyCommitLogStorePaths).
-        commit_log_file_size: mappedFileSizeCommitLog.
-        consume_queue_file_size: mappedFileSizeConsumeQueue; rounded up to whole units.
-        consume_queue_ext: enableConsumeQueueExt.
-        consume_queue_ext_file_size: mappedFileSizeConsumeQueueExt.
-        batch_consume_queue_file_size: mapperFileSizeBatchConsumeQueue.
-        index: whether keys are indexed (messageIndexEnable).
-        index_tags: whether TAGS are indexed too; None for the release's default: 5.5 indexes them, 5.0 to 5.4 did not.
-        index_slots, index_entries: maxHashSlotNum, maxIndexNum.
-        flush_mode: flushDiskType.
-        flush_interval_ms, flush_least_pages, flush_thorough_interval_ms: flushIntervalCommitLog and so on.
-        commit_interval_ms, commit_least_pages, commit_thorough_interval_ms: of the transient store pool.
-        queue_flush_interval_ms, queue_flush_least_pages, queue_flush_thorough_interval_ms: flushIntervalConsumeQueue …
-        checkpoint_interval_ms: how often the checkpoint is written; fixed at one second in the broker.
-        clean_interval_ms: how often retention runs (cleanResourceInterval).
-        sync_flush_timeout_ms: how long a put waits for its flush (syncFlushTimeout).
-        pool_buffers: buffers of the transient store pool, 0 for none (transientStorePoolEnable, …Size).
-        positional_writes: records are written by pwrite, not through a mapping (writeWithoutMmap).
-        reserve_bytes: how far ahead of the writer blocks are reserved and pages are faulted in (in place of
-            warmMapedFileEnable).
-        lock_memory: whether the pages ahead of the writer are locked too, where the system allows it.
-        max_message_size: maximum length of a body (maxMessageSize).
-        refuse_oversize: refuse a record that fits no segment; the broker answers PUT_OK and leaves two segments blank.
-        append_record_crc: enabledAppendPropCRC.
-        lmq, multi_dispatch: enableLmq, enableMultiDispatch.
-        property_order: order of properties that the engine rewrites.
-        page_cache_busy_ms: osPageCacheBusyTimeOutMills.
-        delay_levels: messageDelayLevel.
-        max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
-        memory_ratio: percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
-        max_filter_bytes: maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize).
-        max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
-        store_host: store host of records whose caller gives none.
-        rules: other keys that decide what recovery does; None for the defaults of the release.
-        zone: time zone of index file names and of `delete_hours`, None for the local one.
-    """
-
-    compat: Compat = Compat.V5_5
-    recovery: RecoveryMode = RecoveryMode.COMPATIBLE
+    compat: Compat = Compat.V5_5  # release whose on-disk format to write
+    recovery: RecoveryMode = RecoveryMode.COMPATIBLE  # what to do with bytes that recovery cuts off
+    # Directories of the CommitLog, () for `commitlog` in the store (storePathCommitLog).
     commit_log_dirs: tuple[Path, ...] = ()
+    # Directories of further segments that are only read (readOnlyCommitLogStorePaths).
     read_only_dirs: tuple[Path, ...] = ()
-    commit_log_file_size: int = 1 << 30
+    commit_log_file_size: int = 1 << 30  # mappedFileSizeCommitLog
+    # mappedFileSizeConsumeQueue; rounded up to whole units.
     consume_queue_file_size: int = queue_format.DEFAULT_FILE_SIZE
-    consume_queue_ext: bool = False
-    consume_queue_ext_file_size: int = ext_format.DEFAULT_FILE_SIZE
-    batch_consume_queue_file_size: int = batch_queue_format.DEFAULT_FILE_SIZE
-    index: bool = True
+    consume_queue_ext: bool = False  # enableConsumeQueueExt
+    consume_queue_ext_file_size: int = ext_format.DEFAULT_FILE_SIZE  # mappedFileSizeConsumeQueueExt
+    batch_consume_queue_file_size: int = batch_queue_format.DEFAULT_FILE_SIZE  # mapperFileSizeBatchConsumeQueue
+    index: bool = True  # whether keys are indexed (messageIndexEnable)
+    # Whether TAGS are indexed too; None for the release's default: 5.5 indexes them, 5.0 to 5.4 did not.
     index_tags: bool | None = None
-    index_slots: int = index_file.DEFAULT_SLOTS
+    index_slots: int = index_file.DEFAULT_SLOTS  # and index_entries: maxHashSlotNum, maxIndexNum
     index_entries: int = index_file.DEFAULT_ENTRIES
-    flush_mode: FlushMode = FlushMode.ASYNC_FLUSH
-    flush_interval_ms: int = 500
+    flush_mode: FlushMode = FlushMode.ASYNC_FLUSH  # flushDiskType
+    flush_interval_ms: int = 500  # and flush_least_pages, flush_thorough_interval_ms: flushIntervalCommitLog and so on
     flush_least_pages: int = 4
     flush_thorough_interval_ms: int = 10_000
-    commit_interval_ms: int = 200
+    commit_interval_ms: int = 200  # and commit_least_pages, commit_thorough_interval_ms: of the transient store pool
     commit_least_pages: int = 4
     commit_thorough_interval_ms: int = 200
+    # queue_flush_interval_ms, queue_flush_least_pages, queue_flush_thorough_interval_ms: flushIntervalConsumeQueue …
     queue_flush_interval_ms: int = 1_000
     queue_flush_least_pages: int = 2
     queue_flush_thorough_interval_ms: int = 60_000
-    checkpoint_interval_ms: int = 1_000
-    clean_interval_ms: int = 10_000
-    sync_flush_timeout_ms: int = 5_000
-    pool_buffers: int = 0
-    positional_writes: bool = False
+    checkpoint_interval_ms: int = 1_000  # how often the checkpoint is written; fixed at one second in the broker
+    clean_interval_ms: int = 10_000  # how often retention runs (cleanResourceInterval)
+    sync_flush_timeout_ms: int = 5_000  # how long a put waits for its flush (syncFlushTimeout)
+    pool_buffers: int = 0  # buffers of the transient store pool, 0 for none (transientStorePoolEnable, …Size)
+    positional_writes: bool = False  # records are written by pwrite, not through a mapping (writeWithoutMmap)
+    # How far ahead of the writer blocks are reserved and pages are faulted in (in place of warmMapedFileEnable).
     reserve_bytes: int = 16 << 20
-    lock_memory: bool = False
-    max_message_size: int = 4 << 20
+    lock_memory: bool = False  # whether the pages ahead of the writer are locked too, where the system allows it
+    max_message_size: int = 4 << 20  # maximum length of a body (maxMessageSize)
+    # Refuse a record that fits no segment; the broker answers PUT_OK and leaves two segments blank.
     refuse_oversize: bool = True
-    append_record_crc: bool = False
-    lmq: bool = False
+    append_record_crc: bool = False  # enabledAppendPropCRC
+    lmq: bool = False  # and multi_dispatch: enableLmq, enableMultiDispatch
     multi_dispatch: bool = False
-    property_order: PropertyOrder = PropertyOrder.HASH
-    page_cache_busy_ms: int = 1_000
-    delay_levels: str = DELAY_LEVELS
+    property_order: PropertyOrder = PropertyOrder.HASH  # order of properties that the engine rewrites
+    page_cache_busy_ms: int = 1_000  # osPageCacheBusyTimeOutMills
+    delay_levels: str = DELAY_LEVELS  # messageDelayLevel
+    # max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
     max_get_bytes_in_memory: int = 262_144
     max_get_count_in_memory: int = 32
     max_get_bytes_on_disk: int = 65_536
     max_get_count_on_disk: int = 8
-    memory_ratio: int = 40
-    max_filter_bytes: int = 16_000
-    max_query: int = DEFAULT_MAX_QUERY
-    store_host: Host = DEFAULT_HOST
+    memory_ratio: int = 40  # percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio)
+    max_filter_bytes: int = 16_000  # maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize)
+    max_query: int = DEFAULT_MAX_QUERY  # maximum number of messages that a query returns (maxMsgsNumBatch)
+    store_host: Host = DEFAULT_HOST  # store host of records whose caller gives none
+    # Other keys that decide what recovery does; None for the defaults of the release.
     rules: RecoveryRules | None = None
-    zone: tzinfo | None = None
+    zone: tzinfo | None = None  # time zone of index file names and of `delete_hours`, None for the local one
 
     def __post_init__(self) -> None:
         """Rounds the size of queue files up to a multiple of the unit size, as MessageStoreConfig's getter does."""

@@ -43,27 +43,17 @@ class AppendStatus(Enum):
 
 
 class PutResult(NamedTuple):
-    """Result of a put, and where the message is.
+    """Result of a put, and where the message is."""
 
-    Attributes:
-        status: the answer to the sender.
-        append_status: of the append, None if nothing was appended.
-        physical_offset: of the (first) record, or of the BLANK in place of one that fits no segment; -1 without either.
-        size: bytes written, those of all records of a batch.
-        queue_offset: of the (first) message; 0 for prepared and rolled-back ones.
-        store_timestamp: the record's, ms since epoch.
-        store_host: the record's, 8 or 20 bytes.
-        physical_offsets: of every record of a batch; () for a single message.
-    """
-
-    status: PutStatus
-    append_status: AppendStatus | None = None
+    status: PutStatus  # the answer to the sender
+    append_status: AppendStatus | None = None  # of the append, None if nothing was appended
+    # Of the (first) record, or of the BLANK in place of one that fits no segment; -1 without either.
     physical_offset: int = -1
-    size: int = 0
-    queue_offset: int = 0
-    store_timestamp: int = 0
-    store_host: bytes = b""
-    physical_offsets: tuple[int, ...] = ()
+    size: int = 0  # bytes written, those of all records of a batch
+    queue_offset: int = 0  # of the (first) message; 0 for prepared and rolled-back ones
+    store_timestamp: int = 0  # the record's, ms since epoch
+    store_host: bytes = b""  # the record's, 8 or 20 bytes
+    physical_offsets: tuple[int, ...] = ()  # of every record of a batch; () for a single message
 
     @property
     def ok(self) -> bool:
@@ -97,15 +87,10 @@ GetResult = Found[memoryview]
 
 
 class QueryResult(NamedTuple):
-    """Result of a query by key.
+    """Result of a query by key."""
 
-    Attributes:
-        records: the bytes of each record found; as in the broker, only hashes of keys were compared.
-        physical_offsets: of each record.
-        index_last_update_timestamp, index_last_update_physical_offset: end of the newest IndexFile; 0 without one.
-    """
-
-    records: list[memoryview]
-    physical_offsets: list[int]
+    records: list[memoryview]  # the bytes of each record found; as in the broker, only hashes of keys were compared
+    physical_offsets: list[int]  # of each record
+    # index_last_update_timestamp, index_last_update_physical_offset: end of the newest IndexFile; 0 without one.
     index_last_update_timestamp: int
     index_last_update_physical_offset: int

@@ -38,23 +38,14 @@ _STAGING = re.compile(r"staging-(\d{8})(-.*)?")
 
 
 class Manifest(Struct, frozen=True):
-    """One commit.
+    """One commit."""
 
-    Attributes:
-        state: after the commit.
-        incremental: whether later runs may add to it.
-        stores: by broker, the physical offsets that it covers.
-        files: that it publishes.
-        totals: rows, by table, topic and class; damaged bytes.
-        removed: paths of files of earlier commits that it undoes.
-    """
-
-    state: State
-    incremental: bool
-    stores: dict[str, dict[str, Any]]
-    files: list[FileEntry] = field(default_factory=list)
-    totals: dict[str, Any] = field(default_factory=dict)
-    removed: list[str] = field(default_factory=list)
+    state: State  # after the commit
+    incremental: bool  # whether later runs may add to it
+    stores: dict[str, dict[str, Any]]  # by broker, the physical offsets that it covers
+    files: list[FileEntry] = field(default_factory=list)  # that it publishes
+    totals: dict[str, Any] = field(default_factory=dict)  # rows, by table, topic and class; damaged bytes
+    removed: list[str] = field(default_factory=list)  # paths of files of earlier commits that it undoes
 
     @property
     def name(self) -> str:
@@ -115,17 +106,11 @@ def all_manifests(target: Target) -> list[Manifest]:
 
 
 class MessageCommit(Struct, frozen=True):
-    """What a commit did to the table of messages.
+    """What a commit did to the table of messages."""
 
-    Attributes:
-        manifest: of the commit.
-        files: that it published and no later commit undoes.
-        removed: files of earlier commits that it undoes.
-    """
-
-    manifest: Manifest
-    files: list[FileEntry]
-    removed: list[FileEntry]
+    manifest: Manifest  # of the commit
+    files: list[FileEntry]  # that it published and no later commit undoes
+    removed: list[FileEntry]  # files of earlier commits that it undoes
 
 
 def message_commits(target: Target) -> list[MessageCommit]:

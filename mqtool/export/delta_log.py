@@ -43,29 +43,19 @@ _COLUMNS = [
 
 
 class DeltaFile(Struct, frozen=True):
-    """A file of a table.
+    """A file of a table."""
 
-    Attributes:
-        size: in bytes.
-        partition: value as text by partition column; None for null.
-    """
-
-    size: int
-    partition: dict[str, str | None]
+    size: int  # in bytes
+    partition: dict[str, str | None]  # value as text by partition column; None for null
 
 
 class DeltaFiles(Struct):
-    """What a table consists of.
+    """What a table consists of."""
 
-    Attributes:
-        files: whose rows all belong to the table, by path relative to it.
-        partial: paths of files of which rows are deleted.
-        sequence: of the last commit of the export that was published to the table; `NEVER` if there is none.
-    """
-
+    # Whose rows all belong to the table, by path relative to it.
     files: dict[str, DeltaFile] = field(default_factory=dict)
-    partial: set[str] = field(default_factory=set)
-    sequence: int = NEVER
+    partial: set[str] = field(default_factory=set)  # paths of files of which rows are deleted
+    sequence: int = NEVER  # of the last commit of the export that was published to the table; `NEVER` if there is none
 
     def apply(self, actions: list[dict[str, Any]]) -> None:
         """Applies the actions of a version; a file may be removed and added in one, with other deleted rows."""

@@ -30,22 +30,17 @@ _APPEND, _REPLACE = "append", "replace"
 
 
 class IcebergTable(Struct, frozen=True):
-    """What the metadata states about a table.
+    """What the metadata states about a table."""
 
-    Attributes:
-        sequence: of the last commit of the export that was published to the table; `NEVER` if this is not known.
-        is_empty: it never had a snapshot.
-        rows, files, deletes: of its current snapshot: rows, data files, and files that mark rows as deleted; -1 if this
-            is not known.
-        changes: kinds of the changes by other programs that led to its current snapshot, other than those that add or
-            only rewrite rows.
-    """
-
-    sequence: int
-    is_empty: bool
+    sequence: int  # of the last commit of the export that was published to the table; `NEVER` if this is not known
+    is_empty: bool  # it never had a snapshot
+    # rows, files, deletes: of its current snapshot: rows, data files, and files that mark rows as deleted; -1 if this
+    # is not known.
     rows: int
     files: int
     deletes: int
+    # Kinds of the changes by other programs that led to its current snapshot, other than those that add or only rewrite
+    # rows.
     changes: frozenset[str]
 
     @classmethod

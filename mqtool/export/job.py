@@ -32,27 +32,16 @@ def check_split(split_bytes: int | None, log_bytes: int) -> None:
 
 
 class ExportRequest(Struct, frozen=True):
-    """What to export, and where to.
+    """What to export, and where to."""
 
-    Attributes:
-        sources: the stores.
-        target: directory or URL.
-        read: which messages and columns.
-        write: how to write files.
-        state: file or URL of the watermark; None for an export that is not incremental.
-        split_bytes: bytes of log per task; None to choose by the size of the log.
-        table: table format in addition to Parquet files; None for plain files.
-        rewind: if a log was truncated, undo what was exported from after the cut.
-    """
-
-    sources: tuple[Source, ...]
-    target: str
-    read: ReadRequest = field(default_factory=ReadRequest)
-    write: WriteOptions = field(default_factory=WriteOptions)
-    state: str | None = None
-    split_bytes: int | None = None
-    table: TableFormat | None = None
-    rewind: bool = False
+    sources: tuple[Source, ...]  # the stores
+    target: str  # directory or URL
+    read: ReadRequest = field(default_factory=ReadRequest)  # which messages and columns
+    write: WriteOptions = field(default_factory=WriteOptions)  # how to write files
+    state: str | None = None  # file or URL of the watermark; None for an export that is not incremental
+    split_bytes: int | None = None  # bytes of log per task; None to choose by the size of the log
+    table: TableFormat | None = None  # table format in addition to Parquet files; None for plain files
+    rewind: bool = False  # if a log was truncated, undo what was exported from after the cut
 
     def shape(self) -> dict[str, Any]:
         """Returns the properties that must be the same in all runs of one export."""
@@ -70,21 +59,13 @@ class ExportRequest(Struct, frozen=True):
 
 
 class ExportResult(Struct, frozen=True):
-    """What an export did.
+    """What an export did."""
 
-    Attributes:
-        manifest: of its commit; of the last commit if nothing was new.
-        stores: the plan of each store.
-        committed: whether anything was new.
-        finished_earlier: an interrupted run was completed, and nothing else was new.
-        completed: the commit of an interrupted run whose files this run published.
-    """
-
-    manifest: Manifest
-    stores: tuple[StorePlan, ...] = ()
-    committed: bool = True
-    finished_earlier: bool = False
-    completed: Manifest | None = None
+    manifest: Manifest  # of its commit; of the last commit if nothing was new
+    stores: tuple[StorePlan, ...] = ()  # the plan of each store
+    committed: bool = True  # whether anything was new
+    finished_earlier: bool = False  # an interrupted run was completed, and nothing else was new
+    completed: Manifest | None = None  # the commit of an interrupted run whose files this run published
 
 
 class Runner(Protocol):

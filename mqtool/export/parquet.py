@@ -57,19 +57,12 @@ _NO_STATISTICS = frozenset(("body", "properties.key_value.value"))
 
 
 class WriteOptions(Struct, frozen=True):
-    """How to write files.
+    """How to write files."""
 
-    Attributes:
-        partition_by: of `topic`, `date`, `hour`, in the order of the directories.
-        file_bytes: size in bytes at which a new file is started.
-        level: zstd compression level.
-        row_group_bytes: see the constant.
-    """
-
-    partition_by: tuple[str, ...] = ()
-    file_bytes: int = FILE_BYTES
-    level: int = 1
-    row_group_bytes: int = ROW_GROUP_BYTES
+    partition_by: tuple[str, ...] = ()  # of `topic`, `date`, `hour`, in the order of the directories
+    file_bytes: int = FILE_BYTES  # size in bytes at which a new file is started
+    level: int = 1  # zstd compression level
+    row_group_bytes: int = ROW_GROUP_BYTES  # see the constant
 
     def __post_init__(self) -> None:
         check_partition_by(self.partition_by)
@@ -80,26 +73,16 @@ class WriteOptions(Struct, frozen=True):
 
 
 class FileEntry(Struct, frozen=True):
-    """A file that was written.
+    """A file that was written."""
 
-    Attributes:
-        table: that it belongs to.
-        path: in the export.
-        staged: path in staging, until it is published.
-        rows, size: number of rows; bytes.
-        partition: value as text by partition column, unescaped; None for null.
-        broker: whose messages it contains; "" if it belongs to no broker.
-        copy_of: path of the removed file some of whose rows it contains; "" for new rows.
-    """
-
-    table: str
-    path: str
-    staged: str
-    rows: int
+    table: str  # that it belongs to
+    path: str  # in the export
+    staged: str  # path in staging, until it is published
+    rows: int  # and size: number of rows; bytes
     size: int
-    partition: dict[str, str | None]
-    broker: str = ""
-    copy_of: str = ""
+    partition: dict[str, str | None]  # value as text by partition column, unescaped; None for null
+    broker: str = ""  # whose messages it contains; "" if it belongs to no broker
+    copy_of: str = ""  # path of the removed file some of whose rows it contains; "" for new rows
 
 
 class TableWriter:

@@ -28,34 +28,21 @@ CLOCK_MARGIN = 3_600_000
 
 
 class Span(Struct, frozen=True):
-    """A byte range of one segment that begins and ends at a record.
+    """A byte range of one segment that begins and ends at a record."""
 
-    Attributes:
-        path: the segment's file.
-        base: physical offset of its first byte.
-        start, end: physical offsets, half-open.
-        entries: each record is the body of a DLedger entry; the span then begins and ends at an entry.
-    """
-
-    path: str
-    base: int
-    start: int
+    path: str  # the segment's file
+    base: int  # physical offset of its first byte
+    start: int  # and end: physical offsets, half-open
     end: int
-    entries: bool = False
+    entries: bool = False  # each record is the body of a DLedger entry; the span then begins and ends at an entry
 
 
 class Partition(Struct, frozen=True):
-    """What one task reads: spans of one store, in order.
+    """What one task reads: spans of one store, in order."""
 
-    Attributes:
-        number: from 0, over all stores of the plan.
-        source: the store.
-        spans: at least one.
-    """
-
-    number: int
-    source: Source
-    spans: tuple[Span, ...]
+    number: int  # from 0, over all stores of the plan
+    source: Source  # the store
+    spans: tuple[Span, ...]  # at least one
 
     @property
     def size(self) -> int:
@@ -64,23 +51,15 @@ class Partition(Struct, frozen=True):
 
 
 class StorePlan(Struct, frozen=True):
-    """The plan of one store.
+    """The plan of one store."""
 
-    Attributes:
-        source: the store.
-        start, end: physical offsets to read, half-open; `end` is the bound that was fixed.
-        log_end: end of the log, even if less is read.
-        spans: all existing parts of that range.
-        damage: ranges without a file.
-        proofs: number of cuts by the kind of proof that a record starts there.
-    """
-
-    source: Source
-    start: int
+    source: Source  # the store
+    start: int  # and end: physical offsets to read, half-open; `end` is the bound that was fixed
     end: int
-    log_end: int
-    spans: tuple[Span, ...]
-    damage: tuple[Damage, ...] = ()
+    log_end: int  # end of the log, even if less is read
+    spans: tuple[Span, ...]  # all existing parts of that range
+    damage: tuple[Damage, ...] = ()  # ranges without a file
+    # Number of cuts by the kind of proof that a record starts there.
     proofs: dict[str, int] = field(default_factory=dict)
 
 

@@ -15,27 +15,17 @@ BATCH_ROWS = 16384
 
 
 class ReadRequest(Struct, frozen=True):
-    """Which messages to read, and which of their columns.
+    """Which messages to read, and which of their columns."""
 
-    Attributes:
-        selection: conditions on messages; its physical offsets apply to every store.
-        columns: of the messages table, in this order.
-        every_class: also half, rolled-back and system records, not only committed ones.
-        body: how to write bodies.
-        redact: columns whose values are replaced.
-        salt: for the replacements.
-        fail_fast: damage is an error instead of a row of the damage table.
-        batch_bytes, batch_rows: size of a batch; a longer single record is a batch by itself.
-    """
-
+    # Conditions on messages; its physical offsets apply to every store.
     selection: Selection = field(default_factory=Selection)
-    columns: tuple[str, ...] = ALL_COLUMNS
-    every_class: bool = False
-    body: Body = Body.BINARY
-    redact: frozenset[str] = frozenset()
-    salt: bytes = b""
-    fail_fast: bool = False
-    batch_bytes: int = BATCH_BYTES
+    columns: tuple[str, ...] = ALL_COLUMNS  # of the messages table, in this order
+    every_class: bool = False  # also half, rolled-back and system records, not only committed ones
+    body: Body = Body.BINARY  # how to write bodies
+    redact: frozenset[str] = frozenset()  # columns whose values are replaced
+    salt: bytes = b""  # for the replacements
+    fail_fast: bool = False  # damage is an error instead of a row of the damage table
+    batch_bytes: int = BATCH_BYTES  # and batch_rows: size of a batch; a longer single record is a batch by itself
     batch_rows: int = BATCH_ROWS
 
     __repr__ = repr_without("salt")

@@ -37,16 +37,11 @@ _IDENTITY = {
 
 
 class Rewind(Struct, frozen=True):
-    """What is undone for one store.
+    """What is undone for one store."""
 
-    Attributes:
-        mark: after which the log is exported again; None for its beginning.
-        removed: files that are undone.
-        kept: those of them whose rows before the beginning of the log are written again.
-    """
-
-    mark: Mark | None
-    removed: list[FileEntry]
+    mark: Mark | None  # after which the log is exported again; None for its beginning
+    removed: list[FileEntry]  # files that are undone
+    # Those of them whose rows before the beginning of the log are written again.
     kept: list[FileEntry] = field(default_factory=list)
 
 

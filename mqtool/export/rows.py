@@ -26,18 +26,13 @@ PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
 
 
 class Rows(Struct):
-    """Some rows of the messages table.
+    """Some rows of the messages table."""
 
-    Attributes:
-        batch: `pa.RecordBatch` with the requested columns, in CommitLog order; binary bodies may be views into the
-            bytes that were read, see `views`.
-        keys: `pa.RecordBatch` with the columns by which rows are sorted and partitioned.
-        rejected_values: rows of that table, without the broker.
-    """
-
+    # `pa.RecordBatch` with the requested columns, in CommitLog order; binary bodies may be views into the bytes that
+    # were read, see `views`.
     batch: Any
-    keys: Any
-    rejected_values: list[dict[str, Any]] = field(default_factory=list)
+    keys: Any  # `pa.RecordBatch` with the columns by which rows are sorted and partitioned
+    rejected_values: list[dict[str, Any]] = field(default_factory=list)  # rows of that table, without the broker
 
 
 KEY_COLUMNS = (*schema.SORT_COLUMNS, "store_timestamp", "record_class")

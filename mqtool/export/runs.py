@@ -35,17 +35,11 @@ SortPosition = tuple[int, int, int]
 
 
 class SortedRows(Struct, frozen=True):
-    """Sorted rows of one group.
+    """Sorted rows of one group."""
 
-    Attributes:
-        key: of the group.
-        batch: `pa.RecordBatch`.
-        steps_back: its first row sorts before the last row of the group's previous piece, because the queue was
-            reset.
-    """
-
-    key: Key
-    batch: Any
+    key: Key  # of the group
+    batch: Any  # `pa.RecordBatch`
+    # Its first row sorts before the last row of the group's previous piece, because the queue was reset.
     steps_back: bool
 
 

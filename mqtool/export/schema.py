@@ -58,17 +58,11 @@ def class_of(topic: str, sys_flag: int) -> RecordClass:
 
 
 class ExportColumn(Struct, frozen=True):
-    """One column of the messages table.
+    """One column of the messages table."""
 
-    Attributes:
-        name: as in `dump`.
-        type: Arrow type.
-        docs: meaning and unit.
-    """
-
-    name: str
-    type: Any
-    docs: str
+    name: str  # as in `dump`
+    type: Any  # Arrow type
+    docs: str  # meaning and unit
 
 
 def _columns() -> tuple[ExportColumn, ...]:

@@ -17,17 +17,11 @@ _MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")
 
 
 class Source(Struct, frozen=True):
-    """One store.
+    """One store."""
 
-    Attributes:
-        broker: its name in the column `broker`.
-        path: of its root.
-        config: path of a broker.conf, or None.
-    """
-
-    broker: str
-    path: str
-    config: str | None = None
+    broker: str  # its name in the column `broker`
+    path: str  # of its root
+    config: str | None = None  # path of a broker.conf, or None
 
     def absolute(self) -> "Source":
         """Returns the same store with paths that processes with other working directories find, too."""

@@ -22,20 +22,13 @@ _REMEDY = "Add --rewind to remove those rows, or export into a new directory wit
 
 
 class Mark(Struct, frozen=True):
-    """A position in a log, with fingerprints.
+    """A position in a log, with fingerprints."""
 
-    Attributes:
-        offset: physical offset up to which everything is exported.
-        base: physical offset of the segment's first byte.
-        head_bytes, head: count and digest of the segment's first bytes.
-        tail_bytes, tail: count and digest of the bytes before the offset.
-    """
-
-    offset: int
-    base: int
-    head_bytes: int
+    offset: int  # physical offset up to which everything is exported
+    base: int  # physical offset of the segment's first byte
+    head_bytes: int  # and head: count and digest of the segment's first bytes
     head: str
-    tail_bytes: int
+    tail_bytes: int  # and tail: count and digest of the bytes before the offset
     tail: str
 
 
@@ -118,19 +111,12 @@ def require_new_log(store: Store, broker: str, marks: Mapping[str, Mark]) -> Non
 
 
 class State(Struct, frozen=True):
-    """The persistent state of an incremental export.
+    """The persistent state of an incremental export."""
 
-    Attributes:
-        export_id: of the directory it belongs to.
-        sequence: of the last commit.
-        shape: what must be the same in all runs: columns, classes, body, partitions, redaction.
-        marks: by broker.
-    """
-
-    export_id: str
-    sequence: int
-    shape: dict[str, Any]
-    marks: dict[str, Mark] = field(default_factory=dict)
+    export_id: str  # of the directory it belongs to
+    sequence: int  # of the last commit
+    shape: dict[str, Any]  # what must be the same in all runs: columns, classes, body, partitions, redaction
+    marks: dict[str, Mark] = field(default_factory=dict)  # by broker
 
     def to_json(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON."""

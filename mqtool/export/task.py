@@ -28,42 +28,25 @@ _LETTERS = 1000
 
 
 class Task(Struct, frozen=True):
-    """The input of a task.
+    """The input of a task."""
 
-    Attributes:
-        partition: what to read.
-        read: which messages and columns.
-        write: how to write them.
-        target: URL of the export.
-        staging: directory in the target for unpublished files.
-        sequence: of the commit that the files will belong to; part of their names.
-    """
-
-    partition: Partition
-    read: ReadRequest
-    write: WriteOptions
-    target: str
-    staging: str
-    sequence: int
+    partition: Partition  # what to read
+    read: ReadRequest  # which messages and columns
+    write: WriteOptions  # how to write them
+    target: str  # URL of the export
+    staging: str  # directory in the target for unpublished files
+    sequence: int  # of the commit that the files will belong to; part of their names
 
 
 class TaskResult(Struct):
-    """The result of a task.
+    """The result of a task."""
 
-    Attributes:
-        number: of the partition.
-        log_bytes: bytes of log that it covered.
-        files: staged, in order.
-        topics, classes: number of rows by topic, and by record class.
-        damaged_bytes: bytes of log in the damage table.
-    """
-
-    number: int
-    log_bytes: int
-    files: list[FileEntry] = field(default_factory=list)
-    topics: Counter[str] = field(default_factory=Counter)
+    number: int  # of the partition
+    log_bytes: int  # bytes of log that it covered
+    files: list[FileEntry] = field(default_factory=list)  # staged, in order
+    topics: Counter[str] = field(default_factory=Counter)  # and classes: number of rows by topic, and by record class
     classes: Counter[str] = field(default_factory=Counter)
-    damaged_bytes: int = 0
+    damaged_bytes: int = 0  # bytes of log in the damage table
 
 
 def run_task(task: Task, is_over: Event | None = None) -> TaskResult:

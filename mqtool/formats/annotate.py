@@ -10,21 +10,13 @@ from mqtool.formats.codec import Buffer
 
 
 class FieldBytes(Struct, frozen=True):
-    """One field with its bytes.
+    """One field with its bytes."""
 
-    Attributes:
-        name: of the field.
-        offset: from the start of the layout.
-        data: its bytes.
-        value: decoded: an integer, or the bytes unchanged.
-        docs: description of the field.
-    """
-
-    name: str
-    offset: int
-    data: bytes
-    value: Any
-    docs: str
+    name: str  # of the field
+    offset: int  # from the start of the layout
+    data: bytes  # its bytes
+    value: Any  # decoded: an integer, or the bytes unchanged
+    docs: str  # description of the field
 
 
 def annotate(layout: cs.Struct, data: Buffer, *, name: str = "") -> list[FieldBytes]:

@@ -104,34 +104,22 @@ W = TypeVar("W", bound=Word)
 
 
 class User(Struct, frozen=True):
-    """One user.
+    """One user."""
 
-    Attributes:
-        username: the access key of its clients.
-        password: the secret key with which they sign.
-        user_type, status: None if a request does not state them.
-    """
-
-    username: str
-    password: str | None = None
-    user_type: UserType | None = None
+    username: str  # the access key of its clients
+    password: str | None = None  # the secret key with which they sign
+    user_type: UserType | None = None  # and status: None if a request does not state them
     status: UserStatus | None = None
 
     __repr__ = repr_without("password")
 
 
 class Resource(Struct, frozen=True):
-    """A resource that is accessed, or to which a policy entry applies.
+    """A resource that is accessed, or to which a policy entry applies."""
 
-    Attributes:
-        type: of the resource.
-        name: a name or a prefix, None for all.
-        pattern: how `name` is compared.
-    """
-
-    type: ResourceType
-    name: str | None
-    pattern: Pattern = Pattern.LITERAL
+    type: ResourceType  # of the resource
+    name: str | None  # a name or a prefix, None for all
+    pattern: Pattern = Pattern.LITERAL  # how `name` is compared
 
     @classmethod
     def parse(cls, key: object) -> "Resource | None":
@@ -185,19 +173,12 @@ class Resource(Struct, frozen=True):
 
 
 class PolicyEntry(Struct, frozen=True):
-    """One rule.
+    """One rule."""
 
-    Attributes:
-        resource: to which it applies.
-        actions: to which it applies.
-        decision: whether they are allowed.
-        source_ips: client addresses and networks to which it applies, empty for all; None if the document has no
-            environment.
-    """
-
-    resource: Resource
-    actions: tuple[Action, ...]
-    decision: Decision
+    resource: Resource  # to which it applies
+    actions: tuple[Action, ...]  # to which it applies
+    decision: Decision  # whether they are allowed
+    # Client addresses and networks to which it applies, empty for all; None if the document has no environment.
     source_ips: tuple[str, ...] | None = None
 
 

@@ -25,23 +25,14 @@ T = TypeVar("T", bound=Struct)
 
 
 class Field(Struct, frozen=True):
-    """One field of a layout at a fixed offset.
+    """One field of a layout at a fixed offset."""
 
-    Attributes:
-        name: field name, the broker's own in snake_case.
-        offset: bytes from the start of the layout.
-        size: in bytes.
-        code: format character of the struct module, or "Ns" for N raw bytes.
-        docs: what the field means.
-        order: ">" for big-endian, "<" for little-endian; irrelevant for single bytes.
-    """
-
-    name: str
-    offset: int
-    size: int
-    code: str
-    docs: str
-    order: str = ">"
+    name: str  # field name, the broker's own in snake_case
+    offset: int  # bytes from the start of the layout
+    size: int  # in bytes
+    code: str  # format character of the struct module, or "Ns" for N raw bytes
+    docs: str  # what the field means
+    order: str = ">"  # ">" for big-endian, "<" for little-endian; irrelevant for single bytes
 
 
 def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:

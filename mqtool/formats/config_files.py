@@ -117,20 +117,14 @@ class SubscriptionGroups(Struct, frozen=True):
 
 
 class ConsumerOffsets(Struct, frozen=True):
-    """consumerOffset.json, or lmqConsumerOffset.json, which replaces it if LMQ is enabled.
+    """consumerOffset.json, or lmqConsumerOffset.json, which replaces it if LMQ is enabled."""
 
-    Attributes:
-        offset_table: "topic@group" to next queue offset by queue id.
-        lmq_offset_table: "topic@group" of an LMQ to next queue offset; None in consumerOffset.json.
-        pull_offset_table: offsets of the last pulls, not of commits; 5.5 only.
-        data_version: since 5.0.
-        extra: all other members, e.g. `groupTopicMap`, which the broker derives and does not read.
-    """
-
-    offset_table: dict[str, Offsets]
+    offset_table: dict[str, Offsets]  # "topic@group" to next queue offset by queue id
+    # "topic@group" of an LMQ to next queue offset; None in consumerOffset.json.
     lmq_offset_table: dict[str, int] | None = None
-    pull_offset_table: dict[str, Offsets] | None = None
-    data_version: DataVersion | None = None
+    pull_offset_table: dict[str, Offsets] | None = None  # offsets of the last pulls, not of commits; 5.5 only
+    data_version: DataVersion | None = None  # since 5.0
+    # All other members, e.g. `groupTopicMap`, which the broker derives and does not read.
     extra: Document = field(default_factory=dict)
 
     def by_group(self) -> dict[str, dict[str, Offsets]]:

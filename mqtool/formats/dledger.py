@@ -56,15 +56,10 @@ class IndexUnit(Struct, frozen=True):
 
 
 class LedgerState(Struct, frozen=True):
-    """Progress of the ledger according to its file `checkpoint`.
+    """Progress of the ledger according to its file `checkpoint`."""
 
-    Attributes:
-        end_index: of the last entry, None if the file does not state it.
-        committed_index: of the last entry that a majority has.
-    """
-
-    end_index: int | None
-    committed_index: int
+    end_index: int | None  # of the last entry, None if the file does not state it
+    committed_index: int  # of the last entry that a majority has
 
 
 ENTRY = Unit(

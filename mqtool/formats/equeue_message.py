@@ -136,17 +136,11 @@ def detect(record: Buffer, position: int) -> Shape | None:
 
 
 class MessageId(Struct, frozen=True):
-    """The contents of a message id.
+    """The contents of a message id."""
 
-    Attributes:
-        broker: name of the broker, or its address as `ip:port` in ids from before 2020-06.
-        position: global position of the frame.
-        by_address: whether `broker` is an address.
-    """
-
-    broker: str
-    position: int
-    by_address: bool = False
+    broker: str  # name of the broker, or its address as `ip:port` in ids from before 2020-06
+    position: int  # global position of the frame
+    by_address: bool = False  # whether `broker` is an address
 
 
 class _AddressId(Struct, frozen=True):

@@ -17,15 +17,10 @@ SIZES = tuple(size + _PORT.size for size in _ADDRESS_SIZES)
 
 
 class Host(NamedTuple):
-    """An address and a port.
+    """An address and a port."""
 
-    Attributes:
-        address: "1.2.3.4" or the shortest IPv6 text, without brackets.
-        port: as stored, a signed 32-bit integer.
-    """
-
-    address: str
-    port: int
+    address: str  # "1.2.3.4" or the shortest IPv6 text, without brackets
+    port: int  # as stored, a signed 32-bit integer
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"

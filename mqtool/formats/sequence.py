@@ -36,21 +36,13 @@ def bytes_leb(name: str, docs: str) -> cs.Construct:
 
 
 class Step(Struct, frozen=True):
-    """A run of fixed fields, and the variable field after it.
+    """A run of fixed fields, and the variable field after it."""
 
-    Attributes:
-        head: reads the fixed fields, and the length of the bytes after them if that is an i32.
-        fields: of the head.
-        names: of the fixed fields.
-        counted: name of the bytes that follow; "" if none do.
-        varint: their length is a ULEB128 after the head.
-    """
-
-    head: struct.Struct
-    fields: tuple[codec.Field, ...]
-    names: tuple[str, ...]
-    counted: str = ""
-    varint: bool = False
+    head: struct.Struct  # reads the fixed fields, and the length of the bytes after them if that is an i32
+    fields: tuple[codec.Field, ...]  # of the head
+    names: tuple[str, ...]  # of the fixed fields
+    counted: str = ""  # name of the bytes that follow; "" if none do
+    varint: bool = False  # their length is a ULEB128 after the head
 
     @property
     def dtype(self) -> "np.dtype[np.void]":

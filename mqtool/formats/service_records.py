@@ -74,28 +74,17 @@ PointIdentity = tuple[GroupQueue, int, int, str]
 
 
 class CheckPoint(Struct):
-    """A POP checkpoint: messages of one queue that were returned by one pop.
+    """A POP checkpoint: messages of one queue that were returned by one pop."""
 
-    Attributes:
-        key: group and queue.
-        start: queue offset to which the others are relative.
-        offsets: queue offset of each message.
-        pop_time, invisible_ms: when they were popped, ms since epoch, and for how long they are invisible.
-        broker_name: of the broker that returned them.
-        suspend: they are redelivered without counting as a delivery attempt.
-        revive_offset: queue offset of the checkpoint in its revive queue.
-        done: messages that were acknowledged or already redelivered.
-    """
-
-    key: GroupQueue
-    start: int
-    offsets: list[int]
-    pop_time: int
+    key: GroupQueue  # group and queue
+    start: int  # queue offset to which the others are relative
+    offsets: list[int]  # queue offset of each message
+    pop_time: int  # and invisible_ms: when they were popped, ms since epoch, and for how long they are invisible
     invisible_ms: int
-    broker_name: str
-    suspend: bool = False
-    revive_offset: int = 0
-    done: set[int] = field(default_factory=set)
+    broker_name: str  # of the broker that returned them
+    suspend: bool = False  # they are redelivered without counting as a delivery attempt
+    revive_offset: int = 0  # queue offset of the checkpoint in its revive queue
+    done: set[int] = field(default_factory=set)  # messages that were acknowledged or already redelivered
 
     @property
     def revive_time(self) -> int:
@@ -109,17 +98,13 @@ class CheckPoint(Struct):
 
 
 class Ack(NamedTuple):
-    """An acknowledgement of messages of one checkpoint.
-
-    Attributes:
-        broker_name: of the broker that returned the messages; "" for the broker that stores the acknowledgement.
-    """
+    """An acknowledgement of messages of one checkpoint."""
 
     key: GroupQueue
     start: int
     offsets: list[int]
     pop_time: int
-    broker_name: str
+    broker_name: str  # of the broker that returned the messages; "" for the broker that stores the acknowledgement
 
     def identities(self, own_names: Iterable[str]) -> list[PointIdentity]:
         """Keys of the checkpoints that it may refer to (PopReviveService.consumeReviveMessage).

@@ -44,19 +44,12 @@ class Long(int):
 
 
 class Node(Struct, frozen=True):
-    """A part of an expression.
+    """A part of an expression."""
 
-    Attributes:
-        value: evaluates it.
-        is_boolean: it is a condition.
-        is_property: it is a property name.
-        is_constant: it is a literal; `constant` is its value.
-    """
-
-    value: Callable[[Properties], Any]
-    is_boolean: bool = False
-    is_property: bool = False
-    is_constant: bool = False
+    value: Callable[[Properties], Any]  # evaluates it
+    is_boolean: bool = False  # it is a condition
+    is_property: bool = False  # it is a property name
+    is_constant: bool = False  # it is a literal; `constant` is its value
     constant: Value = None
 
 

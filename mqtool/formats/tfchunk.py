@@ -81,15 +81,10 @@ class ChunkFooter(Struct, frozen=True):
 
 
 class MapEntry(Struct, frozen=True):
-    """The actual position of a record that kept its log position.
+    """The actual position of a record that kept its log position."""
 
-    Attributes:
-        actual: bytes after the header.
-        logical: log position - the chunk's start.
-    """
-
-    actual: int
-    logical: int
+    actual: int  # bytes after the header
+    logical: int  # log position - the chunk's start
 
 
 class Checkpoint(Struct, frozen=True):

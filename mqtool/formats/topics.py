@@ -42,21 +42,13 @@ TopicQueue = tuple[str, int]
 
 
 class SystemTopic(NamedTuple):
-    """A topic that the broker reserves.
+    """A topic that the broker reserves."""
 
-    Attributes:
-        name: of the topic.
-        holds_service_records: a service of the broker keeps messages of other topics in it.
-        for_senders: clients may send to it.
-        for_consumers: applications may have it as a topic of their own.
-        made_by_broker: a broker creates it itself, perhaps without writing it to topics.json immediately.
-    """
-
-    name: str
-    holds_service_records: bool = False
-    for_senders: bool = False
-    for_consumers: bool = False
-    made_by_broker: bool = True
+    name: str  # of the topic
+    holds_service_records: bool = False  # a service of the broker keeps messages of other topics in it
+    for_senders: bool = False  # clients may send to it
+    for_consumers: bool = False  # applications may have it as a topic of their own
+    made_by_broker: bool = True  # a broker creates it itself, perhaps without writing it to topics.json immediately
 
 
 _TABLE = (

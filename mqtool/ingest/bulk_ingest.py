@@ -71,27 +71,17 @@ def take(items: Iterator[_T], limit: int) -> list[_T]:
 
 
 class Ack(NamedTuple):
-    """Result of a row.
+    """Result of a row."""
 
-    Attributes:
-        number: of the row.
-        status: the store's answer; None for a row that is not a valid message.
-        reason: why it was not stored; "" if it was.
-        topic, queue_id: where it was stored; for a delayed message a queue of the schedule topic.
-        queue_offset, physical_offset: its position; None if it was not stored.
-        offset_message_id: its id; "" if it was not stored.
-        sent_to: topic and queue id that the row states.
-    """
-
-    number: int
-    status: PutStatus | None
-    reason: str = ""
-    topic: str | None = None
+    number: int  # of the row
+    status: PutStatus | None  # the store's answer; None for a row that is not a valid message
+    reason: str = ""  # why it was not stored; "" if it was
+    topic: str | None = None  # and queue_id: where it was stored; for a delayed message a queue of the schedule topic
     queue_id: int | None = None
-    queue_offset: int | None = None
+    queue_offset: int | None = None  # and physical_offset: its position; None if it was not stored
     physical_offset: int | None = None
-    offset_message_id: str = ""
-    sent_to: tuple[str, int] = ("", 0)
+    offset_message_id: str = ""  # its id; "" if it was not stored
+    sent_to: tuple[str, int] = ("", 0)  # topic and queue id that the row states
 
     @property
     def stored(self) -> bool:

@@ -64,18 +64,12 @@ class NoMessageError(FormatError):
 
 
 class Row(NamedTuple):
-    """A row of the input.
+    """A row of the input."""
 
-    Attributes:
-        number: line of text, or row of a table, counted from 1.
-        message: the parsed message; None if the row is invalid.
-        reason: why it is invalid.
-        given: the row itself, if it was kept; contains the fields that its original store set.
-    """
-
-    number: int
-    message: OutgoingMessage | None
-    reason: str = ""
+    number: int  # line of text, or row of a table, counted from 1
+    message: OutgoingMessage | None  # the parsed message; None if the row is invalid
+    reason: str = ""  # why it is invalid
+    # The row itself, if it was kept; contains the fields that its original store set.
     given: Mapping[str, Any] | None = None
 
 

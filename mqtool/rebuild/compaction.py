@@ -41,38 +41,23 @@ _KEYS_MARK = properties.mark(properties.KEYS)
 
 
 class CompactedQueue(Struct, frozen=True):
-    """One rebuilt queue of a compacted topic.
+    """One rebuilt queue of a compacted topic."""
 
-    Attributes:
-        name: topic and queue id.
-        offsets: int64, queue offsets of its messages.
-        lost: int64, queue offsets of messages that its old units prove and that no file has any more.
-        notes: parts that could not be read, in sentences.
-    """
-
-    name: TopicQueue
-    offsets: np.ndarray
-    lost: np.ndarray
-    notes: tuple[str, ...] = ()
+    name: TopicQueue  # topic and queue id
+    offsets: np.ndarray  # int64, queue offsets of its messages
+    lost: np.ndarray  # int64, queue offsets of messages that its old units prove and that no file has any more
+    notes: tuple[str, ...] = ()  # parts that could not be read, in sentences
 
 
 class _Message(Struct, frozen=True):
-    """One message and the log from which it can be read.
+    """One message and the log from which it can be read."""
 
-    Attributes:
-        log: a compacted log or a CommitLog.
-        physical_offset, size: of its record there.
-        queue_offset: of the message.
-        keys: its KEYS, by which the broker compacts; b"" if it has none.
-        has_body: a message without a body deletes its key.
-    """
-
-    log: CommitLog
-    physical_offset: int
+    log: CommitLog  # a compacted log or a CommitLog
+    physical_offset: int  # and size: of its record there
     size: int
-    queue_offset: int
-    keys: bytes
-    has_body: bool
+    queue_offset: int  # of the message
+    keys: bytes  # its KEYS, by which the broker compacts; b"" if it has none
+    has_body: bool  # a message without a body deletes its key
 
 
 def rebuild_compaction(

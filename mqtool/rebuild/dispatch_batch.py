@@ -18,45 +18,30 @@ from mqtool.store.globs import Globs
 
 
 class RebuildScope(Struct, frozen=True):
-    """Which derived files to rebuild, and from which records.
+    """Which derived files to rebuild, and from which records."""
 
-    Attributes:
-        queues, index: whether to rebuild queues and index.
-        topics: globs; only queues of matching topics. Empty for all.
-        queue_id: only queues with this id.
-        start, end: only records in this range of physical offsets; None for no bound.
-        properties: whether units are accompanied by their records' properties, which a ConsumeQueueExt needs.
-    """
-
-    queues: bool = True
+    queues: bool = True  # and index: whether to rebuild queues and index
     index: bool = True
-    topics: tuple[str, ...] = ()
-    queue_id: int | None = None
-    start: int | None = None
+    topics: tuple[str, ...] = ()  # globs; only queues of matching topics. Empty for all.
+    queue_id: int | None = None  # only queues with this id
+    start: int | None = None  # and end: only records in this range of physical offsets; None for no bound
     end: int | None = None
+    # Whether units are accompanied by their records' properties, which a ConsumeQueueExt needs.
     properties: bool = False
 
 
 class DispatchBatch(Struct):
-    """The dispatch result of some records.
+    """The dispatch result of some records."""
 
-    Attributes:
-        end: physical offset up to which the log has been processed.
-        records: number of records.
-        last_time: store timestamp of the last record; 0 if there is none.
-        queues: units by queue, in the order in which the queues first occurred.
-        keys: for the index.
-        damage, oddities: found in these records.
-        batch_topics: topics with inner batches that `rules` does not list as batch topics.
-    """
-
-    end: int
-    records: int = 0
-    last_time: int = 0
+    end: int  # physical offset up to which the log has been processed
+    records: int = 0  # number of records
+    last_time: int = 0  # store timestamp of the last record; 0 if there is none
+    # Units by queue, in the order in which the queues first occurred.
     queues: list[tuple[QueueName, UnitBatch]] = field(default_factory=list)
-    keys: IndexKeys | None = None
-    damage: list[Damage] = field(default_factory=list)
+    keys: IndexKeys | None = None  # for the index
+    damage: list[Damage] = field(default_factory=list)  # and oddities: found in these records
     oddities: list[Oddity] = field(default_factory=list)
+    # Topics with inner batches that `rules` does not list as batch topics.
     batch_topics: set[str] = field(default_factory=set)
 
 

@@ -29,21 +29,13 @@ NOWHERE = 1
 
 
 class ExpiredQueue(Struct, frozen=True):
-    """The last unit of a queue that has no message left.
+    """The last unit of a queue that has no message left."""
 
-    Attributes:
-        name: of the queue.
-        is_batch: whether it is a BatchConsumeQueue.
-        queue_offset: of the unit.
-        physical_offset: of its record, before the start of the log.
-        unit: as a file stores it, with a tags code of 0, since nothing reads it any more.
-    """
-
-    name: QueueName
-    is_batch: bool
-    queue_offset: int
-    physical_offset: int
-    unit: bytes
+    name: QueueName  # of the queue
+    is_batch: bool  # whether it is a BatchConsumeQueue
+    queue_offset: int  # of the unit
+    physical_offset: int  # of its record, before the start of the log
+    unit: bytes  # as a file stores it, with a tags code of 0, since nothing reads it any more
 
     def moved(self) -> "ExpiredQueue":
         """Returns the same for a store whose records have other physical offsets: its record is before all of them."""

@@ -53,20 +53,13 @@ _AHEAD = 4
 
 
 class Options(Struct, frozen=True):
-    """How to run a rebuild.
+    """How to run a rebuild."""
 
-    Attributes:
-        jobs: processes that read the log. With extension modules and more than one job, a second thread does the
-            writing.
-        state: checkpoint file of the run; None for none.
-        resume: continue from the checkpoint file.
-        state_interval: bytes of the log between two checkpoints.
-    """
-
+    # Processes that read the log. With extension modules and more than one job, a second thread does the writing.
     jobs: int = 1
-    state: Path | None = None
-    resume: bool = False
-    state_interval: int = 1 << 30
+    state: Path | None = None  # checkpoint file of the run; None for none
+    resume: bool = False  # continue from the checkpoint file
+    state_interval: int = 1 << 30  # bytes of the log between two checkpoints
 
 
 def rebuild(

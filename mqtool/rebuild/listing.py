@@ -13,15 +13,10 @@ T = TypeVar("T")
 
 
 class Listing(Struct, Generic[T]):
-    """The first items of a possibly long sequence, and the count of all.
+    """The first items of a possibly long sequence, and the count of all."""
 
-    Attributes:
-        items: at most `LISTED`.
-        count: of all.
-    """
-
-    items: list[T] = field(default_factory=list)
-    count: int = 0
+    items: list[T] = field(default_factory=list)  # at most `LISTED`
+    count: int = 0  # of all
 
     def add(self, item: T) -> None:
         """Counts one more item, and keeps it if there is room."""

@@ -24,38 +24,25 @@ _PARKING = np.dtype([("mark", "i8"), ("at", "i8"), ("is_parked", "?"), ("queue_i
 
 
 class QueueRange(Struct):
-    """The extent of one queue according to the log.
+    """The extent of one queue according to the log."""
 
-    Attributes:
-        first, next: smallest queue offset in a record, and the largest plus one.
-        last_physical: physical offset after the newest record.
-    """
-
-    first: int
+    first: int  # and next: smallest queue offset in a record, and the largest plus one
     next: int
-    last_physical: int
+    last_physical: int  # physical offset after the newest record
 
 
 class LogSurvey(Struct):
-    """The result of one pass over the whole log.
+    """The result of one pass over the whole log."""
 
-    Attributes:
-        queues: range of each queue.
-        multi_tag_topics: topics with a record whose sysFlag has MULTI_TAG.
-        batch_topics: topics with inner batches.
-        served: schedule queue id to the first queue offset that has not been delivered, as far as the log proves it.
-        records, last_record, last_time: number of records; physical offset and store timestamp of the newest.
-        damage: ranges without a record.
-    """
-
-    queues: dict[QueueName, QueueRange] = field(default_factory=dict)
-    multi_tag_topics: set[str] = field(default_factory=set)
-    batch_topics: set[str] = field(default_factory=set)
+    queues: dict[QueueName, QueueRange] = field(default_factory=dict)  # range of each queue
+    multi_tag_topics: set[str] = field(default_factory=set)  # topics with a record whose sysFlag has MULTI_TAG
+    batch_topics: set[str] = field(default_factory=set)  # topics with inner batches
+    # Schedule queue id to the first queue offset that has not been delivered, as far as the log proves it.
     served: dict[int, int] = field(default_factory=dict)
-    records: int = 0
+    records: int = 0  # and last_record, last_time: number of records; physical offset and store timestamp of the newest
     last_record: int = 0
     last_time: int = 0
-    damage: Listing[Damage] = field(default_factory=Listing)
+    damage: Listing[Damage] = field(default_factory=Listing)  # ranges without a record
 
 
 class Surveyor:

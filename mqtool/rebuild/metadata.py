@@ -39,33 +39,20 @@ _DELAY_LEVELS = 18
 
 
 class Guess(Struct, frozen=True):
-    """A value that no file contains and that was guessed.
+    """A value that no file contains and that was guessed."""
 
-    Attributes:
-        file: that contains it.
-        item: topic, group, queue or level.
-        value: what was written.
-        reason: why this value was chosen.
-    """
-
-    file: str
-    item: str
-    value: str
-    reason: str
+    file: str  # that contains it
+    item: str  # topic, group, queue or level
+    value: str  # what was written
+    reason: str  # why this value was chosen
 
 
 class ComposedFiles(Struct):
-    """The composed files.
+    """The composed files."""
 
-    Attributes:
-        files: path below the output directory to bytes.
-        guesses: guessed values in them.
-        unconfigured: topics with records but without a configuration.
-    """
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    guesses: list[Guess] = field(default_factory=list)
-    unconfigured: list[str] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)  # path below the output directory to bytes
+    guesses: list[Guess] = field(default_factory=list)  # guessed values in them
+    unconfigured: list[str] = field(default_factory=list)  # topics with records but without a configuration
 
 
 def composable(store: Store) -> frozenset[str]:

@@ -19,21 +19,13 @@ from mqtool.store.log.log_walk import refilling_walk
 
 
 class Part(Struct, frozen=True):
-    """A range of one segment.
+    """A range of one segment."""
 
-    Attributes:
-        segment: path, base and size of the file.
-        start: position of a record in it, or 0.
-        end: position of the next part's first record; None for the end of the segment.
-        is_last: no segment follows this one.
-        gap: missing range before the segment.
-    """
-
-    segment: Segment
-    start: int
-    end: int | None
-    is_last: bool
-    gap: Damage | None = None
+    segment: Segment  # path, base and size of the file
+    start: int  # position of a record in it, or 0
+    end: int | None  # position of the next part's first record; None for the end of the segment
+    is_last: bool  # no segment follows this one
+    gap: Damage | None = None  # missing range before the segment
 
 
 def parts_of(log: CommitLog, scope: RebuildScope, *, cut: bool) -> Iterator[Part]:

@@ -34,18 +34,12 @@ class NoteKind(enum.StrEnum):
 
 
 class Note(Struct, frozen=True):
-    """Something unusual in one queue.
+    """Something unusual in one queue."""
 
-    Attributes:
-        kind: what was unusual.
-        first, last: queue offsets concerned, inclusive.
-        physical_offset: of the record at which it was detected.
-    """
-
-    kind: NoteKind
-    first: int
+    kind: NoteKind  # what was unusual
+    first: int  # and last: queue offsets concerned, inclusive
     last: int
-    physical_offset: int
+    physical_offset: int  # of the record at which it was detected
 
 
 class Run(Struct, frozen=True):

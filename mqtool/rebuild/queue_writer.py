@@ -37,21 +37,13 @@ class QueueName(Struct, frozen=True):
 
 
 class UnitBatch(Struct):
-    """Units of one queue, in log order.
+    """Units of one queue, in log order."""
 
-    Attributes:
-        offsets: int64, stated queue offsets.
-        units: of `CONSUME_QUEUE_UNIT.dtype`.
-        times: store timestamps, int64.
-        counts: messages in each record, int16.
-        properties: of each record, as stored; None if they were not requested.
-    """
-
-    offsets: np.ndarray
-    units: np.ndarray
-    times: np.ndarray
-    counts: np.ndarray
-    properties: list[bytes] | None = None
+    offsets: np.ndarray  # int64, stated queue offsets
+    units: np.ndarray  # of `CONSUME_QUEUE_UNIT.dtype`
+    times: np.ndarray  # store timestamps, int64
+    counts: np.ndarray  # messages in each record, int16
+    properties: list[bytes] | None = None  # of each record, as stored; None if they were not requested
 
     @classmethod
     def empty(cls) -> "UnitBatch":

@@ -11,32 +11,20 @@ from mqtool.records.dispatched import Oddity
 
 
 class Result(Struct):
-    """What was read and written.
+    """What was read and written."""
 
-    Attributes:
-        next_offset: physical offset up to which the log has been processed.
-        records: number of records read.
-        units: number written to queues, without fill units.
-        keys: number added to the index.
-        queues: number of queues written.
-        index_files: names, oldest first.
-        damage: ranges of the log without a record.
-        damaged_bytes: total bytes in them.
-        notes: units whose placement was unusual, with their queue.
-        oddities: records that a broker could not dispatch as they are.
-        unwritable: queues whose topic is not usable as a directory name; they got no files.
-    """
-
-    next_offset: int = 0
-    records: int = 0
-    units: int = 0
-    keys: int = 0
-    queues: int = 0
-    index_files: list[str] = field(default_factory=list)
-    damage: Listing[Damage] = field(default_factory=Listing)
-    damaged_bytes: int = 0
+    next_offset: int = 0  # physical offset up to which the log has been processed
+    records: int = 0  # number of records read
+    units: int = 0  # number written to queues, without fill units
+    keys: int = 0  # number added to the index
+    queues: int = 0  # number of queues written
+    index_files: list[str] = field(default_factory=list)  # names, oldest first
+    damage: Listing[Damage] = field(default_factory=Listing)  # ranges of the log without a record
+    damaged_bytes: int = 0  # total bytes in them
+    # Units whose placement was unusual, with their queue.
     notes: Listing[tuple[QueueName, Note]] = field(default_factory=Listing)
-    oddities: Listing[Oddity] = field(default_factory=Listing)
+    oddities: Listing[Oddity] = field(default_factory=Listing)  # records that a broker could not dispatch as they are
+    # Queues whose topic is not usable as a directory name; they got no files.
     unwritable: Listing[QueueName] = field(default_factory=Listing)
 
     def add_read(self, batch: DispatchBatch) -> None:

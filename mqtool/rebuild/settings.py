@@ -19,24 +19,16 @@ DEFAULT = "the broker's default: neither file nor configuration states it"
 
 
 class RebuildSettings(Struct, frozen=True):
-    """Sizes and rules.
+    """Sizes and rules."""
 
-    Attributes:
-        rules: for dispatch.
-        consume_queue_size, batch_consume_queue_size, consume_queue_ext_size: file sizes in bytes.
-        has_extension: whether queues have a ConsumeQueueExt (enableConsumeQueueExt).
-        index_slots, index_entries: maxHashSlotNum, maxIndexNum.
-        evidence: the source of each of these, by name.
-    """
-
-    rules: DispatchRules
-    consume_queue_size: int
+    rules: DispatchRules  # for dispatch
+    consume_queue_size: int  # and batch_consume_queue_size, consume_queue_ext_size: file sizes in bytes
     batch_consume_queue_size: int
     consume_queue_ext_size: int
-    has_extension: bool
-    index_slots: int
+    has_extension: bool  # whether queues have a ConsumeQueueExt (enableConsumeQueueExt)
+    index_slots: int  # and index_entries: maxHashSlotNum, maxIndexNum
     index_entries: int
-    evidence: dict[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)  # the source of each of these, by name
 
 
 def settings_of(store: Store, broker_version: str | None = None) -> RebuildSettings:

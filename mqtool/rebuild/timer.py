@@ -55,34 +55,21 @@ class Placed(Struct, frozen=True):
 
 
 class TimerResult(Struct):
-    """What was rebuilt.
+    """What was rebuilt."""
 
-    Attributes:
-        parked: messages in the topic.
-        units: in the timer log.
-        passed: messages that were already due when the broker read them; they get no unit.
-        guessed: units whose write time no record contains.
-        waiting: messages in slots that have not been delivered.
-        last_read_time_ms: slots before this time have been delivered.
-        read_time_from: the source of `last_read_time_ms`.
-        missed: messages that should have been delivered earlier but have no delivered record, because the log was
-            cut after them or damaged. The read time is moved back to deliver them, but not past a delivered message.
-        damage: ranges of the log without a record.
-        problems: messages that no broker could park, as sentences.
-        files: paths below the output directory.
-    """
-
-    parked: int = 0
-    units: int = 0
-    passed: int = 0
-    guessed: int = 0
-    waiting: int = 0
-    last_read_time_ms: int = 0
-    read_time_from: str = ""
+    parked: int = 0  # messages in the topic
+    units: int = 0  # in the timer log
+    passed: int = 0  # messages that were already due when the broker read them; they get no unit
+    guessed: int = 0  # units whose write time no record contains
+    waiting: int = 0  # messages in slots that have not been delivered
+    last_read_time_ms: int = 0  # slots before this time have been delivered
+    read_time_from: str = ""  # the source of `last_read_time_ms`
+    # Messages that should have been delivered earlier but have no delivered record, because the log was cut after them
+    # or damaged. The read time is moved back to deliver them, but not past a delivered message.
     missed: int = 0
-    damage: Listing[Damage] = field(default_factory=Listing)
-    problems: Listing[str] = field(default_factory=Listing)
-    files: list[str] = field(default_factory=list)
+    damage: Listing[Damage] = field(default_factory=Listing)  # ranges of the log without a record
+    problems: Listing[str] = field(default_factory=Listing)  # messages that no broker could park, as sentences
+    files: list[str] = field(default_factory=list)  # paths below the output directory
 
 
 def rebuild_timer(store: Store, out: Path, on_progress: OnProgress = ignore) -> TimerResult:

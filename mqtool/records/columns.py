@@ -57,19 +57,12 @@ class Rows:
 
 
 class Column(Struct, frozen=True):
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: as in every output of mqtool.
-        type: Arrow type.
-        docs: meaning and unit.
-        build: builds the column.
-    """
-
-    name: str
-    type: Any
-    docs: str
-    build: Callable[[Rows], Any]
+    name: str  # as in every output of mqtool
+    type: Any  # Arrow type
+    docs: str  # meaning and unit
+    build: Callable[[Rows], Any]  # builds the column
 
 
 def _fixed(name: str, arrow_type: Any, docs: str, field: str | None = None) -> Column:

@@ -29,23 +29,14 @@ class DamageKind(enum.StrEnum):
 
 
 class Damage(Struct, frozen=True):
-    """A range without a valid record.
+    """A range without a valid record."""
 
-    Attributes:
-        start: physical offset of its first byte.
-        end: physical offset after its last byte.
-        kind: what is wrong: a `DamageKind`, or the name that the store of another system has for it.
-        detail: expected and found.
-        path: the file.
-        position: of `start` in that file.
-    """
-
-    start: int
-    end: int
-    kind: str
-    detail: str
-    path: Path | None = None
-    position: int = 0
+    start: int  # physical offset of its first byte
+    end: int  # physical offset after its last byte
+    kind: str  # what is wrong: a `DamageKind`, or the name that the store of another system has for it
+    detail: str  # expected and found
+    path: Path | None = None  # the file
+    position: int = 0  # of `start` in that file
 
     @property
     def file_name(self) -> str:
@@ -77,18 +68,11 @@ class Damage(Struct, frozen=True):
 
 
 class Tail(Struct, frozen=True):
-    """What follows the last record of the log.
+    """What follows the last record of the log."""
 
-    Attributes:
-        end: physical offset after the last record.
-        kind: `clean` (zeros or the end of the file), `torn` (an unfinished record), `stale` (complete records from
-            before the file was reused), `garbage` (other bytes), `unreadable` (the last file cannot be read: `end` is
-            its end).
-        length: bytes from `end` to the last nonzero byte.
-        detail: in words.
-    """
-
-    end: int
+    end: int  # physical offset after the last record
+    # `clean` (zeros or the end of the file), `torn` (an unfinished record), `stale` (complete records from before the
+    # file was reused), `garbage` (other bytes), `unreadable` (the last file cannot be read: `end` is its end).
     kind: str
-    length: int
-    detail: str
+    length: int  # bytes from `end` to the last nonzero byte
+    detail: str  # in words

@@ -17,29 +17,18 @@ from mqtool.records.multi_dispatch import FurtherQueues
 
 
 class DispatchRequest(NamedTuple):
-    """One record.
+    """One record."""
 
-    Attributes:
-        topic, queue_id, queue_offset: its place in its queue, as stored.
-        physical_offset: as stored.
-        size: total_size of the record in bytes.
-        tags_code: Java hash of TAGS, or the deliver time of a delayed message.
-        store_timestamp: ms since epoch.
-        sys_flag: as stored.
-        properties: decoded.
-        base_queue_offset, batch_size: of an inner batch; otherwise its queue offset and 1.
-    """
-
-    topic: str
+    topic: str  # and queue_id, queue_offset: its place in its queue, as stored
     queue_id: int
     queue_offset: int
-    physical_offset: int
-    size: int
-    tags_code: int
-    store_timestamp: int
-    sys_flag: int
-    properties: dict[str, str]
-    base_queue_offset: int
+    physical_offset: int  # as stored
+    size: int  # total_size of the record in bytes
+    tags_code: int  # Java hash of TAGS, or the deliver time of a delayed message
+    store_timestamp: int  # ms since epoch
+    sys_flag: int  # as stored
+    properties: dict[str, str]  # decoded
+    base_queue_offset: int  # and batch_size: of an inner batch; otherwise its queue offset and 1
     batch_size: int
 
     @property

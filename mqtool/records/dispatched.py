@@ -10,26 +10,19 @@ from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 
 
 class DispatchRules(Struct, frozen=True):
-    """Settings of a broker that change dispatch.
+    """Settings of a broker that change dispatch."""
 
-    Attributes:
-        index_tags: TAGS gets an index entry too (5.5).
-        multi_dispatch: INNER_MULTI_DISPATCH is followed (enableMultiDispatch). Records have the property with the
-            offsets only if the broker had this enabled.
-        lmq_everywhere: also for retry, system and schedule topics (4.9).
-        light_queues: names that begin with `%LMQ%` mean queue 0 (enableLmq).
-        drops_paths: further queues with a slash in their name get no unit (5.5). False lists them too, for callers
-            that report that such a queue cannot be created.
-        delay_levels: delay of each level in ms.
-        batch_topics: topics with BatchConsumeQueues (topic attribute queue.type=BatchCQ).
-    """
-
-    index_tags: bool = True
+    index_tags: bool = True  # TAGS gets an index entry too (5.5)
+    # INNER_MULTI_DISPATCH is followed (enableMultiDispatch). Records have the property with the offsets only if the
+    # broker had this enabled.
     multi_dispatch: bool = True
-    lmq_everywhere: bool = False
-    light_queues: bool = True
+    lmq_everywhere: bool = False  # also for retry, system and schedule topics (4.9)
+    light_queues: bool = True  # names that begin with `%LMQ%` mean queue 0 (enableLmq)
+    # Further queues with a slash in their name get no unit (5.5). False lists them too, for callers that report that
+    # such a queue cannot be created.
     drops_paths: bool = False
-    delay_levels: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)
+    delay_levels: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)  # delay of each level in ms
+    # Topics with BatchConsumeQueues (topic attribute queue.type=BatchCQ).
     batch_topics: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -67,13 +60,9 @@ BATCH_FIELDS = (*STORED_FIELDS, "queue_offset", "batch_size")
 
 
 class _Columns(Struct, frozen=True):
-    """Rows as columns of equal length, which are the fields of a subclass.
+    """Rows as columns of equal length, which are the fields of a subclass."""
 
-    Attributes:
-        row: int64, the frame of each row.
-    """
-
-    row: np.ndarray
+    row: np.ndarray  # int64, the frame of each row
 
     def __len__(self) -> int:
         return len(self.row)
@@ -88,45 +77,26 @@ class _Columns(Struct, frozen=True):
 
 
 class QueueUnits(_Columns, frozen=True):
-    """Units as columns of equal length, in the order in which the broker writes them.
+    """Units as columns of equal length, in the order in which the broker writes them."""
 
-    Attributes:
-        row: int64, the frame of each unit; a frame has several units if it is dispatched to LMQs.
-        topic: int32, number in `Dispatcher.topics`.
-        queue_id: int32.
-        queue_offset: int64; in a BatchConsumeQueue that of the record's first message.
-        physical_offset: int64, as the record states it.
-        size: int32, total_size.
-        tags_code: int64; never an address in an extension.
-        store_timestamp: int64 ms.
-        batch_size: int16, messages in the record; more than 1 only in inner batches.
-    """
-
-    row: np.ndarray
-    topic: np.ndarray
-    queue_id: np.ndarray
-    queue_offset: np.ndarray
-    physical_offset: np.ndarray
-    size: np.ndarray
-    tags_code: np.ndarray
-    store_timestamp: np.ndarray
-    batch_size: np.ndarray
+    row: np.ndarray  # int64, the frame of each unit; a frame has several units if it is dispatched to LMQs
+    topic: np.ndarray  # int32, number in `Dispatcher.topics`
+    queue_id: np.ndarray  # int32
+    queue_offset: np.ndarray  # int64; in a BatchConsumeQueue that of the record's first message
+    physical_offset: np.ndarray  # int64, as the record states it
+    size: np.ndarray  # int32, total_size
+    tags_code: np.ndarray  # int64; never an address in an extension
+    store_timestamp: np.ndarray  # int64 ms
+    batch_size: np.ndarray  # int16, messages in the record; more than 1 only in inner batches
 
 
 class IndexKeys(_Columns, frozen=True):
-    """Index keys as columns, in the broker's order: for each record the unique key, the words of KEYS, TAGS.
+    """Index keys as columns, in the broker's order: for each record the unique key, the words of KEYS, TAGS."""
 
-    Attributes:
-        row: int64, the frame of each key; ascending.
-        key_hash: int32, as an index entry stores it.
-        physical_offset: int64, as the record states it.
-        store_timestamp: int64 ms.
-    """
-
-    row: np.ndarray
-    key_hash: np.ndarray
-    physical_offset: np.ndarray
-    store_timestamp: np.ndarray
+    row: np.ndarray  # int64, the frame of each key; ascending
+    key_hash: np.ndarray  # int32, as an index entry stores it
+    physical_offset: np.ndarray  # int64, as the record states it
+    store_timestamp: np.ndarray  # int64 ms
 
 
 class Oddity(Struct, frozen=True):
@@ -137,17 +107,10 @@ class Oddity(Struct, frozen=True):
 
 
 class Dispatched(Struct, frozen=True):
-    """Result of dispatching some frames.
+    """Result of dispatching some frames."""
 
-    Attributes:
-        topic: int32 per frame, number in `Dispatcher.topics`.
-        units, keys: for the queues and for the index.
-        oddities: records that no broker can have written, or that no broker can read.
-        has_batches: whether a record has INNER_BASE, a number that recovery parses too.
-    """
-
-    topic: np.ndarray
-    units: QueueUnits
+    topic: np.ndarray  # int32 per frame, number in `Dispatcher.topics`
+    units: QueueUnits  # and keys: for the queues and for the index
     keys: IndexKeys
-    oddities: tuple[Oddity, ...]
-    has_batches: bool
+    oddities: tuple[Oddity, ...]  # records that no broker can have written, or that no broker can read
+    has_batches: bool  # whether a record has INNER_BASE, a number that recovery parses too

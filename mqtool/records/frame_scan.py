@@ -24,19 +24,12 @@ class Stop(enum.Enum):
 
 
 class FrameScan(Struct, frozen=True):
-    """A chain of frames found by magic and total_size only.
+    """A chain of frames found by magic and total_size only."""
 
-    Attributes:
-        positions: int64, start of each frame in the view.
-        sizes: int64, its total_size.
-        end: position after the last frame.
-        stop: why the chain ends there.
-    """
-
-    positions: np.ndarray
-    sizes: np.ndarray
-    end: int
-    stop: Stop
+    positions: np.ndarray  # int64, start of each frame in the view
+    sizes: np.ndarray  # int64, its total_size
+    end: int  # position after the last frame
+    stop: Stop  # why the chain ends there
 
 
 def scan_frames(view: memoryview, start: int) -> FrameScan:

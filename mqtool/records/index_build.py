@@ -66,15 +66,10 @@ def spread(current: Callable[[], F], keys: IndexKeys, records: int) -> Iterator[
 
 
 class Entries(Struct, frozen=True):
-    """Consecutive entries of one file.
+    """Consecutive entries of one file."""
 
-    Attributes:
-        first: number of the first of them.
-        entries: structured array of `index_file.ENTRY.dtype`, big-endian as in the file.
-    """
-
-    first: int
-    entries: np.ndarray
+    first: int  # number of the first of them
+    entries: np.ndarray  # structured array of `index_file.ENTRY.dtype`, big-endian as in the file
 
 
 class IndexFileBuilder:

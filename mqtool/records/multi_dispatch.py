@@ -17,17 +17,12 @@ _PATH_SEPARATOR = "/"
 
 
 class FurtherQueues(NamedTuple):
-    """The further queues that a record names.
+    """The further queues that a record names."""
 
-    Attributes:
-        queues: name and queue offset of each, up to the first unreadable one.
-        problem: why others are missing, in words; "" if none are.
-        not_a_number: queue offset that Java cannot parse; None if there is none. At such a record the broker's
-            dispatch stops forever; if the numbers of names and offsets differ, it drops all of them.
-    """
-
-    queues: list[tuple[str, int]]
-    problem: str = ""
+    queues: list[tuple[str, int]]  # name and queue offset of each, up to the first unreadable one
+    problem: str = ""  # why others are missing, in words; "" if none are
+    # Queue offset that Java cannot parse; None if there is none. At such a record the broker's dispatch stops forever;
+    # if the numbers of names and offsets differ, it drops all of them.
     not_a_number: str | None = None
 
 

@@ -141,21 +141,13 @@ def batch_units(units: QueueUnits) -> Iterator[BatchConsumeQueueUnit]:
 
 
 class PackedUnits(NamedTuple):
-    """Units sorted by queue, in their original order within a queue.
+    """Units sorted by queue, in their original order within a queue."""
 
-    Attributes:
-        order: int64, rows of the units, queue by queue.
-        units: of `CONSUME_QUEUE_UNIT.dtype`, in that order.
-        firsts: int64, row of each queue's first unit.
-        stops: int64, number of units of each queue and all queues before it.
-        gaps: whether queue offsets are missing within a queue.
-    """
-
-    order: np.ndarray
-    units: np.ndarray
-    firsts: np.ndarray
-    stops: np.ndarray
-    gaps: np.ndarray
+    order: np.ndarray  # int64, rows of the units, queue by queue
+    units: np.ndarray  # of `CONSUME_QUEUE_UNIT.dtype`, in that order
+    firsts: np.ndarray  # int64, row of each queue's first unit
+    stops: np.ndarray  # int64, number of units of each queue and all queues before it
+    gaps: np.ndarray  # whether queue offsets are missing within a queue
 
 
 def queue_keys(units: QueueUnits) -> np.ndarray:

@@ -29,19 +29,12 @@ Read = Callable[[int, int], bytes]
 
 
 class CheckResult(Struct, frozen=True):
-    """Result of the test, like the broker's DispatchRequest.
+    """Result of the test, like the broker's DispatchRequest."""
 
-    Attributes:
-        size: size of the record; 0 for a BLANK; -1 if nothing was recognised.
-        ok: passed. Not ok with a positive size is a "half message", whose lengths do not add up.
-        reason: why it failed.
-        consumed: bytes read of a half message; dispatch continues after them.
-    """
-
-    size: int
-    ok: bool
-    reason: str = ""
-    consumed: int = 0
+    size: int  # size of the record; 0 for a BLANK; -1 if nothing was recognised
+    ok: bool  # passed. Not ok with a positive size is a "half message", whose lengths do not add up.
+    reason: str = ""  # why it failed
+    consumed: int = 0  # bytes read of a half message; dispatch continues after them
 
 
 BLANK = CheckResult(0, ok=True)

@@ -13,27 +13,16 @@ DEFAULT_HEAP = 8 << 30
 
 
 class RecoveryRules(Struct, frozen=True, kw_only=True):
-    """What recovery of the CommitLog depends on besides the store's files.
+    """What recovery of the CommitLog depends on besides the store's files."""
 
-    Attributes:
-        release: release whose rules apply.
-        check_crc, force_property_crc: checkCRCOnRecover, forceVerifyPropCRC (5.5).
-        check_offset_on_recover: checkCommitLogOffsetOnRecover (5.5).
-        index_enabled: messageIndexEnable, and indexFileWriteEnable (5.5).
-        index_safe: messageIndexEnable and messageIndexSafe.
-        recheck_reput: recheckReputOffsetFromCq (5.5).
-        recover_max: commitLogRecoverMaxNum (5.5): maximum number of segments that are tested as starting point.
-        delay_levels_ms: delay of levels 1, 2, …
-        heap_bytes: heap of the broker; an array of half of it is assumed not to fit.
-    """
-
-    release: Release
-    check_crc: bool = True
+    release: Release  # release whose rules apply
+    check_crc: bool = True  # and force_property_crc: checkCRCOnRecover, forceVerifyPropCRC (5.5)
     force_property_crc: bool = False
-    check_offset_on_recover: bool = False
-    index_enabled: bool = True
-    index_safe: bool = False
-    recheck_reput: bool = False
+    check_offset_on_recover: bool = False  # checkCommitLogOffsetOnRecover (5.5)
+    index_enabled: bool = True  # messageIndexEnable, and indexFileWriteEnable (5.5)
+    index_safe: bool = False  # messageIndexEnable and messageIndexSafe
+    recheck_reput: bool = False  # recheckReputOffsetFromCq (5.5)
+    # commitLogRecoverMaxNum (5.5): maximum number of segments that are tested as starting point.
     recover_max: int = DEFAULT_RECOVER_MAX
-    delay_levels_ms: tuple[int, ...] = ()
-    heap_bytes: int = DEFAULT_HEAP
+    delay_levels_ms: tuple[int, ...] = ()  # delay of levels 1, 2, …
+    heap_bytes: int = DEFAULT_HEAP  # heap of the broker; an array of half of it is assumed not to fit

@@ -19,15 +19,10 @@ _LONGEST_HEAD = commit_log.BODY_POSITIONS[-1]
 
 
 class ScanStart(Struct, frozen=True):
-    """Where a scan begins.
+    """Where a scan begins."""
 
-    Attributes:
-        segment: number of the segment in the list.
-        reason: the rule that chose it.
-    """
-
-    segment: int
-    reason: str
+    segment: int  # number of the segment in the list
+    reason: str  # the rule that chose it
 
 
 def scan_start(

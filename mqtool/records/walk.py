@@ -25,16 +25,11 @@ _FIRST_WINDOW = 1 << 18
 
 
 class Skimmed(NamedTuple):
-    """Valid records that a walk need not read itself.
+    """Valid records that a walk need not read itself."""
 
-    Attributes:
-        end: position after them.
-        newest: store timestamp of the last, 0 if there was none.
-        frames: the records, to be yielded and followed by a further call; None if they are not to be yielded.
-    """
-
-    end: int
-    newest: int
+    end: int  # position after them
+    newest: int  # store timestamp of the last, 0 if there was none
+    # The records, to be yielded and followed by a further call; None if they are not to be yielded.
     frames: Frames | None = None
 
 
@@ -43,27 +38,16 @@ Skim = Callable[[int], Skimmed]
 
 
 class SegmentSpan(Struct, frozen=True):
-    """The range to walk.
+    """The range to walk."""
 
-    Attributes:
-        base: physical offset of the segment's first byte.
-        size: position at which the walk ends: bytes on disk, or the end of a part of the segment.
-        start: position of a record's first byte; from any other position the walk finds the next record.
-        data_end: position after which the file contains only zeros (a hole), None if unknown.
-        is_last: nothing of the log follows, so an unfinished end is a tail, not damage.
-        newest: store timestamp of the last record before `start`, to recognise stale frames; 0 if unknown.
-        entries: each record is the body of a DLedger entry, see `records.entries`.
-        full_size: size of the segment in bytes, up to which a BLANK extends; None for `size`.
-    """
-
-    base: int
-    size: int
-    start: int = 0
-    data_end: int | None = None
-    is_last: bool = False
-    newest: int = 0
-    entries: bool = False
-    full_size: int | None = None
+    base: int  # physical offset of the segment's first byte
+    size: int  # position at which the walk ends: bytes on disk, or the end of a part of the segment
+    start: int = 0  # position of a record's first byte; from any other position the walk finds the next record
+    data_end: int | None = None  # position after which the file contains only zeros (a hole), None if unknown
+    is_last: bool = False  # nothing of the log follows, so an unfinished end is a tail, not damage
+    newest: int = 0  # store timestamp of the last record before `start`, to recognise stale frames; 0 if unknown
+    entries: bool = False  # each record is the body of a DLedger entry, see `records.entries`
+    full_size: int | None = None  # size of the segment in bytes, up to which a BLANK extends; None for `size`
 
 
 class SegmentWalk:

@@ -26,35 +26,21 @@ class Action(StrEnum):
 
 
 class Step(Struct, frozen=True):
-    """One action of a start.
+    """One action of a start."""
 
-    Attributes:
-        action: kind of action.
-        path: the file.
-        position: bytes: where the data ends, where writing begins, or the new length of the file.
-        count: units, entries or bytes written.
-    """
-
-    action: Action
-    path: Path
-    position: int = 0
-    count: int = 0
+    action: Action  # kind of action
+    path: Path  # the file
+    position: int = 0  # bytes: where the data ends, where writing begins, or the new length of the file
+    count: int = 0  # units, entries or bytes written
 
 
 class ActionLog(Struct):
-    """Steps in order, and the rules that led to them.
+    """Steps in order, and the rules that led to them."""
 
-    Attributes:
-        steps: actions.
-        why: rules applied, in plain words with their source.
-        accepted: faults that the broker accepts silently.
-        undecided: what the files do not decide.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    why: list[str] = field(default_factory=list)
-    accepted: list[str] = field(default_factory=list)
-    undecided: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)  # actions
+    why: list[str] = field(default_factory=list)  # rules applied, in plain words with their source
+    accepted: list[str] = field(default_factory=list)  # faults that the broker accepts silently
+    undecided: list[str] = field(default_factory=list)  # what the files do not decide
 
     def do(self, action: Action, path: Path, position: int = 0, count: int = 0) -> None:
         """Adds a step."""

@@ -25,25 +25,18 @@ _FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerExcep
 
 
 class LedgerRecoveryResult(Struct):
-    """Result of recovering a log.
+    """Result of recovering a log."""
 
-    Attributes:
-        scan_from, end: log positions between which entries were followed; the next entry is written at `end`.
-        entry_end: after the last entry; differs from `end` if a blank entry follows.
-        begin_index, end_index: numbers of the first and last entry, -1 for none.
-        committed_index, committed_position: last entry that a majority has, according to the file `checkpoint`; -1
-            if it does not say.
-        entries: number of entries followed.
-    """
-
-    scan_from: int = 0
+    scan_from: int = 0  # and end: log positions between which entries were followed; the next entry is written at `end`
     end: int = 0
-    entry_end: int = _NONE
-    begin_index: int = _NONE
+    entry_end: int = _NONE  # after the last entry; differs from `end` if a blank entry follows
+    begin_index: int = _NONE  # and end_index: numbers of the first and last entry, -1 for none
     end_index: int = _NONE
+    # committed_index, committed_position: last entry that a majority has, according to the file `checkpoint`; -1 if it
+    # does not say.
     committed_index: int = _NONE
     committed_position: int = _NONE
-    entries: int = 0
+    entries: int = 0  # number of entries followed
 
 
 def rewritten_units(place: LedgerPlace, file_size: int) -> frozenset[int]:

@@ -26,23 +26,14 @@ NEW = "new"
 
 
 class SimulatedIndexFile(Struct):
-    """One index file.
+    """One index file."""
 
-    Attributes:
-        path: of the file; None for one that a start creates.
-        header: as the broker has it in memory.
-        capacity: maxIndexNum.
-        added: number of entries added by dispatch.
-        stored_count: the counter in the file, 0 if it was never written.
-        slots: newest entry of each slot; read when the first key is added.
-    """
-
-    path: Path | None
-    header: IndexHeader
-    capacity: int
-    added: int = 0
-    stored_count: int = 0
-    slots: np.ndarray | None = None
+    path: Path | None  # of the file; None for one that a start creates
+    header: IndexHeader  # as the broker has it in memory
+    capacity: int  # maxIndexNum
+    added: int = 0  # number of entries added by dispatch
+    stored_count: int = 0  # the counter in the file, 0 if it was never written
+    slots: np.ndarray | None = None  # newest entry of each slot; read when the first key is added
 
     @property
     def room(self) -> int:

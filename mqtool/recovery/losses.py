@@ -28,23 +28,14 @@ _NONE = np.empty(0, np.int64)
 
 
 class Losses(Struct, frozen=True):
-    """The losses of a start; None if unknown.
+    """The losses of a start; None if unknown."""
 
-    Attributes:
-        lost: queue offsets by queue, of all three kinds.
-        gone: those that are lost already; see `gone_of`.
-        unserved: those that are not served, and could be.
-        unqueued: number of messages whose complete records stay in the log, but that no consumer gets.
-        readable: number of proven messages that consumers get intact.
-        repeated: queue offsets by queue of messages that they get more than once.
-    """
-
-    lost: Mapping[TopicQueue, Ranges] | None
-    gone: Mapping[TopicQueue, Ranges] | None
-    unserved: Mapping[TopicQueue, Ranges] | None
-    unqueued: int
-    readable: int | None
-    repeated: Mapping[TopicQueue, Ranges] | None
+    lost: Mapping[TopicQueue, Ranges] | None  # queue offsets by queue, of all three kinds
+    gone: Mapping[TopicQueue, Ranges] | None  # those that are lost already; see `gone_of`
+    unserved: Mapping[TopicQueue, Ranges] | None  # those that are not served, and could be
+    unqueued: int  # number of messages whose complete records stay in the log, but that no consumer gets
+    readable: int | None  # number of proven messages that consumers get intact
+    repeated: Mapping[TopicQueue, Ranges] | None  # queue offsets by queue of messages that they get more than once
 
 
 UNKNOWN = Losses(None, None, None, 0, None, None)
@@ -52,19 +43,13 @@ UNKNOWN = Losses(None, None, None, 0, None, None)
 
 
 class LossCount(Struct, frozen=True):
-    """How many messages are lost, and by what. A message is counted once.
+    """How many messages are lost, and by what. A message is counted once."""
 
-    Attributes:
-        gone: lost already: no intact record is left.
-        by_start: lost by the next start of the broker; None if it does not start, or if that is unknown.
-        unserved: their records are intact and stay in the log, but no consumer gets them.
-        by_change: lost by a change of the files: a start after it does not deliver them, and they are not lost
-            already; None if the broker does not start after it, or if that is unknown.
-    """
-
-    gone: int = 0
-    by_start: int | None = 0
-    unserved: int = 0
+    gone: int = 0  # lost already: no intact record is left
+    by_start: int | None = 0  # lost by the next start of the broker; None if it does not start, or if that is unknown
+    unserved: int = 0  # their records are intact and stay in the log, but no consumer gets them
+    # Lost by a change of the files: a start after it does not deliver them, and they are not lost already; None if the
+    # broker does not start after it, or if that is unknown.
     by_change: int | None = 0
 
     @property
@@ -118,19 +103,12 @@ def count_of(ranges: Mapping[Any, Ranges] | None, includes: Callable[[Any], bool
 
 
 class Claims(Struct, frozen=True):
-    """What the units of one queue prove before the start.
+    """What the units of one queue prove before the start."""
 
-    Attributes:
-        offsets: int64, queue offsets; each message of a batch has its own.
-        physical: int64, where the records should be.
-        size: int64, of the records.
-        expired: number of units that point before the log's minimum; they prove nothing.
-    """
-
-    offsets: np.ndarray
-    physical: np.ndarray
-    size: np.ndarray
-    expired: int = 0
+    offsets: np.ndarray  # int64, queue offsets; each message of a batch has its own
+    physical: np.ndarray  # int64, where the records should be
+    size: np.ndarray  # int64, of the records
+    expired: int = 0  # number of units that point before the log's minimum; they prove nothing
 
     def select(self, which: np.ndarray) -> "Claims":
         """Returns the chosen claims."""

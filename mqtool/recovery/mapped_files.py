@@ -25,17 +25,12 @@ LENGTH_NOT_MATCHED = "length not matched message store config value, please chec
 
 
 class Entry(Struct, frozen=True):
-    """One name in a directory, as java.io.File sees it.
+    """One name in a directory, as java.io.File sees it."""
 
-    Attributes:
-        path, size, is_directory: of what it leads to; 0 bytes and no directory if that is nothing.
-        problem: why it cannot be opened for writing; "" if it can.
-    """
-
-    path: Path
+    path: Path  # and size, is_directory: of what it leads to; 0 bytes and no directory if that is nothing
     size: int
     is_directory: bool
-    problem: str = ""
+    problem: str = ""  # why it cannot be opened for writing; "" if it can
 
     @property
     def name(self) -> str:

@@ -25,155 +25,99 @@ IndexSummary = tuple[str, int, int, int, int]
 
 
 class QueueOutcome(Struct, frozen=True):
-    """One queue after the start.
+    """One queue after the start."""
 
-    Attributes:
-        min_offset, max_offset: queue offsets that are served; the maximum is exclusive.
-        next_offset: queue offset of the next message; None if the broker does not know the queue.
-    """
-
-    min_offset: int
+    min_offset: int  # and max_offset: queue offsets that are served; the maximum is exclusive
     max_offset: int
-    next_offset: int | None
+    next_offset: int | None  # queue offset of the next message; None if the broker does not know the queue
 
 
 class FileChanges(Struct, frozen=True):
-    """Differences in the directory after the start and a clean shutdown. Paths are relative to the root.
+    """Differences in the directory after the start and a clean shutdown. Paths are relative to the root."""
 
-    Attributes:
-        deleted, created, changed: regular files; a created index file is `index/<new-N>`, because its name comes
-            from the clock.
-    """
-
+    # deleted, created, changed: regular files; a created index file is `index/<new-N>`, because its name comes from the
+    # clock.
     deleted: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
 
 
 class FilePlan(Struct, frozen=True):
-    """One file that is kept.
+    """One file that is kept."""
 
-    Attributes:
-        path: of the existing or future file.
-        base: offset of its first byte.
-        end: number of bytes that count as written.
-        is_new: created by the start with full length, zeros except for what is appended.
-    """
-
-    path: Path
-    base: int
-    end: int
-    is_new: bool
+    path: Path  # of the existing or future file
+    base: int  # offset of its first byte
+    end: int  # number of bytes that count as written
+    is_new: bool  # created by the start with full length, zeros except for what is appended
 
 
 class QueuePlan(Struct, frozen=True):
-    """The content of a queue after the start.
+    """The content of a queue after the start."""
 
-    Attributes:
-        kind: "SimpleCQ" or "BatchCQ".
-        files: in order.
-        max_physical_offset: physical offset up to which it has units; dispatch skips records before it.
-        appended: by file, position of the first new unit and the units' bytes.
-    """
-
-    kind: str
-    files: tuple[FilePlan, ...]
-    max_physical_offset: int
-    appended: tuple[tuple[Path, int, bytes], ...] = ()
+    kind: str  # "SimpleCQ" or "BatchCQ"
+    files: tuple[FilePlan, ...]  # in order
+    max_physical_offset: int  # physical offset up to which it has units; dispatch skips records before it
+    appended: tuple[tuple[Path, int, bytes], ...] = ()  # by file, position of the first new unit and the units' bytes
 
 
 class Plan(Struct, frozen=True):
-    """What recovery does to a store; nothing has been done yet.
+    """What recovery does to a store; nothing has been done yet."""
 
-    Attributes:
-        steps: in the broker's order.
-        segments: files of the log that are kept, with the end of their data.
-        scan_from, cut_at: physical offsets: start of the scan, end of the log; None if nothing was scanned.
-        dispatch_from: physical offset from which dispatch continues while the store runs.
-        queues: by topic and queue id.
-        index_files: kept ones, in order.
-        checkpoint: its fields afterwards.
-    """
-
-    steps: tuple[Step, ...]
-    segments: tuple[FilePlan, ...]
+    steps: tuple[Step, ...]  # in the broker's order
+    segments: tuple[FilePlan, ...]  # files of the log that are kept, with the end of their data
+    # scan_from, cut_at: physical offsets: start of the scan, end of the log; None if nothing was scanned.
     scan_from: int | None
     cut_at: int | None
-    dispatch_from: int
-    queues: Mapping[tuple[str, int], QueuePlan]
-    index_files: tuple[Path, ...]
-    checkpoint: Checkpoint
+    dispatch_from: int  # physical offset from which dispatch continues while the store runs
+    queues: Mapping[tuple[str, int], QueuePlan]  # by topic and queue id
+    index_files: tuple[Path, ...]  # kept ones, in order
+    checkpoint: Checkpoint  # its fields afterwards
 
 
 class Effort(Struct, frozen=True):
-    """The work of the start, and how long it may take.
+    """The work of the start, and how long it may take."""
 
-    Attributes:
-        scanned_bytes, scanned_records, dispatched_records: by recovery and the first dispatch.
-        min_minutes, max_minutes: with everything in the page cache, and from a slow disk.
-    """
-
-    scanned_bytes: int
+    scanned_bytes: int  # and scanned_records, dispatched_records: by recovery and the first dispatch
     scanned_records: int
     dispatched_records: int
-    min_minutes: float
+    min_minutes: float  # and max_minutes: with everything in the page cache, and from a slow disk
     max_minutes: float
 
 
 class Outcome(Struct, frozen=True):
-    """What a release would make of a store that it is started on now.
+    """What a release would make of a store that it is started on now."""
 
-    Attributes:
-        release: "4.9" or "5.5".
-        clean_stop: no abort file is there: recovered normally.
-        exit: exit code of the process; None if it keeps running, or hangs.
-        refusal: the broker's own words; None if it starts.
-        hung: where the start hangs; None if it does not.
-        after_start: minimum and maximum physical offset; None if it did not come so far.
-        queues: by "topic/queue"; None unless it runs.
-        lost: queue offsets by "topic/queue" that are proven now and not delivered then; None unless it runs,
-            or where the log was not read for it.
-        gone: those of `lost` that are lost already: no intact record is left.
-        unserved: those of `lost` whose records stay in the log, but no queue leads to them, now or then.
-        readable: messages that consumers get intact; None as for lost.
-        repeated: queue offsets that consumers get more than once.
-        index_after: index files after the start and an orderly stop.
-        index_lost: index entries of records in the log that the start deletes for good; None as for lost, or if the
-            number of slots is unknown.
-        abort_after: the abort file is there then.
-        files: what is different then.
-        why, accepted, undecided: rules applied; faults taken without a word; what the files do not decide.
-        effort: how much there is to do.
-        readings: what consumers get at every queue offset, by "topic/queue"; empty as for lost.
-        plan: what recovery does; None if load() did not come so far.
-        evidence: where sizes of files are known from.
-        release_evidence: why this release: given, detected, or assumed.
-    """
-
-    release: str
-    clean_stop: bool
-    exit: int | None
-    refusal: str | None
-    hung: str | None
-    after_start: tuple[int, int] | None
-    queues: Mapping[str, QueueOutcome] | None
+    release: str  # "4.9" or "5.5"
+    clean_stop: bool  # no abort file is there: recovered normally
+    exit: int | None  # exit code of the process; None if it keeps running, or hangs
+    refusal: str | None  # the broker's own words; None if it starts
+    hung: str | None  # where the start hangs; None if it does not
+    after_start: tuple[int, int] | None  # minimum and maximum physical offset; None if it did not come so far
+    queues: Mapping[str, QueueOutcome] | None  # by "topic/queue"; None unless it runs
+    # Queue offsets by "topic/queue" that are proven now and not delivered then; None unless it runs, or where the log
+    # was not read for it.
     lost: Mapping[str, Ranges] | None
-    gone: Mapping[str, Ranges] | None
+    gone: Mapping[str, Ranges] | None  # those of `lost` that are lost already: no intact record is left
+    # Those of `lost` whose records stay in the log, but no queue leads to them, now or then.
     unserved: Mapping[str, Ranges] | None
-    readable: int | None
-    repeated: Mapping[str, Ranges] | None
-    index_after: tuple[IndexSummary, ...]
+    readable: int | None  # messages that consumers get intact; None as for lost
+    repeated: Mapping[str, Ranges] | None  # queue offsets that consumers get more than once
+    index_after: tuple[IndexSummary, ...]  # index files after the start and an orderly stop
+    # Index entries of records in the log that the start deletes for good; None as for lost, or if the number of slots
+    # is unknown.
     index_lost: int | None
-    abort_after: bool
-    files: FileChanges
+    abort_after: bool  # the abort file is there then
+    files: FileChanges  # what is different then
+    # why, accepted, undecided: rules applied; faults taken without a word; what the files do not decide.
     why: tuple[str, ...]
     accepted: tuple[str, ...]
     undecided: tuple[str, ...]
-    effort: Effort
+    effort: Effort  # how much there is to do
+    # What consumers get at every queue offset, by "topic/queue"; empty as for lost.
     readings: Mapping[str, QueueReading] = field(default_factory=dict)
-    plan: Plan | None = None
-    evidence: Mapping[str, str] = field(default_factory=dict)
-    release_evidence: str = GIVEN
+    plan: Plan | None = None  # what recovery does; None if load() did not come so far
+    evidence: Mapping[str, str] = field(default_factory=dict)  # where sizes of files are known from
+    release_evidence: str = GIVEN  # why this release: given, detected, or assumed
 
     @property
     def runs(self) -> bool:

@@ -30,32 +30,20 @@ _KINDS = (np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.bool_)
 
 
 class _Columns(Struct, frozen=True):
-    """Proven records; every array has one item per record.
+    """Proven records; every array has one item per record."""
 
-    Attributes:
-        position: int32, in the file.
-        size: int32.
-        queue: int32, number in `queues`.
-        queue_offset: int64, of the first message.
-        messages: int32; more than 1 only in batches.
-        queued: bool, gets a unit: no transaction, or a committed one.
-        decodable: bool, a client can decode it.
-        further: int64, three columns: a record, the number of a further queue that it was given an offset in
-            (INNER_MULTI_DISPATCH), and that queue offset.
-        damages: int64, two columns: physical offsets of the ranges without a record.
-        queues: topic and queue id of each number.
-    """
-
-    position: np.ndarray
-    size: np.ndarray
-    queue: np.ndarray
-    queue_offset: np.ndarray
-    messages: np.ndarray
-    queued: np.ndarray
-    decodable: np.ndarray
+    position: np.ndarray  # int32, in the file
+    size: np.ndarray  # int32
+    queue: np.ndarray  # int32, number in `queues`
+    queue_offset: np.ndarray  # int64, of the first message
+    messages: np.ndarray  # int32; more than 1 only in batches
+    queued: np.ndarray  # bool, gets a unit: no transaction, or a committed one
+    decodable: np.ndarray  # bool, a client can decode it
+    # int64, three columns: a record, the number of a further queue that it was given an offset in
+    # (INNER_MULTI_DISPATCH), and that queue offset.
     further: np.ndarray
-    damages: np.ndarray
-    queues: tuple[TopicQueue, ...]
+    damages: np.ndarray  # int64, two columns: physical offsets of the ranges without a record
+    queues: tuple[TopicQueue, ...]  # topic and queue id of each number
 
 
 def _joined(
@@ -84,15 +72,10 @@ def _joined(
 
 
 class Proof(_Columns, frozen=True, dict=True):
-    """Proven records in the order of segments and positions.
+    """Proven records in the order of segments and positions."""
 
-    Attributes:
-        segments: the files, numbered.
-        edges: int64, number of the first record of each segment, and of all records.
-    """
-
-    segments: tuple[SimulatedFile, ...]
-    edges: np.ndarray
+    segments: tuple[SimulatedFile, ...]  # the files, numbered
+    edges: np.ndarray  # int64, number of the first record of each segment, and of all records
 
     @cached_property
     def physical(self) -> np.ndarray:

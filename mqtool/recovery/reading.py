@@ -31,23 +31,15 @@ _NONE = -1
 
 
 class QueueReading(Struct, frozen=True):
-    """One queue as consumers read it; every array has one item per queue offset.
+    """One queue as consumers read it; every array has one item per queue offset."""
 
-    Attributes:
-        offsets: int64, queue offsets.
-        states: int8, number in STATES.
-        physical: int64, start of the delivered record; -1 if there is none.
-        stated: int64, queue offset that the delivered record states.
-        records: int64, index of the record in the proof; -1 if it is not proven.
-        passed_over: number of offsets whose message a pull there delivers, but no pull that begins earlier: a unit
-            before them points to no record.
-    """
-
-    offsets: np.ndarray
-    states: np.ndarray
-    physical: np.ndarray
-    stated: np.ndarray
-    records: np.ndarray
+    offsets: np.ndarray  # int64, queue offsets
+    states: np.ndarray  # int8, number in STATES
+    physical: np.ndarray  # int64, start of the delivered record; -1 if there is none
+    stated: np.ndarray  # int64, queue offset that the delivered record states
+    records: np.ndarray  # int64, index of the record in the proof; -1 if it is not proven
+    # Number of offsets whose message a pull there delivers, but no pull that begins earlier: a unit before them points
+    # to no record.
     passed_over: int = 0
 
     def runs(self) -> Iterator[tuple[int, int, str]]:

@@ -58,54 +58,38 @@ _LEFT_OVER = {
 
 
 class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
-    """Everything a start depends on that is not in the data files; the recovery rules among it.
+    """Everything a start depends on that is not in the data files; the recovery rules among it."""
 
-    Attributes:
-        root: the store's root.
-        commit_log_dirs: directories of segments; several with a multi-path CommitLog.
-        segment_size, queue_file_size, batch_file_size: bytes of a file of each kind.
-        queue_ext_file_size: bytes of a file of a queue's extension; None if the broker has none.
-        index_slots, index_entries: maxHashSlotNum, maxIndexNum; None where neither configuration nor files tell.
-        whole_broker: also the tables in config/ are loaded, as a broker does; the bare store does not.
-        sync_flush: flushDiskType is SYNC_FLUSH.
-        is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
-        multi_dispatch, lmq: enableMultiDispatch, enableLmq; where they are not configured, whether there are light
-            queues.
-        has_further_queues: see `store.config.dispatch_rules.has_further_queues`.
-        compaction_sizes: bytes of a file of compacted logs and of their queues; None without enableCompaction.
-        timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
-        timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
-        evidence: where sizes came from.
-        dledger: where the log is that DLedger keeps; None without DLedger mode.
-        misnamed: segments whose records state other physical offsets than their names: right base, by path.
-        unmodelled_parts: parts of the store that a start touches and that are not followed here, and sizes that are not
-            certain, in words.
-        discarded_from: physical offset that the scan does not begin after, because queue units from there on were
-            discarded; None for a broker's own start, which discards none before it scans.
-    """
-
-    root: Path
-    commit_log_dirs: tuple[Path, ...]
-    segment_size: int
+    root: Path  # the store's root
+    commit_log_dirs: tuple[Path, ...]  # directories of segments; several with a multi-path CommitLog
+    segment_size: int  # and queue_file_size, batch_file_size: bytes of a file of each kind
     queue_file_size: int
     batch_file_size: int
+    # index_slots, index_entries: maxHashSlotNum, maxIndexNum; None where neither configuration nor files tell.
     index_slots: int | None
     index_entries: int | None
-    whole_broker: bool = True
-    sync_flush: bool = False
-    is_master: bool = True
+    whole_broker: bool = True  # also the tables in config/ are loaded, as a broker does; the bare store does not
+    sync_flush: bool = False  # flushDiskType is SYNC_FLUSH
+    is_master: bool = True  # and is_slave: brokerId is 0; brokerRole is SLAVE
     is_slave: bool = False
+    # multi_dispatch, lmq: enableMultiDispatch, enableLmq; where they are not configured, whether there are light
+    # queues.
     multi_dispatch: bool = False
     lmq: bool = False
+    # Bytes of a file of compacted logs and of their queues; None without enableCompaction.
     compaction_sizes: tuple[int, int] | None = None
-    queue_ext_file_size: int | None = None
-    has_further_queues: bool = True
-    timer_wheel: bool = False
-    timer_log_size: int | None = None
-    evidence: Mapping[str, str] = field(default_factory=dict)
-    dledger: LedgerPlace | None = None
+    queue_ext_file_size: int | None = None  # bytes of a file of a queue's extension; None if the broker has none
+    has_further_queues: bool = True  # see `store.config.dispatch_rules.has_further_queues`
+    timer_wheel: bool = False  # the broker opens the timer's wheel, not a snapshot of it
+    timer_log_size: int | None = None  # bytes of a file of the timer log; None if the broker has no timer
+    evidence: Mapping[str, str] = field(default_factory=dict)  # where sizes came from
+    dledger: LedgerPlace | None = None  # where the log is that DLedger keeps; None without DLedger mode
+    # Segments whose records state other physical offsets than their names: right base, by path.
     misnamed: Mapping[Path, int] = field(default_factory=dict)
+    # Parts of the store that a start touches and that are not followed here, and sizes that are not certain, in words.
     unmodelled_parts: tuple[str, ...] = ()
+    # Physical offset that the scan does not begin after, because queue units from there on were discarded; None for a
+    # broker's own start, which discards none before it scans.
     discarded_from: int | None = None
 
 

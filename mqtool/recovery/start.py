@@ -30,21 +30,13 @@ from mqtool.store.waiting.timer import checkpoint_path
 
 
 class StartResult(Struct):
-    """How a start ended.
+    """How a start ended."""
 
-    Attributes:
-        loaded: load() got past its files: positions are known.
-        started: start() was entered.
-        exit: the process's exit code; None if it runs or hangs.
-        refusal: the broker's message.
-        hung: where it hangs.
-    """
-
-    loaded: bool = False
-    started: bool = False
-    exit: int | None = None
-    refusal: str | None = None
-    hung: str | None = None
+    loaded: bool = False  # load() got past its files: positions are known
+    started: bool = False  # start() was entered
+    exit: int | None = None  # the process's exit code; None if it runs or hangs
+    refusal: str | None = None  # the broker's message
+    hung: str | None = None  # where it hangs
 
     @property
     def runs(self) -> bool:

@@ -29,20 +29,13 @@ _OPEN_FILES = 16
 
 
 class ScanTotals(Struct):
-    """How much recovery and dispatch had to read.
+    """How much recovery and dispatch had to read."""
 
-    Attributes:
-        from_offset: physical offset at which the scan began; None if there was nothing to scan.
-        end_offset: end of the log according to the scan.
-        records, bytes: how many passed the test.
-        dispatched: number of records dispatched to queues and index.
-    """
-
-    from_offset: int | None = None
-    end_offset: int | None = None
-    records: int = 0
+    from_offset: int | None = None  # physical offset at which the scan began; None if there was nothing to scan
+    end_offset: int | None = None  # end of the log according to the scan
+    records: int = 0  # and bytes: how many passed the test
     bytes: int = 0
-    dispatched: int = 0
+    dispatched: int = 0  # number of records dispatched to queues and index
 
 
 class LastQueued(Struct):

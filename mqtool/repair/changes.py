@@ -10,35 +10,22 @@ from mqtool.values import asdict
 
 
 class RebuildQueues(Struct, frozen=True):
-    """Rebuild queues, with their extensions, from the CommitLog.
+    """Rebuild queues, with their extensions, from the CommitLog."""
 
-    Attributes:
-        topics: globs; empty for all topics.
-        queue_id: only this queue of each topic.
-    """
-
-    topics: tuple[str, ...] = ()
-    queue_id: int | None = None
+    topics: tuple[str, ...] = ()  # globs; empty for all topics
+    queue_id: int | None = None  # only this queue of each topic
 
 
 class RebuildIndex(Struct, frozen=True):
-    """Rebuild index files from the CommitLog.
+    """Rebuild index files from the CommitLog."""
 
-    Attributes:
-        file: only this one; the one before it must be intact.
-    """
-
-    file: str | None = None
+    file: str | None = None  # only this one; the one before it must be intact
 
 
 class RebuildMetadata(Struct, frozen=True):
-    """Complete config/*.json and the checkpoint from the log; what can be read of them is kept.
+    """Complete config/*.json and the checkpoint from the log; what can be read of them is kept."""
 
-    Attributes:
-        files: only these, e.g. "config/topics.json", "checkpoint"; empty for all.
-    """
-
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # only these, e.g. "config/topics.json", "checkpoint"; empty for all.
 
 
 class RebuildTimer(Struct, frozen=True):
@@ -46,107 +33,65 @@ class RebuildTimer(Struct, frozen=True):
 
 
 class Undelete(Struct, frozen=True):
-    """Restore deleted topics from the log: their configuration, and their queues with the old queue offsets.
+    """Restore deleted topics from the log: their configuration, and their queues with the old queue offsets."""
 
-    Attributes:
-        topics: names.
-    """
-
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # names
 
 
 class Truncate(Struct, frozen=True):
-    """Cut off the end of the log for good: later bytes, and the units that point there, become zeros.
+    """Cut off the end of the log for good: later bytes, and the units that point there, become zeros."""
 
-    Attributes:
-        at: physical offset of the first record to remove; or the end of the log, to remove only what follows it.
-    """
-
-    at: int
+    at: int  # physical offset of the first record to remove; or the end of the log, to remove only what follows it
 
 
 class Redact(Struct, frozen=True):
-    """Blank the bodies of records. Lengths do not change.
+    """Blank the bodies of records. Lengths do not change."""
 
-    Attributes:
-        physical_offsets: of the records.
-    """
-
-    physical_offsets: tuple[int, ...]
+    physical_offsets: tuple[int, ...]  # of the records
 
 
 class Trim(Struct, frozen=True):
-    """Set the oldest segments aside, with the files of queues and index that point only there.
+    """Set the oldest segments aside, with the files of queues and index that point only there."""
 
-    Attributes:
-        before: physical offset; segments that end at or before it are set aside.
-    """
-
-    before: int
+    before: int  # physical offset; segments that end at or before it are set aside
 
 
 class Purge(Struct, frozen=True):
-    """Remove all messages of some topics. Records of other topics are moved together, past the old end of the log.
+    """Remove all messages of some topics. Records of other topics are moved together, past the old end of the log."""
 
-    Attributes:
-        topics: names.
-    """
-
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # names
 
 
 class SetAside(Struct, frozen=True):
-    """Move files out of the way, for instance files that keep a broker from starting.
+    """Move files out of the way, for instance files that keep a broker from starting."""
 
-    Attributes:
-        files: relative to the root.
-    """
-
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # relative to the root
 
 
 class RenameSegments(Struct, frozen=True):
-    """Rename CommitLog files to match the physical offsets of their records.
+    """Rename CommitLog files to match the physical offsets of their records."""
 
-    Attributes:
-        files: relative to the root, under their present names.
-    """
-
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # relative to the root, under their present names
 
 
 class Pad(Struct, frozen=True):
-    """Bring segments to the length of the others, which ends with zeros, because a broker refuses any other length.
+    """Bring segments to the length of the others, which ends with zeros, because a broker refuses any other length."""
 
-    Attributes:
-        files: relative to the root.
-    """
-
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # relative to the root
 
 
 class MoveOffsets(Struct, frozen=True):
-    """Set positions of consumer groups to other values.
+    """Set positions of consumer groups to other values."""
 
-    Attributes:
-        moves: one for each queue of a group.
-    """
-
-    moves: tuple[Move, ...]
+    moves: tuple[Move, ...]  # one for each queue of a group
 
 
 class Recover(Struct, frozen=True):
-    """Do what a broker does on startup, followed by a clean shutdown.
+    """Do what a broker does on startup, followed by a clean shutdown."""
 
-    Attributes:
-        release: whose rules are followed, "4.9" or "5.5".
-        mode: "careful" or "compatible", see `engine.RecoveryMode`.
-        time: ms since the epoch; names of new files depend on it.
-    """
-
-    release: str
-    mode: str
-    time: int
+    release: str  # whose rules are followed, "4.9" or "5.5"
+    mode: str  # "careful" or "compatible", see `engine.RecoveryMode`
+    time: int  # ms since the epoch; names of new files depend on it
 
 
 Change = (

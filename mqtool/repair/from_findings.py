@@ -61,17 +61,11 @@ _QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
 
 
 class RepairProposal(Struct, frozen=True):
-    """The changes proposed for some findings.
+    """The changes proposed for some findings."""
 
-    Attributes:
-        changes: for one plan.
-        remaining: findings that these changes do not repair.
-        needs_another_run: whether another plan, made after the undo data of this one is discarded, may repair
-            some of `remaining`.
-    """
-
-    changes: tuple[Change, ...]
-    remaining: tuple[Finding, ...]
+    changes: tuple[Change, ...]  # for one plan
+    remaining: tuple[Finding, ...]  # findings that these changes do not repair
+    # Whether another plan, made after the undo data of this one is discarded, may repair some of `remaining`.
     needs_another_run: bool = False
 
 

@@ -44,22 +44,14 @@ _KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, RESTORED, DISCARD_UNDO)
 
 
 class Begin(Struct, frozen=True):
-    """The first line.
+    """The first line."""
 
-    Attributes:
-        plan: the plan that is applied.
-        time: names the quarantine, e.g. "20261121T031500Z".
-        directories: modification times of the directories that will change, by path relative to the root; "" is the
-            root.
-        created: directories that will be created, parents first.
-        barrier: file that keeps a broker from starting during the swap; None if there is none.
-    """
-
-    plan: Plan
-    time: str
+    plan: Plan  # the plan that is applied
+    time: str  # names the quarantine, e.g. "20261121T031500Z".
+    # Modification times of the directories that will change, by path relative to the root; "" is the root.
     directories: dict[str, int]
-    created: tuple[str, ...]
-    barrier: str | None
+    created: tuple[str, ...]  # directories that will be created, parents first
+    barrier: str | None  # file that keeps a broker from starting during the swap; None if there is none
 
 
 class Journal:

@@ -53,26 +53,17 @@ def release_for(store: Store, broker: str | None = None) -> str:
 
 
 class Outlook(Struct, frozen=True, dict=True):
-    """The content of one store and the outcome of its next start.
+    """The content of one store and the outcome of its next start."""
 
-    Attributes:
-        starts: whether the broker starts.
-        verdict: the start in one line.
-        present: int64, ascending: physical offsets of intact records that belong in a queue.
-        messages: int64, number of messages in each of them.
-        gone: physical offsets at which the records of lost messages were, by queue and queue offset.
-        losses: by the start, as every command counts them.
-        served: int64, ascending: physical offsets of records that consumers get intact after the start.
-        served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
-    """
-
-    starts: bool
-    verdict: str
-    present: np.ndarray
-    messages: np.ndarray
+    starts: bool  # whether the broker starts
+    verdict: str  # the start in one line
+    present: np.ndarray  # int64, ascending: physical offsets of intact records that belong in a queue
+    messages: np.ndarray  # int64, number of messages in each of them
+    # Physical offsets at which the records of lost messages were, by queue and queue offset.
     gone: Mapping[TopicQueue, Mapping[int, int]]
-    losses: LossCount
-    served: np.ndarray
+    losses: LossCount  # by the start, as every command counts them
+    served: np.ndarray  # int64, ascending: physical offsets of records that consumers get intact after the start
+    # int64, ascending, by queue: queue offsets at which they get the record that belongs there.
     served_offsets: Mapping[TopicQueue, np.ndarray]
 
     @cached_property
@@ -89,32 +80,21 @@ class Outlook(Struct, frozen=True, dict=True):
 
 
 class Comparison(Struct, frozen=True):
-    """A store before and after a repair, compared by the messages that were known before.
+    """A store before and after a repair, compared by the messages that were known before."""
 
-    Attributes:
-        release: release whose start is predicted.
-        losses: by a start before the repair.
-        already_lost: messages lost before the repair that are to be kept: no intact record is left, and no start
-            delivers them.
-        unserved_after: messages whose intact records stay in the log, and that no consumer gets after the repair.
-        lost_before, lost_after: messages that consumers do not get after a start, with those that are lost already and
-            those that are not served; None if the broker does not start.
-        removed: messages whose intact records the repair removes without a request.
-        newly_lost: messages that a start delivered before the repair and does not deliver after it.
-        total: all known messages, including lost ones.
-        outcome: digest of the outlook after the repair.
-    """
-
-    release: str
-    losses: LossCount
+    release: str  # release whose start is predicted
+    losses: LossCount  # by a start before the repair
+    # Messages lost before the repair that are to be kept: no intact record is left, and no start delivers them.
     already_lost: int
-    unserved_after: int
+    unserved_after: int  # messages whose intact records stay in the log, and that no consumer gets after the repair
+    # lost_before, lost_after: messages that consumers do not get after a start, with those that are lost already and
+    # those that are not served; None if the broker does not start.
     lost_before: int | None
     lost_after: int | None
-    removed: int
-    newly_lost: int
-    total: int
-    outcome: str
+    removed: int  # messages whose intact records the repair removes without a request
+    newly_lost: int  # messages that a start delivered before the repair and does not deliver after it
+    total: int  # all known messages, including lost ones
+    outcome: str  # digest of the outlook after the repair
 
     @property
     def is_repaired(self) -> bool:
@@ -167,18 +147,13 @@ class LossesError(RefusedError):
 
 
 class IntendedLog(Struct, frozen=True):
-    """The part of a log that a repair is meant to keep; a user may ask to cut off its front or its end.
+    """The part of a log that a repair is meant to keep; a user may ask to cut off its front or its end."""
 
-    Attributes:
-        start, end: physical offsets; messages outside do not count.
-        purged: int64, ascending: physical offsets of records that do not count either.
-        moves: where the repair moves records to; None if it moves none.
-    """
-
-    start: int = 0
+    start: int = 0  # and end: physical offsets; messages outside do not count
     end: int = _EVER
+    # int64, ascending: physical offsets of records that do not count either.
     purged: np.ndarray = field(default_factory=lambda: _NONE)
-    moves: Moves | None = None
+    moves: Moves | None = None  # where the repair moves records to; None if it moves none
 
     def inside(self, physical: np.ndarray) -> np.ndarray:
         """Returns a bool for each physical offset: whether it is to be kept."""

@@ -25,17 +25,12 @@ LARGEST = 1 << 30
 
 
 class Fingerprint(Struct, frozen=True):
-    """Identifies the state of a file.
+    """Identifies the state of a file."""
 
-    Attributes:
-        size: bytes.
-        modified_ns: modification time; without meaning for a file that is still to be written.
-        sha256: of all bytes; None if size and time are enough because the bytes do not matter, or the file is longer
-            than any file of a broker.
-    """
-
-    size: int
-    modified_ns: int | None
+    size: int  # bytes
+    modified_ns: int | None  # modification time; without meaning for a file that is still to be written
+    # Of all bytes; None if size and time are enough because the bytes do not matter, or the file is longer than any
+    # file of a broker.
     sha256: str | None
 
     def fits(self, other: "Fingerprint | None") -> bool:
@@ -48,17 +43,11 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """The change of one file.
+    """The change of one file."""
 
-    Attributes:
-        path: relative to the root, `/`-separated.
-        before: present state; None if the file does not exist.
-        after: new state; None if the file moves to the quarantine without a replacement.
-    """
-
-    path: str
-    before: Fingerprint | None
-    after: Fingerprint | None
+    path: str  # relative to the root, `/`-separated
+    before: Fingerprint | None  # present state; None if the file does not exist
+    after: Fingerprint | None  # new state; None if the file moves to the quarantine without a replacement
 
     @property
     def action(self) -> str:
@@ -74,19 +63,13 @@ class Read(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """How many messages are lost already, by a start of the broker before a change, and by the change.
+    """How many messages are lost already, by a start of the broker before a change, and by the change."""
 
-    Attributes:
-        release: of the broker.
-        losses: before the change, and by it.
-        unserved_after: messages whose intact records stay in the log, and that no consumer gets after the change.
-        outcome: SHA-256 over what the store then holds and a start delivers. If `apply` finds the same value, the
-            plan's forecast holds.
-    """
-
-    release: str
-    losses: LossCount
-    unserved_after: int
+    release: str  # of the broker
+    losses: LossCount  # before the change, and by it
+    unserved_after: int  # messages whose intact records stay in the log, and that no consumer gets after the change
+    # SHA-256 over what the store then holds and a start delivers. If `apply` finds the same value, the plan's forecast
+    # holds.
     outcome: str
 
     @property
@@ -122,40 +105,24 @@ class Forecast(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """A complete change.
+    """A complete change."""
 
-    Attributes:
-        store: root of the store, absolute and without symbolic links.
-        inode: of the root, so that a copy is not mistaken for the store.
-        created: RFC 3339.
-        broker_version: release that wrote the store, e.g. "5.5".
-        config: broker keys that were given.
-        changes: the requested changes.
-        complete: False if damage prevented a repair or rebuild; see `notes`.
-        notes: what to know before applying the plan, in words.
-        reads: files that the result depends on.
-        steps: changes of files, in order.
-        space: additional disk space needed, bytes.
-        forecast: what a start loses before and after; None if no message depends on the change, or if it is unknown.
-        config_file: absolute path of the file that `config` was read from, None if there was none; for printed
-            commands.
-        release: the release that will be started, if it was given.
-    """
-
-    store: str
-    inode: int
-    created: str
-    broker_version: str
-    config: dict[str, str]
-    changes: tuple[Change, ...]
-    complete: bool
-    notes: tuple[str, ...]
-    reads: tuple[Read, ...]
-    steps: tuple[Step, ...]
-    space: int
+    store: str  # root of the store, absolute and without symbolic links
+    inode: int  # of the root, so that a copy is not mistaken for the store
+    created: str  # RFC 3339
+    broker_version: str  # release that wrote the store, e.g. "5.5".
+    config: dict[str, str]  # broker keys that were given
+    changes: tuple[Change, ...]  # the requested changes
+    complete: bool  # False if damage prevented a repair or rebuild; see `notes`
+    notes: tuple[str, ...]  # what to know before applying the plan, in words
+    reads: tuple[Read, ...]  # files that the result depends on
+    steps: tuple[Step, ...]  # changes of files, in order
+    space: int  # additional disk space needed, bytes
+    # What a start loses before and after; None if no message depends on the change, or if it is unknown.
     forecast: Forecast | None = None
+    # Absolute path of the file that `config` was read from, None if there was none; for printed commands.
     config_file: str | None = None
-    release: str | None = None
+    release: str | None = None  # the release that will be started, if it was given
 
     def opened_at(self, root: Path) -> Opened:
         """Returns the store at a path with the options of the plan, for printed commands."""

@@ -26,25 +26,15 @@ _WARNING = b"mqtool was interrupted while it changed this store: mqtool apply PL
 
 
 class ApplyResult(Struct, frozen=True):
-    """Result of applying a plan.
+    """Result of applying a plan."""
 
-    Attributes:
-        store: root.
-        journal: path of the journal; None for a dry run.
-        quarantine: directory with the old files; None for a dry run.
-        steps: changes of files.
-        opened: the store with the options of the plan, for printed commands.
-        already: whether the plan had been applied before; nothing was done now.
-        verification: result of `verify` on the changed store; None if it was not requested.
-    """
-
-    store: Path
-    journal: Path | None
-    quarantine: Path | None
-    steps: tuple[Step, ...]
-    opened: Opened
-    already: bool = False
-    verification: Verification | None = None
+    store: Path  # root
+    journal: Path | None  # path of the journal; None for a dry run
+    quarantine: Path | None  # directory with the old files; None for a dry run
+    steps: tuple[Step, ...]  # changes of files
+    opened: Opened  # the store with the options of the plan, for printed commands
+    already: bool = False  # whether the plan had been applied before; nothing was done now
+    verification: Verification | None = None  # result of `verify` on the changed store; None if it was not requested
 
     @property
     def errors(self) -> int | None:

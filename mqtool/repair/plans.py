@@ -28,20 +28,13 @@ from mqtool.verify import Finding, Options, Severity, Verification, corrections,
 
 
 class RepairPlan(Struct, frozen=True):
-    """A plan that repairs findings.
+    """A plan that repairs findings."""
 
-    Attributes:
-        plan: the plan.
-        remaining: findings that are still there after it.
-        needs_another_run: whether another plan, made after the undo data of this one is discarded, may repair
-            some of them.
-        complete: whether it repairs all that it was made for.
-    """
-
-    plan: Plan
-    remaining: tuple[Finding, ...]
+    plan: Plan  # the plan
+    remaining: tuple[Finding, ...]  # findings that are still there after it
+    # Whether another plan, made after the undo data of this one is discarded, may repair some of them.
     needs_another_run: bool
-    complete: bool
+    complete: bool  # whether it repairs all that it was made for
 
     @property
     def is_enough(self) -> bool:
@@ -145,19 +138,13 @@ def plan_recovery(
 
 
 class Diagnosis(Struct, frozen=True):
-    """What is wrong with a store, and the one plan that is enough.
+    """What is wrong with a store, and the one plan that is enough."""
 
-    Attributes:
-        verification: of the store.
-        already_lost: messages of which the store holds no intact record; None if that is unknown.
-        plan: the plan; None if there is none.
-        reason: why there is none, or what to correct in broker.conf first; "" if none is needed: the broker's next
-            start repairs what is wrong.
-    """
-
-    verification: Verification
-    already_lost: int | None
-    plan: RepairPlan | None
+    verification: Verification  # of the store
+    already_lost: int | None  # messages of which the store holds no intact record; None if that is unknown
+    plan: RepairPlan | None  # the plan; None if there is none
+    # Why there is none, or what to correct in broker.conf first; "" if none is needed: the broker's next start repairs
+    # what is wrong.
     reason: str = ""
 
 

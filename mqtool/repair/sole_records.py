@@ -12,15 +12,10 @@ from mqtool.store.store import Store
 
 
 class SoleRecords(Struct, frozen=True):
-    """Records of a file that are not in the store's CommitLog.
+    """Records of a file that are not in the store's CommitLog."""
 
-    Attributes:
-        count: how many.
-        first, last: smallest and largest physical offset that they state.
-    """
-
-    count: int
-    first: int
+    count: int  # how many
+    first: int  # and last: smallest and largest physical offset that they state
     last: int
 
     def __str__(self) -> str:

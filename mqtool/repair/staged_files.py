@@ -20,30 +20,19 @@ from mqtool.store.store import Store
 
 
 class StagedFiles(Struct):
-    """The result of changes, before it is compared with the store. Paths are relative to the root.
+    """The result of changes, before it is compared with the store. Paths are relative to the root."""
 
-    Attributes:
-        root: root of the store.
-        files: new files, by path.
-        removed: paths of files that are removed without a replacement.
-        reads: paths that the result depends on, and whether it depends on every byte.
-        unhashed: removed paths that are compared by size and time only.
-        keeps_time: paths whose new file gets the modification time of the old one.
-        notes: remarks for the reader of the plan.
-        complete: False if damage prevented a rebuild or repair.
-        moves: new places of the records of the log; None if no record moves.
-        purged: int64, ascending: physical offsets of records that are removed on request.
-    """
-
-    root: Path
-    files: dict[str, Path] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
+    root: Path  # root of the store
+    files: dict[str, Path] = field(default_factory=dict)  # new files, by path
+    removed: set[str] = field(default_factory=set)  # paths of files that are removed without a replacement
+    # Paths that the result depends on, and whether it depends on every byte.
     reads: dict[str, bool] = field(default_factory=dict)
-    unhashed: set[str] = field(default_factory=set)
-    keeps_time: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-    complete: bool = True
-    moves: Moves | None = None
+    unhashed: set[str] = field(default_factory=set)  # removed paths that are compared by size and time only
+    keeps_time: set[str] = field(default_factory=set)  # paths whose new file gets the modification time of the old one
+    notes: list[str] = field(default_factory=list)  # remarks for the reader of the plan
+    complete: bool = True  # False if damage prevented a rebuild or repair
+    moves: Moves | None = None  # new places of the records of the log; None if no record moves
+    # int64, ascending: physical offsets of records that are removed on request.
     purged: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def name(self, path: Path) -> str:

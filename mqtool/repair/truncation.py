@@ -33,17 +33,11 @@ from mqtool.store.store import Store
 
 
 class Cut(Struct, frozen=True):
-    """The new end of the log.
+    """The new end of the log."""
 
-    Attributes:
-        end: physical offset after the last record that stays.
-        last_time: store time of that record; 0 if no record stays.
-        loses_nothing: only bytes after the end of the log are removed.
-    """
-
-    end: int
-    last_time: int
-    loses_nothing: bool
+    end: int  # physical offset after the last record that stays
+    last_time: int  # store time of that record; 0 if no record stays
+    loses_nothing: bool  # only bytes after the end of the log are removed
 
 
 def truncate(store: Store, change: Truncate, out: Path, staged: StagedFiles) -> None:

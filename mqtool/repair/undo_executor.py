@@ -33,19 +33,12 @@ from mqtool.store.store import open_store
 
 
 class UndoResult(Struct, frozen=True):
-    """Result of an undo, or of discarding the undo data.
+    """Result of an undo, or of discarding the undo data."""
 
-    Attributes:
-        store: root.
-        files: number of restored files, or of deleted old ones.
-        bytes: disk space that was freed.
-        opened: the store with the options of the change, for printed commands.
-    """
-
-    store: Path
-    files: int
-    bytes: int
-    opened: Opened
+    store: Path  # root
+    files: int  # number of restored files, or of deleted old ones
+    bytes: int  # disk space that was freed
+    opened: Opened  # the store with the options of the change, for printed commands
 
 
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> UndoResult:

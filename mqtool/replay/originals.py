@@ -35,36 +35,23 @@ Position = tuple[int, int]
 
 
 class Original(Struct, frozen=True):
-    """A message to replay.
+    """A message to replay."""
 
-    Attributes:
-        position: position in the source; ascending.
-        message: the message to put; None if the row is invalid.
-        reason: why the row is invalid; "" if it is valid.
-        place: its old topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key; None where
-            unknown.
-    """
-
-    position: Position
-    message: OutgoingMessage | None
-    reason: str
+    position: Position  # position in the source; ascending
+    message: OutgoingMessage | None  # the message to put; None if the row is invalid
+    reason: str  # why the row is invalid; "" if it is valid
+    # Its old topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key; None where unknown.
     place: dict[str, Any]
 
 
 class SkippedCounts(Struct):
-    """Counts of what was read but not replayed.
+    """Counts of what was read but not replayed."""
 
-    Attributes:
-        not_committed: records that consumers cannot see: half messages, rolled-back messages, records of system topics.
-        not_selected: messages that were read and that the selection excludes.
-        damage: ranges of the log without a valid record, or that expired before they were read.
-        read_to: physical offset up to which the log has been read; 0 until it has been read to its end.
-    """
-
+    # Records that consumers cannot see: half messages, rolled-back messages, records of system topics.
     not_committed: int
-    not_selected: int
-    damage: list[Damage]
-    read_to: int = 0
+    not_selected: int  # messages that were read and that the selection excludes
+    damage: list[Damage]  # ranges of the log without a valid record, or that expired before they were read
+    read_to: int = 0  # physical offset up to which the log has been read; 0 until it has been read to its end
 
 
 def is_store(path: Path) -> bool:
@@ -73,21 +60,13 @@ def is_store(path: Path) -> bool:
 
 
 class Source(Struct, frozen=True, dict=True):
-    """The messages to replay.
+    """The messages to replay."""
 
-    Attributes:
-        path: a store's root, a file of JSON Lines, a Parquet file, or the directory of an export.
-        selection: which messages to replay.
-        keep_times: keep the born timestamps; otherwise use the time of the replay.
-        config: broker configuration of a source store; None if there is none.
-        resend: which kind of messages to replay, and where to send them.
-    """
-
-    path: Path
-    selection: Selection
-    keep_times: bool = False
-    config: Path | None = None
-    resend: Resend = ORDINARY
+    path: Path  # a store's root, a file of JSON Lines, a Parquet file, or the directory of an export
+    selection: Selection  # which messages to replay
+    keep_times: bool = False  # keep the born timestamps; otherwise use the time of the replay
+    config: Path | None = None  # broker configuration of a source store; None if there is none
+    resend: Resend = ORDINARY  # which kind of messages to replay, and where to send them
 
     @property
     def is_store(self) -> bool:

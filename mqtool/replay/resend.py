@@ -59,18 +59,12 @@ class Kind(StrEnum):
 
 
 class Resend(Struct, frozen=True):
-    """Which messages are sent again, and where to.
+    """Which messages are sent again, and where to."""
 
-    Attributes:
-        kind: the kind of messages.
-        group: consumer group whose dead letters are sent again.
-        to_topic: topic for all messages; None to use the topic of each message.
-        topics: topic configurations of the source store, which give the number of queues for dead letters.
-    """
-
-    kind: Kind = Kind.VISIBLE
-    group: str = ""
-    to_topic: str | None = None
+    kind: Kind = Kind.VISIBLE  # the kind of messages
+    group: str = ""  # consumer group whose dead letters are sent again
+    to_topic: str | None = None  # topic for all messages; None to use the topic of each message
+    # Topic configurations of the source store, which give the number of queues for dead letters.
     topics: Mapping[str, TopicConfig] | None = None
 
     @property

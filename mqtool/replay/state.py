@@ -27,30 +27,18 @@ VERSION = 1
 
 
 class State(Struct, frozen=True):
-    """Saved state of a replay.
+    """Saved state of a replay."""
 
-    Attributes:
-        shape: settings that must not change between the runs of the replay.
-        source: fingerprint of the source; None if it was empty.
-        after: position of the last message that was handled; None if there was none.
-        target: fingerprint of the target's bytes before `end`; None if there were none.
-        end: physical offset up to which the target has been searched or written.
-        ids_bytes: length of the file of ids in bytes.
-        replayed, refused: messages replayed and refused so far.
-        damage: number of damaged ranges of the source's log before `after`.
-        read_to: physical offset up to which a run has read the source's log; 0 if none has read it to its end.
-    """
-
-    shape: dict[str, Any]
-    source: Fingerprint | None
-    after: Position | None
-    target: Fingerprint | None
-    end: int
-    ids_bytes: int = 0
-    replayed: int = 0
+    shape: dict[str, Any]  # settings that must not change between the runs of the replay
+    source: Fingerprint | None  # fingerprint of the source; None if it was empty
+    after: Position | None  # position of the last message that was handled; None if there was none
+    target: Fingerprint | None  # fingerprint of the target's bytes before `end`; None if there were none
+    end: int  # physical offset up to which the target has been searched or written
+    ids_bytes: int = 0  # length of the file of ids in bytes
+    replayed: int = 0  # and refused: messages replayed and refused so far
     refused: int = 0
-    damage: int = 0
-    read_to: int = 0
+    damage: int = 0  # number of damaged ranges of the source's log before `after`
+    read_to: int = 0  # physical offset up to which a run has read the source's log; 0 if none has read it to its end
 
     @property
     def known(self) -> int | None:
@@ -111,15 +99,10 @@ def _file(path: Path) -> ResumeFile:
 
 
 class Target(Struct, frozen=True):
-    """The store that a replay writes.
+    """The store that a replay writes."""
 
-    Attributes:
-        root: of the store.
-        config: to read it with; see `config_for_reading`.
-    """
-
-    root: Path
-    config: BrokerConfig
+    root: Path  # of the store
+    config: BrokerConfig  # to read it with; see `config_for_reading`
 
 
 def check(state: State, shape: dict[str, Any], source: Source, target: Target | None, path: Path) -> None:

@@ -36,23 +36,14 @@ class Sender(Protocol):
 
 
 class SendRequest(Struct, frozen=True):
-    """Options of a replay to brokers.
+    """Options of a replay to brokers."""
 
-    Attributes:
-        source: the messages.
-        name_server: "host:port" of the name server; saved in the state and compared on resume.
-        ids: file for old and new ids; None writes none.
-        state: checkpoint file for resuming, or None.
-        rate: maximum messages per second; None for no limit.
-        dry_run: only count.
-    """
-
-    source: Source
-    name_server: str
-    ids: Path | None = None
-    state: Path | None = None
-    rate: float | None = None
-    dry_run: bool = False
+    source: Source  # the messages
+    name_server: str  # "host:port" of the name server; saved in the state and compared on resume
+    ids: Path | None = None  # file for old and new ids; None writes none
+    state: Path | None = None  # checkpoint file for resuming, or None
+    rate: float | None = None  # maximum messages per second; None for no limit
+    dry_run: bool = False  # only count
 
 
 def replay_to(request: SendRequest, sender: Sender) -> Report:

@@ -33,31 +33,19 @@ _SHOWN = 20
 
 
 class ReplayRequest(Struct, frozen=True):
-    """Options of a replay into a store.
+    """Options of a replay into a store."""
 
-    Attributes:
-        source: the messages.
-        target: root of the target store; created if it is empty or does not exist.
-        ids: file for old and new ids; None writes none.
-        state: checkpoint file for resuming, or None.
-        rate: maximum messages per second; None for no limit.
-        sync: flush each chunk before it is counted.
-        config: broker configuration of the target, or None.
-        compat: release whose format to write; None for the target's own release.
-        dry_run: only count.
-        duplicates: store messages again that the target already contains. If False, such a replay is refused before
-            anything is written.
-    """
-
-    source: Source
-    target: Path
-    ids: Path | None = None
-    state: Path | None = None
-    rate: float | None = None
-    sync: bool = False
-    config: Path | None = None
-    compat: Compat | None = None
-    dry_run: bool = False
+    source: Source  # the messages
+    target: Path  # root of the target store; created if it is empty or does not exist
+    ids: Path | None = None  # file for old and new ids; None writes none
+    state: Path | None = None  # checkpoint file for resuming, or None
+    rate: float | None = None  # maximum messages per second; None for no limit
+    sync: bool = False  # flush each chunk before it is counted
+    config: Path | None = None  # broker configuration of the target, or None
+    compat: Compat | None = None  # release whose format to write; None for the target's own release
+    dry_run: bool = False  # only count
+    # Store messages again that the target already contains. If False, such a replay is refused before anything is
+    # written.
     duplicates: bool = False
 
     def shape(self) -> dict[str, Any]:
@@ -93,27 +81,16 @@ def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
 
 
 class Report(Struct):
-    """Result of a replay.
+    """Result of a replay."""
 
-    Attributes:
-        replayed: messages stored by this run.
-        already_stored: messages that an interrupted run had stored, found in the target.
-        refused: messages that the target refused.
-        reasons: position and reason of the first refused messages.
-        skipped: what was read but not replayed.
-        topics: number of messages by target topic.
-        queues: number of queues that each topic needs.
-        earlier: state that earlier runs of the replay have left.
-    """
-
-    replayed: int = 0
-    already_stored: int = 0
-    refused: int = 0
-    reasons: list[tuple[int, str]] = field(default_factory=list)
-    skipped: SkippedCounts = field(default_factory=lambda: SkippedCounts(0, 0, []))
-    topics: Counter[str] = field(default_factory=Counter)
-    queues: dict[str, int] = field(default_factory=dict)
-    earlier: State | None = None
+    replayed: int = 0  # messages stored by this run
+    already_stored: int = 0  # messages that an interrupted run had stored, found in the target
+    refused: int = 0  # messages that the target refused
+    reasons: list[tuple[int, str]] = field(default_factory=list)  # position and reason of the first refused messages
+    skipped: SkippedCounts = field(default_factory=lambda: SkippedCounts(0, 0, []))  # what was read but not replayed
+    topics: Counter[str] = field(default_factory=Counter)  # number of messages by target topic
+    queues: dict[str, int] = field(default_factory=dict)  # number of queues that each topic needs
+    earlier: State | None = None  # state that earlier runs of the replay have left
 
     @property
     def is_complete(self) -> bool:

@@ -34,87 +34,61 @@ _RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.N
 
 
 class Group(Struct, frozen=True):
-    """All findings with one code.
+    """All findings with one code."""
 
-    Attributes:
-        code, severity, meaning, remedy: of the code; the severity is the worst among its findings.
-        count, lost_messages, lost_bytes: totals of its findings.
-        places: locations of the first findings.
-        next_steps: the commands to run, each once.
-    """
-
-    code: str
+    code: str  # and severity, meaning, remedy: of the code; the severity is the worst among its findings
     severity: Severity
     meaning: str
     remedy: str
-    count: int
+    count: int  # and lost_messages, lost_bytes: totals of its findings
     lost_messages: int
     lost_bytes: int
-    places: tuple[Finding, ...]
-    next_steps: tuple[str, ...]
+    places: tuple[Finding, ...]  # locations of the first findings
+    next_steps: tuple[str, ...]  # the commands to run, each once
 
 
 class QueueRow(Struct, frozen=True):
-    """One queue, with the consumer group that has the largest lag.
+    """One queue, with the consumer group that has the largest lag."""
 
-    Attributes:
-        topic, queue_id, min_offset, max_offset, messages: of the queue.
-        lag, group: of the group with the largest lag; None if no group consumes the queue.
-        groups: how many groups consume it.
-        lost: number of its messages that are lost.
-    """
-
-    topic: str
+    topic: str  # and queue_id, min_offset, max_offset, messages: of the queue
     queue_id: int
     min_offset: int
     max_offset: int
     messages: int
-    lag: int | None
+    lag: int | None  # and group: of the group with the largest lag; None if no group consumes the queue
     group: str | None
-    groups: int
-    lost: int
+    groups: int  # how many groups consume it
+    lost: int  # number of its messages that are lost
 
 
 class Content(Struct, frozen=True):
     """The page.
 
     Attributes:
-        store: path as the user gave it.
-        created: text that states when and by which release of mqtool the page was created.
-        answer: of verify.
-        verdict: a sentence.
-        release: release of the broker, as text.
-        facts: (name, value) pairs below the verdict.
-        steps: the first commands to run.
-        groups, lint: findings by code; `lint` has those about the configuration.
-        lint_ran: whether there was a configuration to check.
         cells, rows_of_cells, marks, ranges: the map of the log.
-        chart: messages over time; None if there are none.
-        queues, lags: queues, and consumer groups with lag.
-        waiting: which segment contains messages that the broker has not delivered yet, a line for each queue.
-        notes: texts that state what was omitted for size.
     """
 
-    store: str
-    created: str
-    answer: Verification
-    verdict: str
-    release: str
-    facts: tuple[tuple[str, str], ...]
-    steps: tuple[str, ...]
-    groups: tuple[Group, ...]
+    store: str  # path as the user gave it
+    created: str  # text that states when and by which release of mqtool the page was created
+    answer: Verification  # of verify
+    verdict: str  # a sentence
+    release: str  # release of the broker, as text
+    facts: tuple[tuple[str, str], ...]  # (name, value) pairs below the verdict
+    steps: tuple[str, ...]  # the first commands to run
+    groups: tuple[Group, ...]  # and lint: findings by code; `lint` has those about the configuration
     lint: tuple[Group, ...]
-    lint_ran: bool
+    lint_ran: bool  # whether there was a configuration to check
     cells: tuple[Cell, ...]
     marks: tuple[Mark, ...]
     start: int
     end: int
     ranges: tuple[LostRange, ...]
-    chart: Chart | None
-    queues: tuple[QueueRow, ...]
+    chart: Chart | None  # messages over time; None if there are none
+    queues: tuple[QueueRow, ...]  # and lags: queues, and consumer groups with lag
     lags: tuple[Lag, ...]
+    # Which segment contains messages that the broker has not delivered yet, a line for each queue.
     waiting: tuple[str, ...] = ()
-    notes: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)  # texts that state what was omitted for size
     commands: dict[str, str] = field(default_factory=dict)
 
 

@@ -19,19 +19,12 @@ _RANK = ("missing", "unreadable", "damaged", "valid", "empty")
 
 
 class Cell(Struct, frozen=True):
-    """One segment, or several adjacent ones.
+    """One segment, or several adjacent ones."""
 
-    Attributes:
-        state: the worst of their states: missing, unreadable, damaged, valid, empty (preallocated).
-        filled: fraction that contains records or a BLANK, 0 to 1.
-        title: description.
-        column, row: position in the map.
-    """
-
-    state: str
-    filled: float
-    title: str
-    column: int
+    state: str  # the worst of their states: missing, unreadable, damaged, valid, empty (preallocated)
+    filled: float  # fraction that contains records or a BLANK, 0 to 1
+    title: str  # description
+    column: int  # and row: position in the map
     row: int
 
 

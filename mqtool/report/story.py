@@ -19,36 +19,22 @@ BROKER, PRODUCER = "broker", "producer"
 
 
 class Dot(Struct, frozen=True):
-    """A step in the diagram.
+    """A step in the diagram."""
 
-    Attributes:
-        x, y: its centre, in pixels.
-        step: what happened.
-        time: as text; "" if the store does not contain it.
-        due: the same for the delivery time.
-    """
-
-    x: int
+    x: int  # and y: its centre, in pixels
     y: int
-    step: Step
-    time: str
-    due: str
+    step: Step  # what happened
+    time: str  # as text; "" if the store does not contain it
+    due: str  # the same for the delivery time
 
 
 class Diagram(Struct, frozen=True):
-    """The diagram of one life.
+    """The diagram of one life."""
 
-    Attributes:
-        history: the life that is drawn.
-        lanes: name and centre of each lane: producer, broker, each consumer group.
-        dots: one for each step.
-        width, height: in pixels.
-    """
-
-    history: MessageHistory
-    lanes: tuple[tuple[str, int], ...]
-    dots: tuple[Dot, ...]
-    width: int
+    history: MessageHistory  # the life that is drawn
+    lanes: tuple[tuple[str, int], ...]  # name and centre of each lane: producer, broker, each consumer group
+    dots: tuple[Dot, ...]  # one for each step
+    width: int  # and height: in pixels
     height: int
 
     @property

@@ -17,44 +17,28 @@ _OUTSIDE = 0.001
 
 
 class Row(Struct, frozen=True):
-    """One topic.
+    """One topic."""
 
-    Attributes:
-        topic: name.
-        messages, bytes: totals.
-        bars: (position counted from 0, height as a fraction of the row's highest bar) of the bars that are not
-            empty.
-        first, last: times of its first and last message, to the minute.
-        words: the same as text, for readers who cannot see the bars.
-    """
-
-    topic: str
-    messages: int
+    topic: str  # name
+    messages: int  # and bytes: totals
     bytes: int
+    # (position counted from 0, height as a fraction of the row's highest bar) of the bars that are not empty.
     bars: tuple[tuple[int, float], ...]
-    first: str
+    first: str  # and last: times of its first and last message, to the minute
     last: str
-    words: str
+    words: str  # the same as text, for readers who cannot see the bars
 
 
 class Chart(Struct, frozen=True):
-    """All topics.
+    """All topics."""
 
-    Attributes:
-        rows: ordered by number of messages, largest first.
-        start, end: of the axis.
-        bins, minutes: number of bars on the axis, and the minutes that one bar covers.
-        outside: number of messages before or after the axis.
-        more: number of topics that are not drawn.
-    """
-
-    rows: tuple[Row, ...]
-    start: str
+    rows: tuple[Row, ...]  # ordered by number of messages, largest first
+    start: str  # and end: of the axis
     end: str
-    bins: int
+    bins: int  # and minutes: number of bars on the axis, and the minutes that one bar covers
     minutes: int
-    outside: int
-    more: int
+    outside: int  # number of messages before or after the axis
+    more: int  # number of topics that are not drawn
 
 
 def chart(timeline: Timeline) -> Chart | None:

@@ -12,16 +12,11 @@ from msgspec import Struct
 
 
 class Bounds(Struct, frozen=True):
-    """Possible values of one column.
+    """Possible values of one column."""
 
-    Attributes:
-        low, high: minimum and maximum, both inclusive; None for no limit.
-        values: the only possible values; None if any value between low and high is possible.
-    """
-
-    low: Any = None
+    low: Any = None  # and high: minimum and maximum, both inclusive; None for no limit
     high: Any = None
-    values: frozenset[Any] | None = None
+    values: frozenset[Any] | None = None  # the only possible values; None if any value between low and high is possible
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> "Bounds":
@@ -81,15 +76,11 @@ _MAX_ALTERNATIVES = 16
 
 
 class Facts(Struct, frozen=True):
-    """Bounds by column, for one condition.
+    """Bounds by column, for one condition."""
 
-    Attributes:
-        columns: bounds of the columns that are bounded; `store_timestamp` in ms since epoch.
-        either: alternatives of which every matching row satisfies at least one, if that is more specific than
-            `columns`; else empty.
-    """
-
-    columns: Mapping[str, Bounds]
+    columns: Mapping[str, Bounds]  # bounds of the columns that are bounded; `store_timestamp` in ms since epoch
+    # Alternatives of which every matching row satisfies at least one, if that is more specific than `columns`; else
+    # empty.
     either: tuple["Facts", ...] = ()
 
     def __getitem__(self, column: str) -> Bounds:

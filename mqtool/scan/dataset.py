@@ -26,22 +26,16 @@ LOG = logging.getLogger(__name__)
 
 
 class Stores(Struct):
-    """Stores that are queried together.
+    """Stores that are queried together."""
 
-    Attributes:
-        sources: the stores.
-        options: how scans of messages read.
-        reports: of all scans of messages so far, in the order in which they started.
-        failure: the last mqtool error that was raised into an engine, since engines pass on only its message.
-        zones: what scans have proved about complete segments, by store.
-        logs: whether a scan that finds damage logs a warning; most engines do not show reports to their users.
-    """
-
-    sources: tuple[Source, ...]
-    options: Options = field(default_factory=Options)
+    sources: tuple[Source, ...]  # the stores
+    options: Options = field(default_factory=Options)  # how scans of messages read
+    # Of all scans of messages so far, in the order in which they started.
     reports: list[Report] = field(default_factory=list)
+    # The last mqtool error that was raised into an engine, since engines pass on only its message.
     failure: MqtoolError | None = None
-    zones: dict[str, Zones] = field(default_factory=dict)
+    zones: dict[str, Zones] = field(default_factory=dict)  # what scans have proved about complete segments, by store
+    # Whether a scan that finds damage logs a warning; most engines do not show reports to their users.
     logs: bool = True
 
     def messages(self, names: list[str], where: Where, options: Options) -> Iterator[Any]:

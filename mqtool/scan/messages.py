@@ -67,17 +67,11 @@ def chosen(schema: Any, names: Iterable[str]) -> Any:
 
 
 class Where(Struct, frozen=True):
-    """A condition on rows.
+    """A condition on rows."""
 
-    Attributes:
-        facts: bounds that every matching row satisfies.
-        columns: that the test reads; None if unknown, in which case all are read.
-        test: returns the rows of a batch that match.
-    """
-
-    facts: Facts = NO_FACTS
-    columns: frozenset[str] | None = frozenset()
-    test: Callable[[Any], Any] | None = None
+    facts: Facts = NO_FACTS  # bounds that every matching row satisfies
+    columns: frozenset[str] | None = frozenset()  # that the test reads; None if unknown, in which case all are read
+    test: Callable[[Any], Any] | None = None  # returns the rows of a batch that match
 
     @classmethod
     def of(cls, expression: Any, schema: Any) -> "Where":
@@ -91,50 +85,30 @@ class Where(Struct, frozen=True):
 
 
 class Options(Struct, frozen=True):
-    """How a scan reads.
+    """How a scan reads."""
 
-    Attributes:
-        every_class: include half, rolled-back and system records, not only committed ones.
-        keyed: return one row for each key of each message, in a column `key`; messages without a key have none.
-        trust: what, besides the log, may be used to skip records.
-        end: physical offset before which to stop; None for the end of the log.
-        limit: maximum number of rows.
-        batch_rows: maximum number of rows of a batch.
-    """
-
-    every_class: bool = False
+    every_class: bool = False  # include half, rolled-back and system records, not only committed ones
+    # Return one row for each key of each message, in a column `key`; messages without a key have none.
     keyed: bool = False
-    trust: frozenset[Trust] = frozenset()
-    end: int | None = None
-    limit: int | None = None
-    batch_rows: int = BATCH_ROWS
+    trust: frozenset[Trust] = frozenset()  # what, besides the log, may be used to skip records
+    end: int | None = None  # physical offset before which to stop; None for the end of the log
+    limit: int | None = None  # maximum number of rows
+    batch_rows: int = BATCH_ROWS  # maximum number of rows of a batch
 
 
 class Report(Struct):
-    """What a scan has read; complete after its last batch was returned.
+    """What a scan has read; complete after its last batch was returned."""
 
-    Attributes:
-        broker: which store.
-        path: "nothing", "walk", "queues" or "index"; "" before it is chosen.
-        why: text that explains the choice of the path.
-        log_bytes: bytes of the log in use.
-        bytes_read: bytes of the log that were read, including those to find its end.
-        bytes_needed: bytes of the records that matched.
-        segments, segments_skipped: number of segments in the log, and of those from which no record was read.
-        rows: number of rows returned.
-        damage: found during the scan.
-    """
-
-    broker: str
-    path: str = ""
-    why: str = ""
-    log_bytes: int = 0
-    bytes_read: int = 0
-    bytes_needed: int = 0
-    segments: int = 0
+    broker: str  # which store
+    path: str = ""  # "nothing", "walk", "queues" or "index"; "" before it is chosen
+    why: str = ""  # text that explains the choice of the path
+    log_bytes: int = 0  # bytes of the log in use
+    bytes_read: int = 0  # bytes of the log that were read, including those to find its end
+    bytes_needed: int = 0  # bytes of the records that matched
+    segments: int = 0  # and segments_skipped: number of segments in the log, and of those from which no record was read
     segments_skipped: int = 0
-    rows: int = 0
-    damage: list[Damage] = field(default_factory=list)
+    rows: int = 0  # number of rows returned
+    damage: list[Damage] = field(default_factory=list)  # found during the scan
 
 
 class Scan:

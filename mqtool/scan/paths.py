@@ -37,60 +37,37 @@ _HEAD = 128
 
 
 class RangeScan(Struct, frozen=True):
-    """A range of the log that is read sequentially, record by record.
+    """A range of the log that is read sequentially, record by record."""
 
-    Attributes:
-        low, high: physical offsets, half-open; a bound may be outside the log.
-    """
-
-    low: int
+    low: int  # and high: physical offsets, half-open; a bound may be outside the log
     high: int
 
 
 class PointReads(Struct, frozen=True):
-    """Records that are read individually.
+    """Records that are read individually."""
 
-    Attributes:
-        offsets: int64, physical offsets, ascending and distinct; in the log.
-        sizes: int64, bytes of each.
-        by_index: the offsets come from an index. Its entries outlive records, so a missing record is not damage.
-    """
-
-    offsets: np.ndarray
-    sizes: np.ndarray
+    offsets: np.ndarray  # int64, physical offsets, ascending and distinct; in the log
+    sizes: np.ndarray  # int64, bytes of each
+    # The offsets come from an index. Its entries outlive records, so a missing record is not damage.
     by_index: bool = False
 
 
 class Path(Struct, frozen=True):
-    """The access path of a query.
+    """The access path of a query."""
 
-    Attributes:
-        name: "nothing", "walk", "queues", "index" or "index and queues".
-        why: text that explains the choice.
-        parts: what is read, by physical offset.
-    """
-
-    name: str
-    why: str
-    parts: tuple[RangeScan | PointReads, ...] = ()
+    name: str  # "nothing", "walk", "queues", "index" or "index and queues"
+    why: str  # text that explains the choice
+    parts: tuple[RangeScan | PointReads, ...] = ()  # what is read, by physical offset
 
 
 class Planner(Struct, dict=True):
-    """Chooses the access path of one query.
+    """Chooses the access path of one query."""
 
-    Attributes:
-        store: to read.
-        facts: bounds of the query's condition.
-        trust: what is trusted.
-        end: physical offset before which to stop; None for the end of the log.
-        every_class: include half, rolled-back and system records, not only committed ones.
-    """
-
-    store: Store
-    facts: Facts
-    trust: Collection[Trust] = ()
-    end: int | None = None
-    every_class: bool = True
+    store: Store  # to read
+    facts: Facts  # bounds of the query's condition
+    trust: Collection[Trust] = ()  # what is trusted
+    end: int | None = None  # physical offset before which to stop; None for the end of the log
+    every_class: bool = True  # include half, rolled-back and system records, not only committed ones
 
     def path(self) -> Path:
         """Returns the path; reads only queues, index and a few records to choose it."""

@@ -25,15 +25,10 @@ _MICROS_A_MILLI = 1000
 
 
 class Condition(Struct, frozen=True):
-    """What a condition reads and implies.
+    """What a condition reads and implies."""
 
-    Attributes:
-        facts: bounds of its columns.
-        columns: that it reads; None if unknown.
-    """
-
-    facts: Facts = NO_FACTS
-    columns: frozenset[str] | None = None
+    facts: Facts = NO_FACTS  # bounds of its columns
+    columns: frozenset[str] | None = None  # that it reads; None if unknown
 
 
 def condition_of(expression: Any, schema: Any) -> Condition:

@@ -17,18 +17,12 @@ _MAX_TOPICS = 1000
 
 
 class Zone(Struct):
-    """A segment that was walked completely.
+    """A segment that was walked completely."""
 
-    Attributes:
-        first_time, last_time: minimum and maximum store timestamp of its records, ms since epoch.
-        topics: of its records; None if there are too many to keep.
-        damage: in it; also reported if the segment is skipped.
-    """
-
-    first_time: int | None = None
+    first_time: int | None = None  # and last_time: minimum and maximum store timestamp of its records, ms since epoch
     last_time: int | None = None
-    topics: set[str] | None = field(default_factory=set)
-    damage: list[Damage] = field(default_factory=list)
+    topics: set[str] | None = field(default_factory=set)  # of its records; None if there are too many to keep
+    damage: list[Damage] = field(default_factory=list)  # in it; also reported if the segment is skipped
 
     def add(self, item: Frames | Damage) -> None:
         """Adds the next item of the walk."""

@@ -51,31 +51,18 @@ KNOWN = (
 
 
 class SourceOptions(Struct, frozen=True):
-    """The request of a `load()`; sent to every task.
+    """The request of a `load()`; sent to every task."""
 
-    Attributes:
-        sources: the stores.
-        read: which messages and columns.
-        table: which of the tables of an export.
-        damage_column: name of a column that reports damage among the messages, or None.
-        split_bytes: log bytes of a task.
-        fail_on_data_loss: a stream fails if the log lost messages that it had not read yet.
-        from_latest: a new stream begins at the end of the log.
-        max_bytes: approximate bytes of log in a micro-batch; None for no limit.
-        condition: in SQL syntax (`scan.conditions`); every row of the table messages meets it. "" for none.
-        trust: what, besides the log, may be used to skip records.
-    """
-
-    sources: tuple[Source, ...]
-    read: ReadRequest
-    table: Table = Table.MESSAGES
-    damage_column: str | None = None
-    split_bytes: int = SPLIT_BYTES
-    fail_on_data_loss: bool = True
-    from_latest: bool = False
-    max_bytes: int | None = None
-    condition: str = ""
-    trust: frozenset[Trust] = frozenset()
+    sources: tuple[Source, ...]  # the stores
+    read: ReadRequest  # which messages and columns
+    table: Table = Table.MESSAGES  # which of the tables of an export
+    damage_column: str | None = None  # name of a column that reports damage among the messages, or None
+    split_bytes: int = SPLIT_BYTES  # log bytes of a task
+    fail_on_data_loss: bool = True  # a stream fails if the log lost messages that it had not read yet
+    from_latest: bool = False  # a new stream begins at the end of the log
+    max_bytes: int | None = None  # approximate bytes of log in a micro-batch; None for no limit
+    condition: str = ""  # in SQL syntax (`scan.conditions`); every row of the table messages meets it. "" for none.
+    trust: frozenset[Trust] = frozenset()  # what, besides the log, may be used to skip records
 
     @property
     def where(self) -> Where:

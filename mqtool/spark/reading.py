@@ -32,16 +32,11 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """What one task reads.
+    """What one task reads."""
 
-    Attributes:
-        partition: spans of the log; None if there are none.
-        damage: found by planning.
-        source, points: a store, and its records that a queue or an index names; None if there are none.
-    """
-
-    partition: Partition | None = None
-    damage: tuple[tuple[Source, Damage], ...] = ()
+    partition: Partition | None = None  # spans of the log; None if there are none
+    damage: tuple[tuple[Source, Damage], ...] = ()  # found by planning
+    # source, points: a store, and its records that a queue or an index names; None if there are none.
     source: Source | None = None
     points: PointReads | None = None
 

@@ -230,11 +230,10 @@ class DeepScan(Struct):
 
     Attributes:
         messages, size: of valid records, by topic: (messages, bytes, first store time, last store time).
-        damage: every range without a valid record.
     """
 
     topics: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)  # every range without a valid record
 
 
 def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:

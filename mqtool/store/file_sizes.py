@@ -17,17 +17,11 @@ from mqtool.store.files import MappedFile
 
 
 class KnownSize(Struct, frozen=True):
-    """A size and where it comes from.
+    """A size and where it comes from."""
 
-    Attributes:
-        value: in bytes.
-        evidence: where it comes from, in words.
-        is_certain: false if as many files have another length, so that the damaged one may have been taken.
-    """
-
-    value: int
-    evidence: str
-    is_certain: bool = True
+    value: int  # in bytes
+    evidence: str  # where it comes from, in words
+    is_certain: bool = True  # false if as many files have another length, so that the damaged one may have been taken
 
     @property
     def doubt(self) -> str:
@@ -40,21 +34,13 @@ class KnownSize(Struct, frozen=True):
 
 
 class FileSize(Struct, frozen=True):
-    """The possible sizes of files of one kind.
+    """The possible sizes of files of one kind."""
 
-    Attributes:
-        directory: of the store, for messages.
-        key: the broker's key.
-        minimum: size in bytes of the smallest useful file.
-        unit: size in bytes of a unit; a file has a whole number of them.
-        default: the broker's default, 0 if it does not matter.
-    """
-
-    directory: str
-    key: str
-    minimum: int
-    unit: int = 1
-    default: int = 0
+    directory: str  # of the store, for messages
+    key: str  # the broker's key
+    minimum: int  # size in bytes of the smallest useful file
+    unit: int = 1  # size in bytes of a unit; a file has a whole number of them
+    default: int = 0  # the broker's default, 0 if it does not matter
 
     def is_possible(self, size: int) -> bool:
         """Whether files can have this size in bytes."""

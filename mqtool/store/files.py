@@ -249,19 +249,12 @@ def read_file(path: Path, limit: int = 64 << 20) -> bytes:
 
 
 class MappedFile(Struct, frozen=True):
-    """One file in a directory of fixed-size files.
+    """One file in a directory of fixed-size files."""
 
-    Attributes:
-        path: of the file.
-        base: file_from_offset, from its 20-digit name.
-        size: bytes on disk.
-        entries: each record in it is the body of a DLedger entry.
-    """
-
-    path: Path
-    base: int
-    size: int
-    entries: bool = False
+    path: Path  # of the file
+    base: int  # file_from_offset, from its 20-digit name
+    size: int  # bytes on disk
+    entries: bool = False  # each record in it is the body of a DLedger entry
 
     @property
     def end(self) -> int:
@@ -280,14 +273,10 @@ class MappedFile(Struct, frozen=True):
 
 
 class MappedFileList(Struct, frozen=True):
-    """Content of a directory of fixed-size files.
+    """Content of a directory of fixed-size files."""
 
-    Attributes:
-        files: those with a 20-digit name, by base.
-        strays: everything else, by name, including files too long for a broker, such as a sparse terabyte.
-    """
-
-    files: tuple[MappedFile, ...]
+    files: tuple[MappedFile, ...]  # those with a 20-digit name, by base
+    # Everything else, by name, including files too long for a broker, such as a sparse terabyte.
     strays: tuple[Path, ...]
 
 

@@ -53,22 +53,14 @@ _ROCKSDB = ("CURRENT", "IDENTITY", "LOCK", "MANIFEST-", "OPTIONS-")
 
 
 class KnownFile(Struct, frozen=True):
-    """A file and what is known about it.
+    """A file and what is known about it."""
 
-    Attributes:
-        path: of the file.
-        kind: kind of its content.
-        base: file_from_offset, from a 20-digit name or the first record; 0 if unknown.
-        topic, queue_id: of a queue's file, from its place; None if unknown.
-        entries: of kind COMMIT_LOG, and its records are bodies of DLedger entries.
-    """
-
-    path: Path
-    kind: FileKind
-    base: int = 0
-    topic: str | None = None
+    path: Path  # of the file
+    kind: FileKind  # kind of its content
+    base: int = 0  # file_from_offset, from a 20-digit name or the first record; 0 if unknown
+    topic: str | None = None  # and queue_id: of a queue's file, from its place; None if unknown
     queue_id: int | None = None
-    entries: bool = False
+    entries: bool = False  # of kind COMMIT_LOG, and its records are bodies of DLedger entries
 
 
 def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:

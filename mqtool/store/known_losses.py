@@ -20,28 +20,18 @@ SCHEMA_VERSION = 1
 
 
 class LostOffsets(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lost messages of one queue.
+    """Lost messages of one queue."""
 
-    Attributes:
-        topic, queue_id: of the queue.
-        offsets: first and last queue offsets, both included, ascending and not adjacent.
-    """
-
-    topic: str
+    topic: str  # and queue_id: of the queue
     queue_id: int
-    offsets: tuple[tuple[int, int], ...]
+    offsets: tuple[tuple[int, int], ...]  # first and last queue offsets, both included, ascending and not adjacent
 
 
 class KnownLosses(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file.
+    """The content of the file."""
 
-    Attributes:
-        log_end: end of the log when it was written: a gap before a later record is another loss.
-        queues: with lost messages.
-    """
-
-    log_end: int
-    queues: tuple[LostOffsets, ...]
+    log_end: int  # end of the log when it was written: a gap before a later record is another loss
+    queues: tuple[LostOffsets, ...]  # with lost messages
     schema: str = SCHEMA
     schema_version: int = SCHEMA_VERSION
 

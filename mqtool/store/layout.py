@@ -70,37 +70,29 @@ _KNOWN = {
 
 
 class StoreLayout(Struct, frozen=True, dict=True):
-    """The parts of a store.
+    """The parts of a store."""
 
-    Attributes:
-        root: the store's root directory.
-        commit_log_dirs: one, or several with multi-path CommitLogs.
-        commit_log: segments of all of them by physical offset, and other files in them.
-        misplaced: files of `commit_log`, or of the root, with a wrong name or in the wrong directory, at the offset
-            where their records belong.
-        displaced: such files whose place is taken by another file; `segments` leaves them out.
-        blocked: names of segments that lead to no readable file, such as a link to a disk that is not mounted, as long
-            as a segment. Their place is not taken by another file.
-        ledger: place of the DLedger log in use, whose data files are part of `commit_log`; None without DLedger mode.
-        commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
-            each kind;
-            None if there is neither a file nor a configuration.
-        dledger_dirs: directories of DLedger mode; also that of the log in use if only its data files exist.
-        oddities: contradictions and foreign files, in words.
-    """
-
-    root: Path
-    commit_log_dirs: tuple[Path, ...]
-    commit_log: MappedFileList
+    root: Path  # the store's root directory
+    commit_log_dirs: tuple[Path, ...]  # one, or several with multi-path CommitLogs
+    commit_log: MappedFileList  # segments of all of them by physical offset, and other files in them
+    # commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of each
+    # kind; None if there is neither a file nor a configuration.
     commit_log_size: KnownSize | None
     consume_queue_size: KnownSize | None
     consume_queue_ext_size: KnownSize | None
     batch_consume_queue_size: KnownSize | None
+    # Directories of DLedger mode; also that of the log in use if only its data files exist.
     dledger_dirs: tuple[Path, ...]
-    oddities: tuple[str, ...]
+    oddities: tuple[str, ...]  # contradictions and foreign files, in words
+    # Files of `commit_log`, or of the root, with a wrong name or in the wrong directory, at the offset where their
+    # records belong.
     misplaced: tuple[MappedFile, ...] = ()
+    # Such files whose place is taken by another file; `segments` leaves them out.
     displaced: tuple[MappedFile, ...] = ()
+    # Place of the DLedger log in use, whose data files are part of `commit_log`; None without DLedger mode.
     ledger: LedgerPlace | None = None
+    # Names of segments that lead to no readable file, such as a link to a disk that is not mounted, as long as a
+    # segment. Their place is not taken by another file.
     blocked: tuple[MappedFile, ...] = ()
 
     @cached_property

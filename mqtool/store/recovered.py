@@ -40,15 +40,10 @@ MAX_INDEX_BYTES = 2 << 30
 
 
 class PendingUnits(Struct, frozen=True):
-    """The units that one queue lacks.
+    """The units that one queue lacks."""
 
-    Attributes:
-        first: queue offset of the first.
-        units: structured array of the queue's layout.
-    """
-
-    first: int
-    units: np.ndarray
+    first: int  # queue offset of the first
+    units: np.ndarray  # structured array of the queue's layout
 
 
 def pending_units(

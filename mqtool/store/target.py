@@ -15,15 +15,11 @@ from mqtool.store.store import Store, open_store
 
 
 class Target(Struct, frozen=True):
-    """What a path leads to: either stores or files.
+    """What a path leads to: either stores or files."""
 
-    Attributes:
-        stores: whose records are to be read, each by its own physical offsets; they may have segments only.
-        files: of one kind other than COMMIT_LOG, in order.
-    """
-
+    # Whose records are to be read, each by its own physical offsets; they may have segments only.
     stores: Sequence[Store] = ()
-    files: Sequence[KnownFile] = ()
+    files: Sequence[KnownFile] = ()  # of one kind other than COMMIT_LOG, in order
 
 
 def open_target(path: Path, kind: FileKind | None = None, config: Path | None = None) -> Target:

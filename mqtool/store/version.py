@@ -30,17 +30,12 @@ RecordAt = Callable[[int], Record | None]
 
 
 class Version(Struct, frozen=True):
-    """A release line and the evidence for it.
+    """A release line and the evidence for it."""
 
-    Attributes:
-        line: "4.9", "5.1" (5.1.1 to 5.3), "5.5", "5" (some 5.x) or None if nothing shows it.
-        evidence: in words.
-        contrary: evidence for the other of 4.x and 5.x, newest first; older files of a store that changed its release,
-            or files of another broker.
-    """
-
-    line: str | None
-    evidence: str
+    line: str | None  # "4.9", "5.1" (5.1.1 to 5.3), "5.5", "5" (some 5.x) or None if nothing shows it
+    evidence: str  # in words
+    # Evidence for the other of 4.x and 5.x, newest first; older files of a store that changed its release, or files of
+    # another broker.
     contrary: tuple[str, ...] = ()
 
     @property

@@ -33,24 +33,15 @@ MAX_HISTORIES = 20
 
 
 class MessageHistory(Struct):
-    """The life of one message.
+    """The life of one message."""
 
-    Attributes:
-        unique_key: the message's UNIQ_KEY; None if it has none, in which case only one record is known.
-        keys, tag: of the message.
-        topic: the topic it was sent to; None if unknown.
-        records: its records, ordered by physical offset.
-        steps: in the order in which they happened.
-        notes: the limits of this account, as sentences.
-    """
-
-    unique_key: str | None
-    keys: tuple[str, ...]
+    unique_key: str | None  # the message's UNIQ_KEY; None if it has none, in which case only one record is known
+    keys: tuple[str, ...]  # and tag: of the message
     tag: str | None
-    topic: str | None
-    records: list[Message]
-    steps: list[Step] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    topic: str | None  # the topic it was sent to; None if unknown
+    records: list[Message]  # its records, ordered by physical offset
+    steps: list[Step] = field(default_factory=list)  # in the order in which they happened
+    notes: list[str] = field(default_factory=list)  # the limits of this account, as sentences
 
 
 def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list[str]]:

@@ -47,37 +47,24 @@ class StepKind(StrEnum):
 
 
 class Step(Struct, frozen=True):
-    """One step.
+    """One step."""
 
-    Attributes:
-        kind: what happened.
-        text: the same as a sentence.
-        proof: the record, unit, file or consumer offset that proves it; the reason if it is not provable.
-        at: when, in ms since epoch; None if the store does not contain the time.
-        order: for steps without a time, the physical offset after which to sort them.
-        group: consumer group or producer group.
-        topic, queue_id, queue_offset, physical_offset: of the record that the step refers to.
-        due: when the message will be delivered, in ms since epoch.
-        tries: number of earlier delivery attempts to the group, or of transaction checks sent to the producer.
-        until: end of the period that starts with this step, in ms since epoch; None if it has no duration or the
-            store does not contain it.
-        is_of_producer: `group` is a producer group.
-    """
-
-    kind: StepKind
-    text: str
-    proof: str
-    at: int | None = None
-    order: int = 0
-    group: str | None = None
-    topic: str | None = None
+    kind: StepKind  # what happened
+    text: str  # the same as a sentence
+    proof: str  # the record, unit, file or consumer offset that proves it; the reason if it is not provable
+    at: int | None = None  # when, in ms since epoch; None if the store does not contain the time
+    order: int = 0  # for steps without a time, the physical offset after which to sort them
+    group: str | None = None  # consumer group or producer group
+    topic: str | None = None  # and queue_id, queue_offset, physical_offset: of the record that the step refers to
     queue_id: int | None = None
     queue_offset: int | None = None
     physical_offset: int | None = None
-    due: int | None = None
-    tries: int = 0
+    due: int | None = None  # when the message will be delivered, in ms since epoch
+    tries: int = 0  # number of earlier delivery attempts to the group, or of transaction checks sent to the producer
+    # End of the period that starts with this step, in ms since epoch; None if it has no duration or the store does not
+    # contain it.
     until: int | None = None
-    is_of_producer: bool = False
+    is_of_producer: bool = False  # `group` is a producer group
 
     @property
     def is_proved(self) -> bool:

@@ -16,31 +16,18 @@ _FIELD, _REPORT = "\x01", "\x02"
 
 
 class Report(Struct, frozen=True):
-    """One report of a client.
+    """One report of a client."""
 
-    Attributes:
-        kind: Pub, SubBefore, SubAfter, EndTransaction or Recall.
-        message_id: unique key of the message.
-        at: when, in ms since epoch; None if not stated.
-        group: group of the client; "" if not stated.
-        cost_ms: duration in ms; None if not stated.
-        is_success: None if not stated.
-        tries: number of earlier delivery attempts to the group.
-        request: id that links SubBefore and SubAfter.
-        state: transaction state, of EndTransaction only.
-        physical_offset: of the trace record.
-    """
-
-    kind: str
-    message_id: str
-    physical_offset: int
-    at: int | None = None
-    group: str = ""
-    cost_ms: int | None = None
-    is_success: bool | None = None
-    tries: int = 0
-    request: str = ""
-    state: str = ""
+    kind: str  # Pub, SubBefore, SubAfter, EndTransaction or Recall
+    message_id: str  # unique key of the message
+    physical_offset: int  # of the trace record
+    at: int | None = None  # when, in ms since epoch; None if not stated
+    group: str = ""  # group of the client; "" if not stated
+    cost_ms: int | None = None  # duration in ms; None if not stated
+    is_success: bool | None = None  # None if not stated
+    tries: int = 0  # number of earlier delivery attempts to the group
+    request: str = ""  # id that links SubBefore and SubAfter
+    state: str = ""  # transaction state, of EndTransaction only
 
 
 def reports(message: Message, message_id: str) -> Iterator[Report]:

@@ -74,81 +74,48 @@ _RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
 
 
 class Finding(Struct, frozen=True):
-    """A broken invariant.
+    """A broken invariant."""
 
-    Attributes:
-        code: stable, see `catalogue`.
-        severity: of this finding; lower than the code's if the broker's recovery repairs it.
-        file: path below the store's root; the full path if it is elsewhere.
-        position: byte in that file.
-        physical_offset: byte address in the CommitLog.
-        topic, queue_id: of the messages concerned.
-        lost_bytes: bytes of the CommitLog that contain no valid record.
-        lost_messages: number of messages proved lost.
-        evidence: expected and found.
-        next_step: the command to run.
-    """
-
-    code: str
-    severity: Severity
-    file: str
-    position: int | None = None
-    physical_offset: int | None = None
-    topic: str | None = None
+    code: str  # stable, see `catalogue`
+    severity: Severity  # of this finding; lower than the code's if the broker's recovery repairs it
+    file: str  # path below the store's root; the full path if it is elsewhere
+    position: int | None = None  # byte in that file
+    physical_offset: int | None = None  # byte address in the CommitLog
+    topic: str | None = None  # and queue_id: of the messages concerned
     queue_id: int | None = None
-    lost_bytes: int = 0
-    lost_messages: int = 0
-    evidence: str = ""
-    next_step: str = ""
+    lost_bytes: int = 0  # bytes of the CommitLog that contain no valid record
+    lost_messages: int = 0  # number of messages proved lost
+    evidence: str = ""  # expected and found
+    next_step: str = ""  # the command to run
 
 
 class CheckState(Struct, frozen=True):
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        area: of the check.
-        state: UNKNOWN if it could not run or did not finish.
-        findings: number of findings.
-        detail: what was checked, or why it could not be.
-    """
-
-    area: Area
-    state: State
-    findings: int
-    detail: str
+    area: Area  # of the check
+    state: State  # UNKNOWN if it could not run or did not finish
+    findings: int  # number of findings
+    detail: str  # what was checked, or why it could not be
 
 
 class LostRange(Struct, frozen=True):
-    """Bytes of the CommitLog without a valid record.
+    """Bytes of the CommitLog without a valid record."""
 
-    Attributes:
-        start, end: physical offsets, half-open.
-        kind: `records.damage.DamageKind`.
-        file, position: of `start`.
-        messages: number of messages proved to have been there.
-    """
-
-    start: int
+    start: int  # and end: physical offsets, half-open
     end: int
-    kind: str
-    file: str
+    kind: str  # `records.damage.DamageKind`
+    file: str  # and position: of `start`
     position: int
-    messages: int = 0
+    messages: int = 0  # number of messages proved to have been there
 
 
 class QueueLoss(Struct, frozen=True):
-    """Lost messages of one queue.
+    """Lost messages of one queue."""
 
-    Attributes:
-        topic, queue_id: which queue.
-        offsets: (first, last) queue offsets, inclusive, ascending.
-        proof: "units" (the queue's own units point to them), "offsets" (the remaining queue offsets skip them).
-    """
-
-    topic: str
+    topic: str  # and queue_id: which queue
     queue_id: int
-    offsets: tuple[tuple[int, int], ...]
-    proof: str
+    offsets: tuple[tuple[int, int], ...]  # (first, last) queue offsets, inclusive, ascending
+    proof: str  # "units" (the queue's own units point to them), "offsets" (the remaining queue offsets skip them)
 
     @property
     def messages(self) -> int:
@@ -157,21 +124,14 @@ class QueueLoss(Struct, frozen=True):
 
 
 class GroupLoss(Struct, frozen=True):
-    """The effect of a queue's loss on one consumer group.
+    """The effect of a queue's loss on one consumer group."""
 
-    Attributes:
-        group, topic, queue_id: consumer group and queue.
-        consumer_offset: next queue offset that the group will read.
-        consumed: lost messages that it had consumed.
-        unread: lost messages that it will never receive.
-    """
-
-    group: str
+    group: str  # and topic, queue_id: consumer group and queue
     topic: str
     queue_id: int
-    consumer_offset: int
-    consumed: int
-    unread: int
+    consumer_offset: int  # next queue offset that the group will read
+    consumed: int  # lost messages that it had consumed
+    unread: int  # lost messages that it will never receive
 
 
 class Losses(Struct, frozen=True):
@@ -193,40 +153,26 @@ class Losses(Struct, frozen=True):
 
 
 class Statistics(Struct, frozen=True):
-    """How much was checked.
+    """How much was checked."""
 
-    Attributes:
-        records: number of valid records in the CommitLog.
-        log_bytes: bytes of the CommitLog that were read.
-        units, entries: number in all queues, and in all index files.
-        seconds: elapsed time.
-    """
-
-    records: int = 0
-    log_bytes: int = 0
-    units: int = 0
+    records: int = 0  # number of valid records in the CommitLog
+    log_bytes: int = 0  # bytes of the CommitLog that were read
+    units: int = 0  # and entries: number in all queues, and in all index files
     entries: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # elapsed time
 
 
 class NextStart(Struct, frozen=True):
-    """What the next start of a broker would do.
+    """What the next start of a broker would do."""
 
-    Attributes:
-        release: release of the broker that starts.
-        release_evidence: why that release: given, detected or assumed.
-        verdict: `Outcome.verdict`, or why it is unknown.
-        losses: of messages of the requested topics; None if unknown, or if it does not start.
-        do_not_start: the start fails, or messages are lost by it or not served after it; None if unknown.
-        other: the start of the other known release, if the release is assumed and the evidence for it disagrees, or if
-            its outcome is another one.
-    """
-
-    release: str
-    release_evidence: str
-    verdict: str
-    losses: LossCount | None = None
+    release: str  # release of the broker that starts
+    release_evidence: str  # why that release: given, detected or assumed
+    verdict: str  # `Outcome.verdict`, or why it is unknown
+    losses: LossCount | None = None  # of messages of the requested topics; None if unknown, or if it does not start
+    # The start fails, or messages are lost by it or not served after it; None if unknown.
     do_not_start: bool | None = None
+    # The start of the other known release, if the release is assumed and the evidence for it disagrees, or if its
+    # outcome is another one.
     other: "NextStart | None" = None
 
     @property
@@ -241,33 +187,20 @@ class NextStart(Struct, frozen=True):
 
 
 class Verification(Struct, frozen=True):
-    """The complete result.
+    """The complete result."""
 
-    Attributes:
-        store: path of the root, as given.
-        state: the worst of the checks.
-        live: whether a broker was running; then only what is certain is reported.
-        complete: False if it was stopped early; `--state` resumes.
-        checks: every check in the order of `Area`.
-        findings: in a stable order.
-        losses: what is lost.
-        statistics: how much was read.
-        next_start: what the next start of a broker does; None if the check was stopped early, or the store is
-            remote.
-        config: the broker's configuration file; None without one.
-        known_lost: messages that an earlier repair could not save, according to its record; see `store.known_losses`.
-    """
-
-    store: str
-    state: State
-    live: bool
-    complete: bool
-    checks: tuple[CheckState, ...]
-    findings: tuple[Finding, ...]
-    losses: Losses = field(default_factory=Losses)
-    statistics: Statistics = field(default_factory=Statistics)
+    store: str  # path of the root, as given
+    state: State  # the worst of the checks
+    live: bool  # whether a broker was running; then only what is certain is reported
+    complete: bool  # False if it was stopped early; `--state` resumes
+    checks: tuple[CheckState, ...]  # every check in the order of `Area`
+    findings: tuple[Finding, ...]  # in a stable order
+    losses: Losses = field(default_factory=Losses)  # what is lost
+    statistics: Statistics = field(default_factory=Statistics)  # how much was read
+    # What the next start of a broker does; None if the check was stopped early, or the store is remote.
     next_start: NextStart | None = None
-    config: Path | None = None
+    config: Path | None = None  # the broker's configuration file; None without one
+    # Messages that an earlier repair could not save, according to its record; see `store.known_losses`.
     known_lost: int = 0
 
     def count(self, severity: Severity) -> int:

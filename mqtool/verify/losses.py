@@ -23,17 +23,12 @@ Interval = tuple[int, int]
 
 
 class LossAccount(Struct):
-    """Lost messages by queue, and how many of them are in each damaged range.
+    """Lost messages by queue, and how many of them are in each damaged range."""
 
-    Attributes:
-        damages: in log order.
-        saved: queue offsets of messages that are not lost, because their records are in displaced blocks.
-        by_damage: queues and messages, one item per damage.
-    """
-
-    damages: list[DamagedRange]
+    damages: list[DamagedRange]  # in log order
+    # Queue offsets of messages that are not lost, because their records are in displaced blocks.
     saved: Mapping[TopicQueue, list[Interval]] = field(default_factory=dict)
-    by_damage: list[dict[TopicQueue, int]] = field(default_factory=list)
+    by_damage: list[dict[TopicQueue, int]] = field(default_factory=list)  # queues and messages, one item per damage
     _units: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
     _offsets: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
     _starts: list[int] = field(default_factory=list)

@@ -14,12 +14,9 @@ _FILES_SCANNED = 3
 
 
 class Recovery(Struct, frozen=True):
-    """What the next start reads.
+    """What the next start reads."""
 
-    Attributes:
-        scan_start: physical offset from which records are dispatched again; None if none are (after a clean stop).
-    """
-
+    # Physical offset from which records are dispatched again; None if none are (after a clean stop).
     scan_start: int | None
 
     def repairs_records(self, start: int) -> bool:

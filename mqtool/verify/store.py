@@ -22,26 +22,17 @@ from mqtool.verify.tasks import Result, Task, run_all, tasks_of
 
 
 class Options(Struct, frozen=True):
-    """How to check.
+    """How to check."""
 
-    Attributes:
-        topics: globs; None for all. Restricts queues, lost messages and consumer offsets, and skips files that do not
-            belong to a topic: index, timer and controller files. Damage of the log is reported for all topics.
-        jobs: number of processes, or of threads if compiled passes do the work.
-        throttle: bytes per second, None for no limit.
-        state: file that stores finished tasks, None for none.
-        max_seconds: time after which no new task is started.
-        timeline: count messages by topic and minute, for a report.
-        broker: release whose next start is evaluated, "4.9" or "5.5"; by default the detected one.
-    """
-
+    # globs; None for all. Restricts queues, lost messages and consumer offsets, and skips files that do not belong to a
+    # topic: index, timer and controller files. Damage of the log is reported for all topics.
     topics: tuple[str, ...] | None = None
-    jobs: int = 1
-    throttle: int | None = None
-    state: Path | None = None
-    max_seconds: float | None = None
-    timeline: bool = False
-    broker: str | None = None
+    jobs: int = 1  # number of processes, or of threads if compiled passes do the work
+    throttle: int | None = None  # bytes per second, None for no limit
+    state: Path | None = None  # file that stores finished tasks, None for none
+    max_seconds: float | None = None  # time after which no new task is started
+    timeline: bool = False  # count messages by topic and minute, for a report
+    broker: str | None = None  # release whose next start is evaluated, "4.9" or "5.5"; by default the detected one
 
 
 def verify(store: Store, options: Options | None = None, on_progress: OnProgress = ignore) -> Verification:

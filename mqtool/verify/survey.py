@@ -39,22 +39,14 @@ CHUNK_BYTES = 1 << 20
 
 
 class QueueFiles(Struct, frozen=True):
-    """A queue's files.
+    """A queue's files."""
 
-    Attributes:
-        topic, queue_id: of the queue.
-        is_batch: 46-byte units below batchconsumequeue/, else 20-byte units below consumequeue/.
-        path: its directory.
-        files: by file_from_offset.
-        strays: other files in the directory.
-    """
-
-    topic: str
+    topic: str  # and queue_id: of the queue
     queue_id: int
-    is_batch: bool
-    path: Path
-    files: tuple[MappedFile, ...]
-    strays: tuple[Path, ...]
+    is_batch: bool  # 46-byte units below batchconsumequeue/, else 20-byte units below consumequeue/
+    path: Path  # its directory
+    files: tuple[MappedFile, ...]  # by file_from_offset
+    strays: tuple[Path, ...]  # other files in the directory
 
     @property
     def key(self) -> tuple[str, int]:
@@ -110,54 +102,32 @@ def unit_chunks(
 
 
 class Survey(Struct, frozen=True, dict=True):
-    """The moment that is judged.
+    """The moment that is judged."""
 
-    Attributes:
-        root: the store's root as the user named it.
-        config: the file of `--config`, if there was one.
-        broker: release whose next start is evaluated; None for the detected one.
-        segments: of the CommitLog, by physical offset.
-        last_used: number of the last segment that holds anything.
-        min_offset, end: bounds of the log; `end` is after its last record.
-        behind: files after the last segment that hold bytes but no record, and what these are.
-        queues: all queues by topic and queue id.
-        live: a broker holds the lock.
-        clean_stop: there is no abort file.
-        line: release line, "4.9" or "5.5"; None if unknown.
-        rules: how records are dispatched.
-        delays_given: the configuration states messageDelayLevel; else `rules` has what most units show.
-        topics: globs that narrow the check, None for all.
-        ledger: place of the DLedger log in use, None without one.
-        has_dledger, has_rocksdb: parts of the log or the queues are there and not read.
-        throttle: bytes per second and process, None for no limit.
-        timeline: whether messages are counted by topic and minute.
-        index: the index files.
-        failure: why the end of the log could not be found, "" if it was; if not, `end` is the last file's.
-        unlisted: directories that cannot be listed, with the reason: what is in them is unknown.
-    """
-
-    root: Path
-    config: Path | None
-    segments: tuple[MappedFile, ...]
-    last_used: int
-    min_offset: int
+    root: Path  # the store's root as the user named it
+    config: Path | None  # the file of `--config`, if there was one
+    segments: tuple[MappedFile, ...]  # of the CommitLog, by physical offset
+    last_used: int  # number of the last segment that holds anything
+    min_offset: int  # and end: bounds of the log; `end` is after its last record
     end: int
+    # Files after the last segment that hold bytes but no record, and what these are.
     behind: tuple[tuple[MappedFile, Tail], ...]
-    queues: tuple[QueueFiles, ...]
-    live: bool
-    clean_stop: bool
-    line: str | None
-    rules: DispatchRules
-    delays_given: bool = False
-    topics: tuple[str, ...] | None = None
-    ledger: LedgerPlace | None = None
-    has_dledger: bool = False
+    queues: tuple[QueueFiles, ...]  # all queues by topic and queue id
+    live: bool  # a broker holds the lock
+    clean_stop: bool  # there is no abort file
+    line: str | None  # release line, "4.9" or "5.5"; None if unknown
+    rules: DispatchRules  # how records are dispatched
+    delays_given: bool = False  # the configuration states messageDelayLevel; else `rules` has what most units show
+    topics: tuple[str, ...] | None = None  # globs that narrow the check, None for all
+    ledger: LedgerPlace | None = None  # place of the DLedger log in use, None without one
+    has_dledger: bool = False  # and has_rocksdb: parts of the log or the queues are there and not read
     has_rocksdb: bool = False
-    throttle: int | None = None
-    timeline: bool = False
-    broker: str | None = None
-    index: IndexPlan = field(default_factory=IndexPlan)
-    failure: str = ""
+    throttle: int | None = None  # bytes per second and process, None for no limit
+    timeline: bool = False  # whether messages are counted by topic and minute
+    broker: str | None = None  # release whose next start is evaluated; None for the detected one
+    index: IndexPlan = field(default_factory=IndexPlan)  # the index files
+    failure: str = ""  # why the end of the log could not be found, "" if it was; if not, `end` is the last file's
+    # Directories that cannot be listed, with the reason: what is in them is unknown.
     unlisted: Mapping[Path, str] = field(default_factory=dict)
 
     def is_other_delay(self, topic: str, delay: int) -> bool:

@@ -40,19 +40,13 @@ Tick = Callable[[int], None]
 
 
 class Task(Struct, frozen=True):
-    """A unit of work.
+    """A unit of work."""
 
-    Attributes:
-        kind: "segment", "queues" or "index".
-        first, last: numbers of segments, queues or index files, half-open.
-        bytes: to be read.
-        part: of a segment: positions of the first record and after the last one, None for the segment's end.
-    """
-
-    kind: str
-    first: int
+    kind: str  # "segment", "queues" or "index"
+    first: int  # and last: numbers of segments, queues or index files, half-open
     last: int
-    bytes: int
+    bytes: int  # to be read
+    # Of a segment: positions of the first record and after the last one, None for the segment's end.
     part: tuple[int, int | None] = (0, None)
 
     @property

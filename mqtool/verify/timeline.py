@@ -14,11 +14,10 @@ class Timeline(Struct):
     """Counts.
 
     Attributes:
-        messages: by (topic, minute since epoch).
         topics: records and bytes by topic.
     """
 
-    messages: Counter[tuple[str, int]] = field(default_factory=Counter)
+    messages: Counter[tuple[str, int]] = field(default_factory=Counter)  # by (topic, minute since epoch)
     records: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
 

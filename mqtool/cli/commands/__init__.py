@@ -8,18 +8,13 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command as `mqtool --help` lists it.
+    """A command as `mqtool --help` lists it."""
 
-    Attributes:
-        group: heading in `mqtool --help`.
-        summary: its line in `mqtool --help`.
-        module: defines a function named like the command, `-` as `_`, and its HELP; None for the one of that name here.
-        interrupted: what an interrupted run leaves, and how to continue; a command that only reads leaves nothing.
-    """
-
-    group: str
-    summary: str
+    group: str  # heading in `mqtool --help`
+    summary: str  # its line in `mqtool --help`
+    # Defines a function named like the command, `-` as `_`, and its HELP; None for the one of that name here.
     module: str | None = None
+    # What an interrupted run leaves, and how to continue; a command that only reads leaves nothing.
     interrupted: str = "nothing was changed"
 
 

@@ -256,21 +256,13 @@ _LARGEST = 1 << 28
 
 
 class _Planned(Struct, frozen=True):
-    """A plan, and what it leaves.
+    """A plan, and what it leaves."""
 
-    Attributes:
-        plan: the plan.
-        is_enough: whether it does what was asked for.
-        left: findings that are still there after it.
-        notes: further words for its reader.
-        positions: rows of moves of positions.
-    """
-
-    plan: "Plan"
-    is_enough: bool
-    left: "tuple[Finding, ...]" = ()
-    notes: tuple[str, ...] = ()
-    positions: list[dict[str, Any]] = field(default_factory=list)
+    plan: "Plan"  # the plan
+    is_enough: bool  # whether it does what was asked for
+    left: "tuple[Finding, ...]" = ()  # findings that are still there after it
+    notes: tuple[str, ...] = ()  # further words for its reader
+    positions: list[dict[str, Any]] = field(default_factory=list)  # rows of moves of positions
 
 
 class _Place(Struct, frozen=True):

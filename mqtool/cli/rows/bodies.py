@@ -16,17 +16,11 @@ Encoded = tuple[Any, str]
 
 
 class BodyView(Struct, frozen=True):
-    """How bodies are printed.
+    """How bodies are printed."""
 
-    Attributes:
-        mode: encoding.
-        raw: as stored, not decompressed.
-        max_bytes: maximum number of bytes of each, None for all.
-    """
-
-    mode: Body = Body.TEXT
-    raw: bool = False
-    max_bytes: int | None = None
+    mode: Body = Body.TEXT  # encoding
+    raw: bool = False  # as stored, not decompressed
+    max_bytes: int | None = None  # maximum number of bytes of each, None for all
 
     def encode(self, body: bytes) -> Encoded:
         """Returns a body with its actual encoding: text that is not UTF-8 becomes base64."""

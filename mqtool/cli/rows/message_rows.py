@@ -83,17 +83,11 @@ def table_schema(*, with_body: bool) -> OutputSchema:
 
 
 class MessageRows(Struct, frozen=True):
-    """Turns messages into rows.
+    """Turns messages into rows."""
 
-    Attributes:
-        bodies: how bodies are printed.
-        redaction: redacts rows; None for no redaction.
-        in_table: rows are for readers, with columns for tags and keys.
-    """
-
-    bodies: BodyView
-    redaction: Redaction | None
-    in_table: bool
+    bodies: BodyView  # how bodies are printed
+    redaction: Redaction | None  # redacts rows; None for no redaction
+    in_table: bool  # rows are for readers, with columns for tags and keys
 
     @property
     def schema(self) -> OutputSchema:

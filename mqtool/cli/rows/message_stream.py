@@ -20,23 +20,14 @@ EVERY = 1024
 
 
 class MessageStream(Struct):
-    """Passes on messages and damage until a limit is reached.
+    """Passes on messages and damage until a limit is reached."""
 
-    Attributes:
-        report: receives all damage.
-        limit: maximum number of messages, None for all.
-        max_bytes: maximum sum of their records' sizes, None for all.
-        exploded: split inner batches into messages.
-        count: number of messages so far.
-        size: bytes of their records, with the first one that was too many.
-    """
-
-    report: DamageReport
-    limit: int | None = None
-    max_bytes: int | None = None
-    exploded: bool = False
-    count: int = 0
-    size: int = 0
+    report: DamageReport  # receives all damage
+    limit: int | None = None  # maximum number of messages, None for all
+    max_bytes: int | None = None  # maximum sum of their records' sizes, None for all
+    exploded: bool = False  # split inner batches into messages
+    count: int = 0  # number of messages so far
+    size: int = 0  # bytes of their records, with the first one that was too many
 
     def _is_complete(self) -> bool:
         """Whether a limit has been reached."""

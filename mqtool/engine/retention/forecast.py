@@ -26,62 +26,39 @@ from mqtool.store.waiting.held_back import Undelivered, waiting_by_segment
 
 
 class Unread(Struct, frozen=True):
-    """Messages in one file that a group has not read yet.
+    """Messages in one file that a group has not read yet."""
 
-    Attributes:
-        group, topic, queue_id: consumer group and queue.
-        first, last: queue offsets, inclusive.
-    """
-
-    group: str
+    group: str  # and topic, queue_id: consumer group and queue
     topic: str
     queue_id: int
-    first: int
+    first: int  # and last: queue offsets, inclusive
     last: int
 
 
 class FileForecast(Struct, frozen=True):
-    """The prediction for one file of the log.
+    """The prediction for one file of the log."""
 
-    Attributes:
-        path: the file.
-        base: physical offset of its first byte.
-        size: in bytes.
-        modified: ms since epoch; the start of its retention time.
-        is_deleted: whether the next run of retention deletes it.
-        reason: why, or why not.
-        deleted_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
-        messages: in it, as its queues name them; copies in light queues are not counted.
-        unread: messages in it that consumer groups have not read.
-        waiting: messages in it that the broker has not delivered, or that were popped and not acknowledged.
-    """
-
-    path: Path
-    base: int
-    size: int
-    modified: int
-    is_deleted: bool
-    reason: str
+    path: Path  # the file
+    base: int  # physical offset of its first byte
+    size: int  # in bytes
+    modified: int  # ms since epoch; the start of its retention time
+    is_deleted: bool  # whether the next run of retention deletes it
+    reason: str  # why, or why not
+    # When it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
     deleted_at: int | None
-    messages: int
-    unread: tuple[Unread, ...]
+    messages: int  # in it, as its queues name them; copies in light queues are not counted
+    unread: tuple[Unread, ...]  # messages in it that consumer groups have not read
+    # Messages in it that the broker has not delivered, or that were popped and not acknowledged.
     waiting: tuple[Undelivered, ...]
 
 
 class Forecast(Struct, frozen=True):
-    """What the next run of retention does.
+    """What the next run of retention does."""
 
-    Attributes:
-        trigger: why it may delete files.
-        used: used fraction of the fullest disk on which files are created, 0 to 1; -1 if it is unknown.
-        files: of the log, oldest first.
-        followers: files of queues and index that follow the log, relative to the root.
-    """
-
-    trigger: Trigger
-    used: float
-    files: tuple[FileForecast, ...]
-    followers: tuple[str, ...]
+    trigger: Trigger  # why it may delete files
+    used: float  # used fraction of the fullest disk on which files are created, 0 to 1; -1 if it is unknown
+    files: tuple[FileForecast, ...]  # of the log, oldest first
+    followers: tuple[str, ...]  # files of queues and index that follow the log, relative to the root
 
 
 def forecast(

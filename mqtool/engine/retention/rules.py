@@ -23,32 +23,20 @@ _USED_RANGE = (10, 95)
 
 
 class RetentionPolicy(Struct, frozen=True):
-    """When files are deleted; the broker's keys and defaults.
+    """When files are deleted; the broker's keys and defaults."""
 
-    Attributes:
-        reserved_hours: how long a file is kept after its last change (fileReservedTime).
-        delete_hours: hours of the day at which expired files are deleted (deleteWhen).
-        max_used_per_cent: disk usage above which expired files are deleted at any hour (diskMaxUsedSpaceRatio).
-        force_ratio: disk usage above which files are deleted before they expire (diskSpaceCleanForciblyRatio).
-        warning_ratio: disk usage above which messages are refused too (diskSpaceWarningLevelRatio).
-        forcibly: whether files may be deleted before they expire (cleanFileForciblyEnable).
-        batch_max: maximum number of segments deleted in one run (deleteFileBatchMax).
-        file_interval_ms, queue_interval_ms: pause between two files (deleteCommitLogFilesInterval, …).
-        destroy_forcibly_ms: how long to wait for a file in use (destroyMapedFileIntervalForcibly).
-        zone: time zone of `delete_hours`, None for the local one.
-    """
-
-    reserved_hours: int = 72
-    delete_hours: tuple[int, ...] = (4,)
-    max_used_per_cent: int = 75
+    reserved_hours: int = 72  # how long a file is kept after its last change (fileReservedTime)
+    delete_hours: tuple[int, ...] = (4,)  # hours of the day at which expired files are deleted (deleteWhen)
+    max_used_per_cent: int = 75  # disk usage above which expired files are deleted at any hour (diskMaxUsedSpaceRatio)
+    # Disk usage above which files are deleted before they expire (diskSpaceCleanForciblyRatio).
     force_ratio: float = 0.85
-    warning_ratio: float = 0.90
-    forcibly: bool = True
-    batch_max: int = 10
-    file_interval_ms: int = 100
+    warning_ratio: float = 0.90  # disk usage above which messages are refused too (diskSpaceWarningLevelRatio)
+    forcibly: bool = True  # whether files may be deleted before they expire (cleanFileForciblyEnable)
+    batch_max: int = 10  # maximum number of segments deleted in one run (deleteFileBatchMax)
+    file_interval_ms: int = 100  # and queue_interval_ms: pause between two files (deleteCommitLogFilesInterval, …)
     queue_interval_ms: int = 100
-    destroy_forcibly_ms: int = 120_000
-    zone: tzinfo | None = None
+    destroy_forcibly_ms: int = 120_000  # how long to wait for a file in use (destroyMapedFileIntervalForcibly)
+    zone: tzinfo | None = None  # time zone of `delete_hours`, None for the local one
 
     @property
     def max_used(self) -> float:
@@ -144,17 +132,11 @@ class Trigger(Enum):
 
 
 class DiskState(Struct, frozen=True):
-    """Result of checking the disks.
+    """Result of checking the disks."""
 
-    Attributes:
-        trigger: SPACE, IMMEDIATE or NONE.
-        refuse: True to refuse messages, False to accept them again, None for no change.
-        full: directories in which no file may be created.
-    """
-
-    trigger: Trigger
-    refuse: bool | None
-    full: frozenset[Path]
+    trigger: Trigger  # SPACE, IMMEDIATE or NONE
+    refuse: bool | None  # True to refuse messages, False to accept them again, None for no change
+    full: frozenset[Path]  # directories in which no file may be created
 
 
 def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: float) -> DiskState:
@@ -200,32 +182,20 @@ def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: b
 
 
 class Verdict(Struct, frozen=True):
-    """What this run of retention does to one file.
+    """What this run of retention does to one file."""
 
-    Attributes:
-        path: the file.
-        is_deleted: whether it is deleted in this run.
-        reason: why, or why not.
-        is_early: whether it is deleted before it expires, because the disk is full.
-    """
-
-    path: Path
-    is_deleted: bool
-    reason: str
-    is_early: bool = False
+    path: Path  # the file
+    is_deleted: bool  # whether it is deleted in this run
+    reason: str  # why, or why not
+    is_early: bool = False  # whether it is deleted before it expires, because the disk is full
 
 
 class EarlyDeletion(Struct, frozen=True):
-    """Files of the CommitLog that were deleted before they expired, because the disk was too full.
+    """Files of the CommitLog that were deleted before they expired, because the disk was too full."""
 
-    Attributes:
-        at_ms: when, ms since epoch.
-        paths: the files.
-        queues: by topic and queue id, the first queue offset that was deleted and the first that remains.
-    """
-
-    at_ms: int
-    paths: tuple[Path, ...]
+    at_ms: int  # when, ms since epoch
+    paths: tuple[Path, ...]  # the files
+    # By topic and queue id, the first queue offset that was deleted and the first that remains.
     queues: dict[tuple[str, int], tuple[int, int]]
 
     @property

@@ -42,31 +42,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class RecoveryResult(Struct, frozen=True):
-    """What recovery did to a store.
+    """What recovery did to a store."""
 
-    Attributes:
-        clean_stop: whether it was shut down cleanly.
-        scanned_from: physical offset from which records were checked; None if there was nothing to check.
-        end: physical offset at which the log continues.
-        records: number of records checked.
-        dispatched: number of records dispatched to queues and index.
-        deleted: deleted files, relative to the root.
-        quarantined: files moved to quarantine instead, relative to the root.
-        why: the rules that were applied.
-        accepted: damage that the broker accepts, which is still there.
-        cut_messages: with careful recovery, the number of complete messages in what was cut; they are listed in the
-            quarantine.
-    """
-
-    clean_stop: bool
-    scanned_from: int | None
-    end: int
-    records: int
-    dispatched: int
-    deleted: tuple[str, ...]
-    quarantined: tuple[str, ...]
-    why: tuple[str, ...]
-    accepted: tuple[str, ...]
+    clean_stop: bool  # whether it was shut down cleanly
+    scanned_from: int | None  # physical offset from which records were checked; None if there was nothing to check
+    end: int  # physical offset at which the log continues
+    records: int  # number of records checked
+    dispatched: int  # number of records dispatched to queues and index
+    deleted: tuple[str, ...]  # deleted files, relative to the root
+    quarantined: tuple[str, ...]  # files moved to quarantine instead, relative to the root
+    why: tuple[str, ...]  # the rules that were applied
+    accepted: tuple[str, ...]  # damage that the broker accepts, which is still there
+    # With careful recovery, the number of complete messages in what was cut; they are listed in the quarantine.
     cut_messages: int = 0
 
 
@@ -88,10 +75,9 @@ class RecoveryExecutor:
 
     Attributes:
         start: the start that was computed.
-        outcome: of it, once it is planned.
     """
 
-    outcome: Outcome
+    outcome: Outcome  # of it, once it is planned
 
     def __init__(
         self, root: Path, options: StoreOptions, directories: tuple[Path, ...], discarded_from: int | None = None

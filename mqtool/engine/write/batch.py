@@ -26,17 +26,11 @@ _INNER_MARK = properties.mark(properties.INNER_NUM)
 
 
 class BatchMessage(NamedTuple):
-    """One message of a batch.
+    """One message of a batch."""
 
-    Attributes:
-        body: as it is stored.
-        properties: encoded (`formats.properties.encode`).
-        flag: the application's.
-    """
-
-    body: bytes
-    properties: bytes = b""
-    flag: int = 0
+    body: bytes  # as it is stored
+    properties: bytes = b""  # encoded (`formats.properties.encode`)
+    flag: int = 0  # the application's
 
 
 class _Prepared(NamedTuple):

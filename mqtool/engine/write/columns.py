@@ -49,28 +49,19 @@ class ArrowBytes(Protocol):
 
 
 class MessageColumns(Struct, frozen=True):
-    """Messages as columns of one length.
+    """Messages as columns of one length."""
 
-    Attributes:
-        topics: distinct topics.
-        topic: number in `topics` of each message.
-        queue_id: of each message, or one for all.
-        bodies: as they are stored: bytes objects, or an Arrow array of binary values without nulls, which is faster.
-        properties: encoded, in either form; None for none.
-        flag, sys_flag, reconsume_times, prepared_transaction_offset: of each message, or one for all.
-        born_timestamp: ms since epoch; None for now.
-        born_host, store_host: for all; None for those of the options.
-    """
-
-    topics: Sequence[str]
-    topic: np.ndarray
-    queue_id: "np.ndarray | int"
+    topics: Sequence[str]  # distinct topics
+    topic: np.ndarray  # number in `topics` of each message
+    queue_id: "np.ndarray | int"  # of each message, or one for all
+    # As they are stored: bytes objects, or an Arrow array of binary values without nulls, which is faster.
     bodies: Sequence[bytes] | ArrowBytes
-    properties: Sequence[bytes] | ArrowBytes | None = None
+    properties: Sequence[bytes] | ArrowBytes | None = None  # encoded, in either form; None for none
+    # flag, sys_flag, reconsume_times, prepared_transaction_offset: of each message, or one for all.
     flag: "np.ndarray | int" = 0
     sys_flag: "np.ndarray | int" = 0
-    born_timestamp: "np.ndarray | int | None" = None
-    born_host: bytes | None = None
+    born_timestamp: "np.ndarray | int | None" = None  # ms since epoch; None for now
+    born_host: bytes | None = None  # and store_host: for all; None for those of the options
     store_host: bytes | None = None
     reconsume_times: "np.ndarray | int" = 0
     prepared_transaction_offset: "np.ndarray | int" = 0
@@ -100,19 +91,12 @@ class MessageColumns(Struct, frozen=True):
 
 
 class PutManyResult(NamedTuple):
-    """Result of storing columns of messages.
+    """Result of storing columns of messages."""
 
-    Attributes:
-        status: of the first message that was not stored; PUT_OK if all were.
-        physical_offsets: int64, of each message that was stored: the first rows of the columns.
-        queue_offsets: int64, of each.
-        end: physical offset after the last; -1 if none was stored.
-    """
-
-    status: PutStatus
-    physical_offsets: np.ndarray
-    queue_offsets: np.ndarray
-    end: int
+    status: PutStatus  # of the first message that was not stored; PUT_OK if all were
+    physical_offsets: np.ndarray  # int64, of each message that was stored: the first rows of the columns
+    queue_offsets: np.ndarray  # int64, of each
+    end: int  # physical offset after the last; -1 if none was stored
 
     @property
     def ok(self) -> bool:
@@ -137,17 +121,11 @@ def _parts(values: ArrowBytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class BytesColumn(NamedTuple):
-    """A column of values of bytes, for `native.engine`.
+    """A column of values of bytes, for `native.engine`."""
 
-    Attributes:
-        items: bytes objects, or an Arrow array; they keep the bytes where they are.
-        sizes: length of each.
-        addresses: address of the bytes of each.
-    """
-
-    items: Sequence[bytes] | ArrowBytes
-    sizes: np.ndarray
-    addresses: np.ndarray
+    items: Sequence[bytes] | ArrowBytes  # bytes objects, or an Arrow array; they keep the bytes where they are
+    sizes: np.ndarray  # length of each
+    addresses: np.ndarray  # address of the bytes of each
 
 
 def bytes_column(items: Sequence[bytes] | ArrowBytes) -> BytesColumn | None:
@@ -171,23 +149,15 @@ def _check(columns: MessageColumns) -> None:
 
 
 class PlainMessages(NamedTuple):
-    """Messages that need no slow path, and what can be computed before their positions are known.
+    """Messages that need no slow path, and what can be computed before their positions are known."""
 
-    Attributes:
-        columns: the messages.
-        states, state_of: the distinct queues, and the index into `states` for each message.
-        bodies, properties: bodies and encoded properties.
-        sizes: bytes of each record.
-        born_host, store_host: of all.
-    """
-
-    columns: MessageColumns
-    states: list[QueueState]
+    columns: MessageColumns  # the messages
+    states: list[QueueState]  # and state_of: the distinct queues, and the index into `states` for each message
     state_of: np.ndarray
-    bodies: BytesColumn
+    bodies: BytesColumn  # and properties: bodies and encoded properties
     properties: BytesColumn
-    sizes: np.ndarray
-    born_host: bytes
+    sizes: np.ndarray  # bytes of each record
+    born_host: bytes  # and store_host: of all
     store_host: bytes
 
     def is_current(self, log: CommitLog) -> bool:

@@ -30,24 +30,15 @@ def host_shape(born_host: bytes, store_host: bytes) -> int:
 
 
 class Origin(NamedTuple):
-    """The fields that the records of one put share.
+    """The fields that the records of one put share."""
 
-    Attributes:
-        sys_flag: with the bits of IPv6 hosts.
-        born_timestamp: ms since epoch; None for the store timestamp.
-        born_host, store_host: 8 or 20 bytes.
-        reconsume_times: how often a consumer sent the message back.
-        prepared_transaction_offset: physical offset of the half message, for a committed one.
-        shape: of the hosts, as `host_shape`.
-    """
-
-    sys_flag: int
-    born_timestamp: int | None
-    born_host: bytes
+    sys_flag: int  # with the bits of IPv6 hosts
+    born_timestamp: int | None  # ms since epoch; None for the store timestamp
+    born_host: bytes  # and store_host: 8 or 20 bytes
     store_host: bytes
-    reconsume_times: int
-    prepared_transaction_offset: int
-    shape: int
+    reconsume_times: int  # how often a consumer sent the message back
+    prepared_transaction_offset: int  # physical offset of the half message, for a committed one
+    shape: int  # of the hosts, as `host_shape`
 
 
 def origin(

@@ -39,19 +39,12 @@ _INNER_MARK = properties.INNER_NUM.encode()
 
 
 class _Kind(NamedTuple):
-    """What distinguishes a message from a plain one.
+    """What distinguishes a message from a plain one."""
 
-    Attributes:
-        light_queues: the names of its light queues.
-        is_queued: whether it takes a queue offset.
-        messages: how many it contains, by which it advances its queue.
-        inner: whether it is an inner batch.
-    """
-
-    light_queues: list[str]
-    is_queued: bool
-    messages: int
-    inner: bool
+    light_queues: list[str]  # the names of its light queues
+    is_queued: bool  # whether it takes a queue offset
+    messages: int  # how many it contains, by which it advances its queue
+    inner: bool  # whether it is an inner batch
 
 
 _PLAIN = _Kind([], True, 1, False)

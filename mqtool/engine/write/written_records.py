@@ -21,25 +21,16 @@ AT_ONCE = 1 << 13
 
 
 class WrittenColumns(NamedTuple):
-    """Records that were written together, as columns, one row a record.
+    """Records that were written together, as columns, one row a record."""
 
-    Attributes:
-        base: physical offset of the first byte of the buffer to which positions refer.
-        store_timestamp: of all, ms.
-        sizes: bytes of each record.
-        sys_flag, queue_id, queue_offset: of each.
-        positions: of each record in the buffer.
-        topic_start, topic_length, properties_start, properties_length: positions in the buffer, and bytes.
-    """
-
-    base: int
-    store_timestamp: int
-    sizes: np.ndarray
-    sys_flag: np.ndarray
+    base: int  # physical offset of the first byte of the buffer to which positions refer
+    store_timestamp: int  # of all, ms
+    sizes: np.ndarray  # bytes of each record
+    sys_flag: np.ndarray  # and queue_id, queue_offset: of each
     queue_id: np.ndarray
     queue_offset: np.ndarray
-    positions: np.ndarray
-    topic_start: np.ndarray
+    positions: np.ndarray  # of each record in the buffer
+    topic_start: np.ndarray  # and topic_length, properties_start, properties_length: positions in the buffer, and bytes
     topic_length: np.ndarray
     properties_start: np.ndarray
     properties_length: np.ndarray

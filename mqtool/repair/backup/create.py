@@ -33,24 +33,15 @@ _ATTEMPTS = 10
 
 
 class BackupResult(Struct, frozen=True):
-    """Result of a backup.
+    """Result of a backup."""
 
-    Attributes:
-        snapshot: its manifest.
-        manifest: path of the manifest.
-        resumed: whether it continued an interrupted run.
-        read: bytes read from files.
-        pieces, new_pieces: number of pieces in the snapshot, and of those newly stored.
-        stored: bytes of the new pieces, compressed.
-    """
-
-    snapshot: Snapshot
-    manifest: Path
-    resumed: bool
-    read: int
-    pieces: int
+    snapshot: Snapshot  # its manifest
+    manifest: Path  # path of the manifest
+    resumed: bool  # whether it continued an interrupted run
+    read: int  # bytes read from files
+    pieces: int  # and new_pieces: number of pieces in the snapshot, and of those newly stored
     new_pieces: int
-    stored: int
+    stored: int  # bytes of the new pieces, compressed
 
 
 def backup(

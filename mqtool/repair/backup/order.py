@@ -53,21 +53,13 @@ _SECRET = f"{file_names.CONFIG}/{file_names.USERS}/"
 
 
 class Listing(Struct, frozen=True):
-    """The files of a store, grouped by when they are copied. Paths are relative to the root.
+    """The files of a store, grouped by when they are copied. Paths are relative to the root."""
 
-    Attributes:
-        first: checkpoint and progress.
-        derived: files with references to the log, and everything else.
-        log: segments of the CommitLog, after its end is fixed.
-        last: after the log.
-        directories: directories without a file.
-    """
-
-    first: tuple[str, ...]
-    derived: tuple[str, ...]
-    log: tuple[str, ...]
-    last: tuple[str, ...]
-    directories: tuple[str, ...]
+    first: tuple[str, ...]  # checkpoint and progress
+    derived: tuple[str, ...]  # files with references to the log, and everything else
+    log: tuple[str, ...]  # segments of the CommitLog, after its end is fixed
+    last: tuple[str, ...]  # after the log
+    directories: tuple[str, ...]  # directories without a file
 
 
 def list_files(
@@ -102,17 +94,11 @@ def list_files(
 
 
 class DatabaseState(Struct, frozen=True):
-    """A state of an open RocksDB. Only its newest write-ahead log can grow without changing the state.
+    """A state of an open RocksDB. Only its newest write-ahead log can grow without changing the state."""
 
-    Attributes:
-        names: files below the root in copying order: manifest and tables before the write-ahead logs.
-        current: content of CURRENT, which names the manifest.
-        manifests: content of each manifest; every flush and compaction appends to it.
-    """
-
-    names: tuple[str, ...]
-    current: bytes
-    manifests: tuple[int, ...]
+    names: tuple[str, ...]  # files below the root in copying order: manifest and tables before the write-ahead logs
+    current: bytes  # content of CURRENT, which names the manifest
+    manifests: tuple[int, ...]  # content of each manifest; every flush and compaction appends to it
 
 
 _CURRENT = "CURRENT"

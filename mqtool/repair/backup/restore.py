@@ -19,19 +19,12 @@ from mqtool.verify import verify
 
 
 class RestoreResult(Struct, frozen=True):
-    """Result of a restore.
+    """Result of a restore."""
 
-    Attributes:
-        snapshot: the snapshot that was restored.
-        target: new root; None if the snapshot was only checked.
-        bytes: sum of the files' sizes.
-        verify: state of the new store according to `mqtool verify`; None if it was only checked.
-    """
-
-    snapshot: Snapshot
-    target: Path | None
-    bytes: int
-    verify: str | None
+    snapshot: Snapshot  # the snapshot that was restored
+    target: Path | None  # new root; None if the snapshot was only checked
+    bytes: int  # sum of the files' sizes
+    verify: str | None  # state of the new store according to `mqtool verify`; None if it was only checked
 
 
 def restore(

@@ -27,59 +27,34 @@ _HEX = frozenset("0123456789abcdef")
 
 
 class Piece(Struct, frozen=True):
-    """A part of a file that contains a nonzero byte.
+    """A part of a file that contains a nonzero byte."""
 
-    Attributes:
-        position: byte position in the file, a multiple of `PIECE`.
-        length: bytes.
-        sha256: of these bytes; also the name of the stored piece.
-    """
-
-    position: int
-    length: int
-    sha256: str
+    position: int  # byte position in the file, a multiple of `PIECE`
+    length: int  # bytes
+    sha256: str  # of these bytes; also the name of the stored piece
 
 
 class FileEntry(Struct, frozen=True):
-    """One file of a snapshot.
+    """One file of a snapshot."""
 
-    Attributes:
-        path: relative to the root, `/`-separated.
-        size: bytes, zeros included.
-        mode: permission bits.
-        modified_ns: time of the last modification.
-        sha256: of all bytes.
-        pieces: in order; all-zero pieces are left out.
-    """
-
-    path: str
-    size: int
-    mode: int
-    modified_ns: int
-    sha256: str
-    pieces: tuple[Piece, ...]
+    path: str  # relative to the root, `/`-separated
+    size: int  # bytes, zeros included
+    mode: int  # permission bits
+    modified_ns: int  # time of the last modification
+    sha256: str  # of all bytes
+    pieces: tuple[Piece, ...]  # in order; all-zero pieces are left out
 
 
 class Snapshot(Struct, frozen=True):
-    """One backup.
+    """One backup."""
 
-    Attributes:
-        name: when it started, `20260102T030405Z`.
-        store: root of the store.
-        live: whether a broker was running on the store.
-        log_end: physical offset up to which the log was copied; None if all of it was.
-        directories: empty ones, relative to the root.
-        files: in the order in which they were copied.
-        notes: remarks for the reader.
-    """
-
-    name: str
-    store: str
-    live: bool
-    log_end: int | None
-    directories: tuple[str, ...]
-    files: tuple[FileEntry, ...]
-    notes: tuple[str, ...] = ()
+    name: str  # when it started, `20260102T030405Z`
+    store: str  # root of the store
+    live: bool  # whether a broker was running on the store
+    log_end: int | None  # physical offset up to which the log was copied; None if all of it was
+    directories: tuple[str, ...]  # empty ones, relative to the root
+    files: tuple[FileEntry, ...]  # in the order in which they were copied
+    notes: tuple[str, ...] = ()  # remarks for the reader
 
     def _body(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self)}

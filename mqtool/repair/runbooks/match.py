@@ -17,15 +17,10 @@ _FEWEST_WORDS = 3
 
 
 class Match(Struct, frozen=True):
-    """A runbook that fits.
+    """A runbook that fits."""
 
-    Attributes:
-        runbook: the runbook.
-        why: finding codes, or words of its symptom.
-    """
-
-    runbook: Runbook
-    why: str
+    runbook: Runbook  # the runbook
+    why: str  # finding codes, or words of its symptom
 
 
 def runbook_of(text: str) -> Runbook:

@@ -16,31 +16,18 @@ from mqtool.verify import CATALOGUE, Finding, Verification, verify
 
 
 class Request(Struct, frozen=True):
-    """Options of a run.
+    """Options of a run."""
 
-    Attributes:
-        apply: apply the plan; otherwise everything is checked and planned, and nothing is changed.
-        backup_acknowledged: there is a backup, or none is needed.
-        config: broker keys.
-        broker: release that will be started, "4.9" or "5.5"; None for the one that wrote the store.
-        copies: other copies of the same log: slaves, backups.
-        to: new directory, for runbooks that write outside of the store.
-        topics: names, for runbooks about topics.
-        at: physical offset, for runbooks about one record.
-        before: physical offset, for runbooks about the front of the log.
-        free_ratio: share of the disk that is free, 0 to 1; None to ask the system.
-    """
-
-    apply: bool = False
-    backup_acknowledged: bool = False
-    config: "str | Path | Mapping[str, object] | None" = None
-    broker: str | None = None
-    copies: tuple[Path, ...] = ()
-    to: Path | None = None
-    topics: tuple[str, ...] = ()
-    at: int | None = None
-    before: int | None = None
-    free_ratio: float | None = None
+    apply: bool = False  # apply the plan; otherwise everything is checked and planned, and nothing is changed
+    backup_acknowledged: bool = False  # there is a backup, or none is needed
+    config: "str | Path | Mapping[str, object] | None" = None  # broker keys
+    broker: str | None = None  # release that will be started, "4.9" or "5.5"; None for the one that wrote the store
+    copies: tuple[Path, ...] = ()  # other copies of the same log: slaves, backups
+    to: Path | None = None  # new directory, for runbooks that write outside of the store
+    topics: tuple[str, ...] = ()  # names, for runbooks about topics
+    at: int | None = None  # physical offset, for runbooks about one record
+    before: int | None = None  # physical offset, for runbooks about the front of the log
+    free_ratio: float | None = None  # share of the disk that is free, 0 to 1; None to ask the system
 
     def opened(self, root: Path) -> Opened:
         """Returns a store with the options of the run, for printed commands."""
@@ -48,15 +35,10 @@ class Request(Struct, frozen=True):
 
 
 class Case(Struct, dict=True):
-    """One store as a runbook sees it. Expensive checks run at most once.
+    """One store as a runbook sees it. Expensive checks run at most once."""
 
-    Attributes:
-        store: opened for reading.
-        request: options of the run.
-    """
-
-    store: Store
-    request: Request
+    store: Store  # opened for reading
+    request: Request  # options of the run
 
     @property
     def root(self) -> Path:
@@ -92,106 +74,64 @@ def start_of(root: Path, broker: str, config: ConfigSource) -> "Outcome | str":
 
 
 class Detection(Struct, frozen=True):
-    """Whether the problem is present.
+    """Whether the problem is present."""
 
-    Attributes:
-        present: it is.
-        evidence: facts in words.
-        findings: of `verify` that indicate it.
-    """
-
-    present: bool
-    evidence: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    present: bool  # it is
+    evidence: tuple[str, ...] = ()  # facts in words
+    findings: tuple[Finding, ...] = ()  # of `verify` that indicate it
 
 
 class InPlaceChange(Struct, frozen=True):
-    """A plan that changes the store; `mqtool undo` undoes it.
+    """A plan that changes the store; `mqtool undo` undoes it."""
 
-    Attributes:
-        changes: for one plan.
-        remaining: findings that it does not repair.
-        needs_another_run: whether another run after `mqtool discard-undo` may repair more.
-    """
-
-    changes: tuple[Change, ...]
-    remaining: tuple[Finding, ...] = ()
-    needs_another_run: bool = False
+    changes: tuple[Change, ...]  # for one plan
+    remaining: tuple[Finding, ...] = ()  # findings that it does not repair
+    needs_another_run: bool = False  # whether another run after `mqtool discard-undo` may repair more
 
 
 class Made(Struct, frozen=True):
-    """What was written into a new directory.
+    """What was written into a new directory."""
 
-    Attributes:
-        facts: in words.
-        complete: whether nothing was refused, damaged or left out, as the exit code of the command says that does the
-            same.
-        put_in_place: commands that put the directory in the store's place.
-    """
-
-    facts: tuple[str, ...]
+    facts: tuple[str, ...]  # in words
+    # Whether nothing was refused, damaged or left out, as the exit code of the command says that does the same.
     complete: bool = True
-    put_in_place: tuple[str, ...] = ()
+    put_in_place: tuple[str, ...] = ()  # commands that put the directory in the store's place
 
 
 class NewDirectory(Struct, frozen=True):
-    """A new directory; the store is not changed.
+    """A new directory; the store is not changed."""
 
-    Attributes:
-        what: description in words.
-        make: creates `to`.
-        repairs: whether the new directory has the messages of this store at their offsets, without its damage;
-            otherwise it is a copy, or another kind of store.
-    """
-
-    what: str
-    make: Callable[[Path], Made]
+    what: str  # description in words
+    make: Callable[[Path], Made]  # creates `to`
+    # Whether the new directory has the messages of this store at their offsets, without its damage; otherwise it is a
+    # copy, or another kind of store.
     repairs: bool = False
 
 
 class Advice(Struct, frozen=True):
-    """Steps that mqtool cannot carry out.
+    """Steps that mqtool cannot carry out."""
 
-    Attributes:
-        words: what to do, one step each.
-        next_steps: commands to type.
-        missing: what this release cannot do; "" if the decision is not a program's.
-    """
-
-    words: tuple[str, ...]
-    next_steps: tuple[str, ...] = ()
-    missing: str = ""
+    words: tuple[str, ...]  # what to do, one step each
+    next_steps: tuple[str, ...] = ()  # commands to type
+    missing: str = ""  # what this release cannot do; "" if the decision is not a program's
 
 
 Proposal = InPlaceChange | NewDirectory | Advice
 
 
 class Runbook(Struct, frozen=True):
-    """One known problem.
+    """One known problem."""
 
-    Attributes:
-        id: `RB-` and two digits.
-        name: words joined by hyphens.
-        symptom: what a user sees, in the broker's own words where it has some.
-        cause: what has happened.
-        today: what a start of the broker, or its operator, does about it, and what that costs.
-        does: what the runbook does, one step each.
-        limits: what it cannot do.
-        needs: options that it requires to be applied.
-        detect: detects the problem.
-        propose: proposes the changes; only called if the problem is present.
-    """
-
-    id: str
-    name: str
-    symptom: tuple[str, ...]
-    cause: str
-    today: str
-    does: tuple[str, ...]
-    limits: str
-    detect: Callable[[Case], Detection]
-    propose: Callable[[Case, Detection], Proposal]
-    needs: tuple[str, ...] = ()
+    id: str  # `RB-` and two digits
+    name: str  # words joined by hyphens
+    symptom: tuple[str, ...]  # what a user sees, in the broker's own words where it has some
+    cause: str  # what has happened
+    today: str  # what a start of the broker, or its operator, does about it, and what that costs
+    does: tuple[str, ...]  # what the runbook does, one step each
+    limits: str  # what it cannot do
+    detect: Callable[[Case], Detection]  # detects the problem
+    propose: Callable[[Case, Detection], Proposal]  # proposes the changes; only called if the problem is present
+    needs: tuple[str, ...] = ()  # options that it requires to be applied
 
     @property
     def codes(self) -> tuple[str, ...]:

@@ -17,56 +17,32 @@ FAILED = "failed"
 
 
 class Step(Struct, frozen=True):
-    """One step of a run.
+    """One step of a run."""
 
-    Attributes:
-        name: detect, explain, plan, gate, apply, verify, undo.
-        status: done, refused, skipped or failed.
-        summary: in words.
-        evidence: facts, one each.
-    """
-
-    name: str
-    status: str
-    summary: str
-    evidence: tuple[str, ...] = ()
+    name: str  # detect, explain, plan, gate, apply, verify, undo
+    status: str  # done, refused, skipped or failed
+    summary: str  # in words
+    evidence: tuple[str, ...] = ()  # facts, one each
 
 
 class Protocol(Struct):
-    """A complete run.
+    """A complete run."""
 
-    Attributes:
-        runbook, name: id and name of the runbook.
-        store: root.
-        broker: release whose start is predicted.
-        config: the broker's configuration file; None without one.
-        begun: RFC 3339.
-        present: whether the problem is present.
-        ready: whether nothing but consent is missing.
-        applied: whether a change was applied.
-        repaired: whether the problem is solved; None if nothing was applied.
-        losses: when the run began, and by its change; None if unknown.
-        plan: JSON of the plan, None if nothing changes in place.
-        new_directory: the new directory, if one was created.
-        steps: in order.
-        next_steps: commands to type, in this order or to choose from.
-    """
-
-    runbook: str
+    runbook: str  # and name: id and name of the runbook
     name: str
-    store: Path
-    broker: str
-    config: Path | None = None
-    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    present: bool = False
-    ready: bool = False
-    applied: bool = False
-    repaired: bool | None = None
-    losses: LossCount | None = None
-    plan: dict[str, Any] | None = None
-    new_directory: Path | None = None
-    steps: list[Step] = field(default_factory=list)
-    next_steps: tuple[str, ...] = ()
+    store: Path  # root
+    broker: str  # release whose start is predicted
+    config: Path | None = None  # the broker's configuration file; None without one
+    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))  # RFC 3339
+    present: bool = False  # whether the problem is present
+    ready: bool = False  # whether nothing but consent is missing
+    applied: bool = False  # whether a change was applied
+    repaired: bool | None = None  # whether the problem is solved; None if nothing was applied
+    losses: LossCount | None = None  # when the run began, and by its change; None if unknown
+    plan: dict[str, Any] | None = None  # JSON of the plan, None if nothing changes in place
+    new_directory: Path | None = None  # the new directory, if one was created
+    steps: list[Step] = field(default_factory=list)  # in order
+    next_steps: tuple[str, ...] = ()  # commands to type, in this order or to choose from
 
     def add(self, name: str, status: str, summary: str, evidence: tuple[str, ...] = ()) -> None:
         """Adds a step."""

@@ -27,15 +27,10 @@ _NOTED = 1000
 
 
 class Run(Struct, frozen=True):
-    """Consecutive records without a gap.
+    """Consecutive records without a gap."""
 
-    Attributes:
-        source: number of the copy that they come from.
-        frames: the records.
-    """
-
-    source: int
-    frames: Frames
+    source: int  # number of the copy that they come from
+    frames: Frames  # the records
 
     @property
     def start(self) -> int:

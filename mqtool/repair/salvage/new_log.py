@@ -20,16 +20,11 @@ IsBlank = Callable[[int, int], bool]
 
 
 class Hole(Struct, frozen=True):
-    """A range of the old log without a provable record.
+    """A range of the old log without a provable record."""
 
-    Attributes:
-        start, end: physical offsets, half-open.
-        filled: "filler" records, a "BLANK", or "" if the range is not in the new log.
-    """
-
-    start: int
+    start: int  # and end: physical offsets, half-open
     end: int
-    filled: str
+    filled: str  # "filler" records, a "BLANK", or "" if the range is not in the new log
 
 
 class KeptLog:

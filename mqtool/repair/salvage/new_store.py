@@ -67,23 +67,15 @@ T = TypeVar("T")
 
 
 class SalvageOptions(Struct, frozen=True):
-    """Options of a salvage.
+    """Options of a salvage."""
 
-    Attributes:
-        copies: roots of further copies of the same log, the more trusted first.
-        compact: move records together.
-        without_topics: globs of topics whose messages are left out; requires `compact`.
-        map_file: new file for the moves as CSV `old,new,length`; required with `compact`.
-        config: broker keys, of all copies; where each one's log is counts from its root.
-        skip_unreadable: leave out what this user may not read; what is lost by that is unknown.
-    """
-
-    copies: tuple[Path, ...] = ()
-    compact: bool = False
-    without_topics: tuple[str, ...] = ()
-    map_file: Path | None = None
+    copies: tuple[Path, ...] = ()  # roots of further copies of the same log, the more trusted first
+    compact: bool = False  # move records together
+    without_topics: tuple[str, ...] = ()  # globs of topics whose messages are left out; requires `compact`
+    map_file: Path | None = None  # new file for the moves as CSV `old,new,length`; required with `compact`
+    # Broker keys, of all copies; where each one's log is counts from its root.
     config: "str | Path | Mapping[str, object] | None" = None
-    skip_unreadable: bool = False
+    skip_unreadable: bool = False  # leave out what this user may not read; what is lost by that is unknown
 
 
 def salvage(

@@ -23,23 +23,15 @@ LostRange = Hole
 
 
 class QueueRow(Struct, frozen=True):
-    """One queue.
+    """One queue."""
 
-    Attributes:
-        topic, queue_id: names the queue.
-        min_offset, max_offset: in the new store.
-        salvaged: messages in the new store.
-        lost: messages that existed provably and are missing now.
-        lost_offsets: (first, last) queue offsets of these, both inclusive.
-    """
-
-    topic: str
+    topic: str  # and queue_id: names the queue
     queue_id: int
-    min_offset: int
+    min_offset: int  # and max_offset: in the new store
     max_offset: int
-    salvaged: int
-    lost: int
-    lost_offsets: tuple[tuple[int, int], ...]
+    salvaged: int  # messages in the new store
+    lost: int  # messages that existed provably and are missing now
+    lost_offsets: tuple[tuple[int, int], ...]  # (first, last) queue offsets of these, both inclusive
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the queue as JSON values."""
@@ -47,57 +39,35 @@ class QueueRow(Struct, frozen=True):
 
 
 class SalvageResult(Struct):
-    """The complete result.
+    """The complete result."""
 
-    Attributes:
-        store, target: old root and new one.
-        copies: further copies that were read.
-        compact: whether records moved.
-        records: in the new store.
-        records_by_copy: how many came from each copy, `store` first.
-        bytes: of these records.
-        purged_records, purged_bytes: of topics that were left out on request; no loss.
-        holes: ranges of the old log that hold nothing provable.
-        has_unread: bytes could not be read that may hold records, and no copy has these.
-        has_unread_tables: topics, groups and positions could not be read.
-        has_unread_queues: units that may prove further losses could not be read.
-        queues: what is there and what is lost, by topic and queue id.
-        groups: what the losses mean for consumer groups.
-        conflicts: records that differ between copies where no checksum decides; those of `store` were taken.
-        unplaced: physical offsets of records that could be proved but not kept in place.
-        index_files: names.
-        config: file below config/ to where it came from: "copied", or why it was rebuilt.
-        map_file: with the moves, of a compacted store.
-        notes: in words.
-        verify: state that `mqtool verify` gives the new store.
-        starts: whether a broker starts on the new store, as far as that can be predicted.
-        put_in_place: commands that put the new store in the place of `store`; empty if something is missing from it
-            that can still be had, if a broker is running on `store`, or if the log of `store` is outside of it.
-    """
-
-    store: Path
+    store: Path  # and target: old root and new one
     target: Path
-    copies: tuple[Path, ...]
-    compact: bool
-    records: int = 0
-    records_by_copy: list[int] = field(default_factory=list)
-    bytes: int = 0
-    purged_records: int = 0
+    copies: tuple[Path, ...]  # further copies that were read
+    compact: bool  # whether records moved
+    records: int = 0  # in the new store
+    records_by_copy: list[int] = field(default_factory=list)  # how many came from each copy, `store` first
+    bytes: int = 0  # of these records
+    purged_records: int = 0  # and purged_bytes: of topics that were left out on request; no loss
     purged_bytes: int = 0
-    holes: list[Hole] = field(default_factory=list)
-    has_unread: bool = False
-    has_unread_tables: bool = False
-    has_unread_queues: bool = False
-    queues: list[QueueRow] = field(default_factory=list)
-    groups: list[GroupLoss] = field(default_factory=list)
-    conflicts: int = 0
+    holes: list[Hole] = field(default_factory=list)  # ranges of the old log that hold nothing provable
+    has_unread: bool = False  # bytes could not be read that may hold records, and no copy has these
+    has_unread_tables: bool = False  # topics, groups and positions could not be read
+    has_unread_queues: bool = False  # units that may prove further losses could not be read
+    queues: list[QueueRow] = field(default_factory=list)  # what is there and what is lost, by topic and queue id
+    groups: list[GroupLoss] = field(default_factory=list)  # what the losses mean for consumer groups
+    conflicts: int = 0  # records that differ between copies where no checksum decides; those of `store` were taken
+    # Physical offsets of records that could be proved but not kept in place.
     unplaced: list[int] = field(default_factory=list)
-    index_files: list[str] = field(default_factory=list)
+    index_files: list[str] = field(default_factory=list)  # names
+    # File below config/ to where it came from: "copied", or why it was rebuilt.
     config: dict[str, str] = field(default_factory=dict)
-    map_file: Path | None = None
-    notes: list[str] = field(default_factory=list)
-    verify: str = "unknown"
-    starts: bool = True
+    map_file: Path | None = None  # with the moves, of a compacted store
+    notes: list[str] = field(default_factory=list)  # in words
+    verify: str = "unknown"  # state that `mqtool verify` gives the new store
+    starts: bool = True  # whether a broker starts on the new store, as far as that can be predicted
+    # Commands that put the new store in the place of `store`; empty if something is missing from it that can still be
+    # had, if a broker is running on `store`, or if the log of `store` is outside of it.
     put_in_place: tuple[str, ...] = ()
 
     @property

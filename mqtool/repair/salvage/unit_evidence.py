@@ -41,24 +41,16 @@ _UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 class ForeignRecords(Struct):
-    """The records in a segment of another broker's log.
+    """The records in a segment of another broker's log."""
 
-    Attributes:
-        path: of the segment.
-        start, end: its physical offsets.
-        evidence: why its records are not of this log.
-        kept: physical offsets of records that fit into their queues.
-        moved: physical offsets of those of them that got the queue offset of the unit that names them.
-        left_out: number of records whose queue offsets other records have.
-    """
-
-    path: Path
-    start: int
+    path: Path  # of the segment
+    start: int  # and end: its physical offsets
     end: int
-    evidence: str
-    kept: list[int] = field(default_factory=list)
+    evidence: str  # why its records are not of this log
+    kept: list[int] = field(default_factory=list)  # physical offsets of records that fit into their queues
+    # Physical offsets of those of them that got the queue offset of the unit that names them.
     moved: list[int] = field(default_factory=list)
-    left_out: int = 0
+    left_out: int = 0  # number of records whose queue offsets other records have
 
 
 class UnitEvidence:

@@ -40,17 +40,11 @@ _DOUBLE = re.compile(
 
 
 class MisreadValue(NamedTuple):
-    """A value that does not mean to the broker what it says.
+    """A value that does not mean to the broker what it says."""
 
-    Attributes:
-        key: the key.
-        value: as the file states it.
-        effect: what the broker uses instead, in words.
-    """
-
-    key: str
-    value: str
-    effect: str
+    key: str  # the key
+    value: str  # as the file states it
+    effect: str  # what the broker uses instead, in words
 
     def __str__(self) -> str:
         return f"{self.key}={self.value!r}: {self.effect}"
@@ -124,17 +118,11 @@ def _effect(key: str, value: str, release: Release | None) -> str:
 
 
 class BrokerConfig(Struct, frozen=True):
-    """Keys and values as the broker reads them (java.util.Properties).
+    """Keys and values as the broker reads them (java.util.Properties)."""
 
-    Attributes:
-        values: key to value, as in the file.
-        directory: base of relative paths; None for values given directly.
-        source: where the values came from, for messages.
-    """
-
-    values: Mapping[str, str] = field(default_factory=dict)
-    directory: Path | None = None
-    source: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)  # key to value, as in the file
+    directory: Path | None = None  # base of relative paths; None for values given directly
+    source: str = ""  # where the values came from, for messages
 
     @property
     def file(self) -> Path | None:

@@ -15,15 +15,10 @@ from mqtool.store.files import subdirectories
 
 
 class LedgerPlace(Struct, frozen=True):
-    """The place of a node's DLedger log. Its directories need not exist.
+    """The place of a node's DLedger log. Its directories need not exist."""
 
-    Attributes:
-        directory: dledger-<node>, with the index and the small files.
-        data: directories of its data files; several with a multi-path log.
-    """
-
-    directory: Path
-    data: tuple[Path, ...]
+    directory: Path  # dledger-<node>, with the index and the small files
+    data: tuple[Path, ...]  # directories of its data files; several with a multi-path log
 
 
 def ledger_directories(root: Path) -> tuple[Path, ...]:

@@ -31,34 +31,24 @@ T = TypeVar("T", Topics, SubscriptionGroups, DelayOffsets)
 
 
 class Metadata(Struct, frozen=True):
-    """Content of the configuration files.
+    """Content of the configuration files."""
 
-    Attributes:
-        topics: by name.
-        groups: subscription groups by name.
-        consumer_offsets: group to topic to queue id to next queue offset, from the place that a broker reads.
-        delay_offsets: delay level to next queue offset.
-        topics_file, groups_file, delay_file: the parsed files, None if missing.
-        offset_tables: all places with positions of groups.
-        problems: files that could not be read, in words.
-        sources: name of each file to the path that was read for it.
-        unread: name of each of TOPICS, SUBSCRIPTION_GROUPS and DELAY_OFFSETS whose content is unknown, and why; for
-            positions of groups see `OffsetTables.unread`.
-        databases: names of those files whose content, in whole or in part, is from the RocksDB that a broker keeps
-            instead of the file.
-    """
-
-    topics: dict[str, TopicConfig] = field(default_factory=dict)
-    groups: dict[str, GroupConfig] = field(default_factory=dict)
+    topics: dict[str, TopicConfig] = field(default_factory=dict)  # by name
+    groups: dict[str, GroupConfig] = field(default_factory=dict)  # subscription groups by name
+    # Group to topic to queue id to next queue offset, from the place that a broker reads.
     consumer_offsets: dict[str, dict[str, dict[int, int]]] = field(default_factory=dict)
-    delay_offsets: dict[int, int] = field(default_factory=dict)
-    topics_file: Topics | None = None
+    delay_offsets: dict[int, int] = field(default_factory=dict)  # delay level to next queue offset
+    topics_file: Topics | None = None  # and groups_file, delay_file: the parsed files, None if missing
     groups_file: SubscriptionGroups | None = None
-    offset_tables: OffsetTables = field(default_factory=OffsetTables)
+    offset_tables: OffsetTables = field(default_factory=OffsetTables)  # all places with positions of groups
     delay_file: DelayOffsets | None = None
-    problems: tuple[str, ...] = ()
-    sources: dict[str, Path] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()  # files that could not be read, in words
+    sources: dict[str, Path] = field(default_factory=dict)  # name of each file to the path that was read for it
+    # Name of each of TOPICS, SUBSCRIPTION_GROUPS and DELAY_OFFSETS whose content is unknown, and why; for positions of
+    # groups see `OffsetTables.unread`.
     unread: dict[str, str] = field(default_factory=dict)
+    # Names of those files whose content, in whole or in part, is from the RocksDB that a broker keeps instead of the
+    # file.
     databases: frozenset[str] = frozenset()
 
     def files_of_databases(self) -> Iterator[tuple[str, bytes]]:

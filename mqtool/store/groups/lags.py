@@ -9,22 +9,15 @@ from mqtool.store.queues.consume_queue import Queue
 
 
 class Lag(Struct, frozen=True):
-    """Lag of a consumer group in one queue.
+    """Lag of a consumer group in one queue."""
 
-    Attributes:
-        group, topic, queue_id: names group and queue.
-        consumer_offset: next queue offset that the group reads.
-        min_offset, max_offset: of the queue; None if the queue does not exist.
-        lag: number of unread messages; None if the queue does not exist.
-    """
-
-    group: str
+    group: str  # and topic, queue_id: names group and queue
     topic: str
     queue_id: int
-    consumer_offset: int
-    min_offset: int | None
+    consumer_offset: int  # next queue offset that the group reads
+    min_offset: int | None  # and max_offset: of the queue; None if the queue does not exist
     max_offset: int | None
-    lag: int | None
+    lag: int | None  # number of unread messages; None if the queue does not exist
 
 
 def lags_of(metadata: Metadata, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:

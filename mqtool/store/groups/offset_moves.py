@@ -37,46 +37,29 @@ _NEEDS_POSITION = (TargetKind.SHIFT, TargetKind.CLAMP, TargetKind.DELETE)
 
 
 class Target(Struct, frozen=True):
-    """The new positions.
+    """The new positions."""
 
-    Attributes:
-        kind: how a new position is determined.
-        value: ms since the epoch (time), queue offset (offset), or number of messages forwards (shift).
-        group: group whose positions are copied (group).
-        positions: by group, topic and queue id (given).
-    """
-
-    kind: TargetKind
-    value: int = 0
-    group: str = ""
-    positions: Committed = field(default_factory=dict)
+    kind: TargetKind  # how a new position is determined
+    value: int = 0  # ms since the epoch (time), queue offset (offset), or number of messages forwards (shift)
+    group: str = ""  # group whose positions are copied (group)
+    positions: Committed = field(default_factory=dict)  # by group, topic and queue id (given)
 
 
 class Scope(Struct, frozen=True):
-    """The positions to move.
+    """The positions to move."""
 
-    Attributes:
-        groups, topics: globs; no topics means the topics in which a group has positions.
-        queue_id: only this queue of each topic.
-    """
-
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # and topics: globs; no topics means the topics in which a group has positions
     topics: tuple[str, ...] = ()
-    queue_id: int | None = None
+    queue_id: int | None = None  # only this queue of each topic
 
 
 class Move(Struct, frozen=True):
-    """A new position of a group in one queue.
+    """A new position of a group in one queue."""
 
-    Attributes:
-        group, topic, queue_id: names group and queue.
-        before, after: next queue offset; None for no position.
-    """
-
-    group: str
+    group: str  # and topic, queue_id: names group and queue
     topic: str
     queue_id: int
-    before: int | None
+    before: int | None  # and after: next queue offset; None for no position
     after: int | None
 
 
@@ -98,16 +81,11 @@ _MOVE_FIELDS = {"group": (str,), "topic": (str,), "queue_id": (int,), "before": 
 
 
 class Span(Struct, frozen=True):
-    """Consecutive messages of a queue.
+    """Consecutive messages of a queue."""
 
-    Attributes:
-        start, end: queue offsets, half-open.
-        first, last: the first and the last message; None if it cannot be read.
-    """
-
-    start: int
+    start: int  # and end: queue offsets, half-open
     end: int
-    first: QueueMessage | None
+    first: QueueMessage | None  # and last: the first and the last message; None if it cannot be read
     last: QueueMessage | None
 
     @property
@@ -117,22 +95,15 @@ class Span(Struct, frozen=True):
 
 
 class Effect(Struct, frozen=True):
-    """Effect of a move on the messages of its queue, before a group's own filter.
+    """Effect of a move on the messages of its queue, before a group's own filter."""
 
-    Attributes:
-        move: the move.
-        again: messages that the group was past and will get again; None for none.
-        never: messages that the group had before it and will not get; None for none.
-        certain: False if the group has no position before or after the move. Clients then begin where their own
-            setting says (consumeFromWhere), and the two spans are the maximum.
-        has_queue: False if the queue is missing.
-    """
-
-    move: Move
-    again: Span | None
-    never: Span | None
+    move: Move  # the move
+    again: Span | None  # messages that the group was past and will get again; None for none
+    never: Span | None  # messages that the group had before it and will not get; None for none
+    # False if the group has no position before or after the move. Clients then begin where their own setting says
+    # (consumeFromWhere), and the two spans are the maximum.
     certain: bool
-    has_queue: bool = True
+    has_queue: bool = True  # False if the queue is missing
 
 
 # -- from a request to moves -----------------------------------------------------------------------------------------

@@ -22,17 +22,11 @@ FILES = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
 
 
 class OffsetTable(Struct, frozen=True):
-    """One place with positions.
+    """One place with positions."""
 
-    Attributes:
-        name: of the file or database that a broker would use, below the root.
-        path: what was read: the file, its `.bak`, or the directory of the database.
-        offsets: its content.
-    """
-
-    name: str
-    path: Path
-    offsets: ConsumerOffsets
+    name: str  # of the file or database that a broker would use, below the root
+    path: Path  # what was read: the file, its `.bak`, or the directory of the database
+    offsets: ConsumerOffsets  # its content
 
     @property
     def file_name(self) -> str:
@@ -51,24 +45,16 @@ class OffsetTable(Struct, frozen=True):
 
 
 class OffsetTables(Struct, frozen=True):
-    """All places with positions in a store.
+    """All places with positions in a store."""
 
-    Attributes:
-        tables: those that can be read.
-        read: the one that a broker reads; None if it has none.
-        written: file, relative to the root, to write new positions to so that the next start of a broker uses them.
-            A broker with RocksDB imports a consumerOffset.json with a newer data version.
-        evidence: why the broker reads that place, in words; empty if there is no other.
-        problems: files that cannot be read, in words.
-        unread: why the positions that a broker reads are unknown; "" if they are known, or if there are none.
-    """
-
-    tables: tuple[OffsetTable, ...] = ()
-    read: OffsetTable | None = None
+    tables: tuple[OffsetTable, ...] = ()  # those that can be read
+    read: OffsetTable | None = None  # the one that a broker reads; None if it has none
+    # File, relative to the root, to write new positions to so that the next start of a broker uses them. A broker with
+    # RocksDB imports a consumerOffset.json with a newer data version.
     written: str = f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}"
-    evidence: str = ""
-    problems: tuple[str, ...] = ()
-    unread: str = ""
+    evidence: str = ""  # why the broker reads that place, in words; empty if there is no other
+    problems: tuple[str, ...] = ()  # files that cannot be read, in words
+    unread: str = ""  # why the positions that a broker reads are unknown; "" if they are known, or if there are none
 
     @property
     def offsets(self) -> ConsumerOffsets | None:

@@ -39,33 +39,22 @@ class PositionKind(StrEnum):
 
 
 class Position(Struct, frozen=True):
-    """Position of a group in one queue.
+    """Position of a group in one queue."""
 
-    Attributes:
-        kind: meaning of the number.
-        group, topic, queue_id: names group and queue; the group is empty for a client's file, which does not name
-            it.
-        offset: next queue offset.
-        source: file or database, relative to the root; a client's file as the user named it.
-        is_read: whether a broker that starts on the store reads this source.
-        min_offset, max_offset: of the queue; None if the queue is missing.
-        lag: number of messages after the position; None if the queue is missing.
-        next_time: store time of the next message, ms since the epoch; None if there is none.
-        in_flight: number of messages that the group popped and did not acknowledge. They are delivered again after
-            their invisible time, whatever the position. None if POP's database cannot be read.
-    """
-
-    kind: PositionKind
+    kind: PositionKind  # meaning of the number
+    # group, topic, queue_id: names group and queue; the group is empty for a client's file, which does not name it.
     group: str
     topic: str
     queue_id: int
-    offset: int
-    source: str
-    is_read: bool
-    min_offset: int | None
+    offset: int  # next queue offset
+    source: str  # file or database, relative to the root; a client's file as the user named it
+    is_read: bool  # whether a broker that starts on the store reads this source
+    min_offset: int | None  # and max_offset: of the queue; None if the queue is missing
     max_offset: int | None
-    lag: int | None
-    next_time: int | None
+    lag: int | None  # number of messages after the position; None if the queue is missing
+    next_time: int | None  # store time of the next message, ms since the epoch; None if there is none
+    # Number of messages that the group popped and did not acknowledge. They are delivered again after their invisible
+    # time, whatever the position. None if POP's database cannot be read.
     in_flight: int | None = 0
 
 

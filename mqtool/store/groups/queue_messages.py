@@ -15,19 +15,12 @@ _AT_ONCE = 32
 
 
 class QueueMessage(Struct, frozen=True):
-    """Summary of a message in a queue.
+    """Summary of a message in a queue."""
 
-    Attributes:
-        queue_offset: its place.
-        store_time: ms since the epoch.
-        key: its first key, otherwise its unique key; None if it has neither.
-        message_id: offset message id.
-    """
-
-    queue_offset: int
-    store_time: int
-    key: str | None
-    message_id: str
+    queue_offset: int  # its place
+    store_time: int  # ms since the epoch
+    key: str | None  # its first key, otherwise its unique key; None if it has neither
+    message_id: str  # offset message id
 
     @classmethod
     def of(cls, message: Message) -> "QueueMessage":

@@ -23,19 +23,12 @@ GRAMMAR = (
 
 
 class AddressMatches(Struct, frozen=True):
-    """The messages at an address.
+    """The messages at an address."""
 
-    Attributes:
-        messages: none, one, or several with the same unique key.
-        method: how the address was interpreted, and why nothing was found.
-        damage: found in place of a message or in it.
-        is_unambiguous: the address has only one interpretation.
-    """
-
-    messages: list[Message]
-    method: str
-    damage: list[Damage]
-    is_unambiguous: bool = False
+    messages: list[Message]  # none, one, or several with the same unique key
+    method: str  # how the address was interpreted, and why nothing was found
+    damage: list[Damage]  # found in place of a message or in it
+    is_unambiguous: bool = False  # the address has only one interpretation
 
 
 def resolve(store: Store, address: str) -> AddressMatches:

@@ -33,15 +33,10 @@ _MAX_READ = 10_000
 
 
 class SearchResult(Struct, frozen=True):
-    """An answer in progress.
+    """An answer in progress."""
 
-    Attributes:
-        methods: how each part of the log is searched, in words.
-        items: messages by physical offset, and damage found on the way.
-    """
-
-    methods: list[str]
-    items: Iterator[Message | Damage]
+    methods: list[str]  # how each part of the log is searched, in words
+    items: Iterator[Message | Damage]  # messages by physical offset, and damage found on the way
 
 
 def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **criteria: object) -> SearchResult:
@@ -70,19 +65,12 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
 
 
 class KeyMatches(Struct, frozen=True):
-    """The records that a term names.
+    """The records that a term names."""
 
-    Attributes:
-        messages: those with the term as unique key or as one of their keys, by physical offset.
-        damage: found in their place.
-        unread: bytes of the log that the index does not cover and that were too many to scan.
-        more: records that the index names for the term and that were too many to read.
-    """
-
-    messages: list[Message]
-    damage: list[Damage]
-    unread: int
-    more: int = 0
+    messages: list[Message]  # those with the term as unique key or as one of their keys, by physical offset
+    damage: list[Damage]  # found in their place
+    unread: int  # bytes of the log that the index does not cover and that were too many to scan
+    more: int = 0  # records that the index names for the term and that were too many to read
 
 
 def messages_by_key(store: Store, term: str) -> KeyMatches:

@@ -32,15 +32,10 @@ _CHAIN_BLOCK = 1024
 
 
 class Shape(Struct, frozen=True):
-    """The numbers of slots and of places for entries, which all index files of a store have.
+    """The numbers of slots and of places for entries, which all index files of a store have."""
 
-    Attributes:
-        slots: maxHashSlotNum.
-        places: maxIndexNum; place 0 is never used.
-    """
-
-    slots: int
-    places: int
+    slots: int  # maxHashSlotNum
+    places: int  # maxIndexNum; place 0 is never used
 
     @property
     def file_size(self) -> int:

@@ -34,11 +34,10 @@ class CommitLog:
     Attributes:
         segments: by physical offset, over all paths.
         min_offset: physical offset of the first existing byte; 0 if there is no segment.
-        unreadable: if set before anything is read, unreadable parts are noted here and read as zeros; otherwise they
-            are errors.
         bytes_read: bytes of segments read so far.
     """
 
+    # If set before anything is read, unreadable parts are noted here and read as zeros; otherwise they are errors.
     unreadable: UnreadableParts | None = None
     bytes_read = 0
 

@@ -72,17 +72,11 @@ def record_in(data: bytes, base: int) -> int | None:
 
 
 class Cut(Struct, frozen=True):
-    """A place before a record at which the log may be cut.
+    """A place before a record at which the log may be cut."""
 
-    Attributes:
-        start: physical offset of the place: of the record, or in a DLedger log of the header of its entry.
-        physical_offset: of the record.
-        proof: how its start is proved, "queue" or "framing".
-    """
-
-    start: int
-    physical_offset: int
-    proof: str
+    start: int  # physical offset of the place: of the record, or in a DLedger log of the header of its entry
+    physical_offset: int  # of the record
+    proof: str  # how its start is proved, "queue" or "framing"
 
 
 class Cuts:

@@ -31,15 +31,10 @@ _CLIENT = 20
 
 
 class Claim(Struct, frozen=True):
-    """What a unit names.
+    """What a unit names."""
 
-    Attributes:
-        physical_offset: of the record.
-        is_confirmed: whether that record has the unit's size, and states its topic, queue id and queue offset.
-    """
-
-    physical_offset: int
-    is_confirmed: bool
+    physical_offset: int  # of the record
+    is_confirmed: bool  # whether that record has the unit's size, and states its topic, queue id and queue offset
 
 
 def claim_at(log: CommitLog, queue: Queue, offset: int) -> Claim | None:
@@ -77,20 +72,13 @@ def _states(record: Record, queue: Queue, offset: int) -> bool:
 
 
 class UnitsByPlace(Struct, frozen=True):
-    """Units of several queues (SimpleCQ) that name a record, by its physical offset.
+    """Units of several queues (SimpleCQ) that name a record, by its physical offset."""
 
-    Attributes:
-        physical, size: of the record.
-        queue: index of the queue.
-        offset: queue offset of the unit.
-        tags_code: of the unit.
-    """
-
-    physical: np.ndarray
+    physical: np.ndarray  # and size: of the record
     size: np.ndarray
-    queue: np.ndarray
-    offset: np.ndarray
-    tags_code: np.ndarray
+    queue: np.ndarray  # index of the queue
+    offset: np.ndarray  # queue offset of the unit
+    tags_code: np.ndarray  # of the unit
 
     def between(self, start: int, end: int) -> "UnitsByPlace":
         """Returns the units that point into a range."""
@@ -121,21 +109,13 @@ def units_by_place(queues: Sequence[Queue], start: int = 0, end: int = 1 << 62) 
 
 
 class _Contents(Struct, frozen=True):
-    """What a segment holds.
+    """What a segment holds."""
 
-    Attributes:
-        records: the first ones.
-        units: number of units into the segment that were compared.
-        named: how many of them name a record of their size.
-        confirmed: how many of these records state the unit's queue and queue offset.
-        queues: in which the units are.
-    """
-
-    records: list[Record]
-    units: int
-    named: int
-    confirmed: int
-    queues: frozenset[str]
+    records: list[Record]  # the first ones
+    units: int  # number of units into the segment that were compared
+    named: int  # how many of them name a record of their size
+    confirmed: int  # how many of these records state the unit's queue and queue offset
+    queues: frozenset[str]  # in which the units are
 
     @property
     def is_own(self) -> bool:

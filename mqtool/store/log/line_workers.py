@@ -28,20 +28,13 @@ _WAITING = 8
 
 
 class Block(Struct, frozen=True):
-    """Frames of one file, for another process.
+    """Frames of one file, for another process."""
 
-    Attributes:
-        path: the file.
-        start, size: the bytes that contain the frames.
-        base: physical offset of the first of these bytes.
-        positions, sizes: int64, of each frame, relative to `start`.
-    """
-
-    path: Path
-    start: int
+    path: Path  # the file
+    start: int  # and size: the bytes that contain the frames
     size: int
-    base: int
-    positions: np.ndarray
+    base: int  # physical offset of the first of these bytes
+    positions: np.ndarray  # and sizes: int64, of each frame, relative to `start`
     sizes: np.ndarray
 
 

@@ -10,31 +10,20 @@ from mqtool.store.log.json_rows import json_lines as lines_of
 
 
 class Lines(Struct, frozen=True):
-    """A block of lines.
+    """A block of lines."""
 
-    Attributes:
-        data: JSON Lines, each line ended by a line feed.
-        count: number of lines.
-        end: physical offset after the last of these messages.
-        undecoded: physical offsets of messages whose body is left as stored because it cannot be decompressed.
-    """
-
-    data: bytes | memoryview
-    count: int
-    end: int
+    data: bytes | memoryview  # JSON Lines, each line ended by a line feed
+    count: int  # number of lines
+    end: int  # physical offset after the last of these messages
+    # Physical offsets of messages whose body is left as stored because it cannot be decompressed.
     undecoded: tuple[int, ...]
 
 
 class LineMaker(Struct, frozen=True):
-    """Builds lines from frames.
+    """Builds lines from frames."""
 
-    Attributes:
-        body_mode: "none", "text", "hex" or "base64"; see `store.log.json_rows.row_of`.
-        raw: bodies as stored.
-    """
-
-    body_mode: str
-    raw: bool
+    body_mode: str  # "none", "text", "hex" or "base64"; see `store.log.json_rows.row_of`
+    raw: bool  # bodies as stored
 
     def __call__(self, frames: Frames) -> Lines:
         """Returns the lines of at least one frame."""

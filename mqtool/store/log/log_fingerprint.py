@@ -12,17 +12,11 @@ PRINT_BYTES = 4096
 
 
 class Fingerprint(Struct, frozen=True):
-    """Identifies a log or file by bytes that do not change.
+    """Identifies a log or file by bytes that do not change."""
 
-    Attributes:
-        offset: physical offset of the first byte in a log; 0 in a file.
-        count: number of bytes.
-        digest: BLAKE2b digest of the bytes, hexadecimal.
-    """
-
-    offset: int
-    count: int
-    digest: str
+    offset: int  # physical offset of the first byte in a log; 0 in a file
+    count: int  # number of bytes
+    digest: str  # BLAKE2b digest of the bytes, hexadecimal
 
 
 def fingerprint_of(offset: int, data: bytes) -> Fingerprint:

@@ -14,49 +14,29 @@ from mqtool.values import repr_without
 
 
 class Message(Struct, frozen=True):
-    """One message of the CommitLog.
+    """One message of the CommitLog."""
 
-    Attributes:
-        physical_offset: byte address of its record.
-        store_size: bytes of the record.
-        topic, queue_id, queue_offset: which message of which queue; 0 as offset of prepared and rolled-back ones.
-        flag: the application's integer.
-        sys_flag: the broker's bits (formats.commit_log.SysFlag).
-        born_timestamp, store_timestamp: ms since epoch, producer's and broker's clock.
-        born_host, store_host: "1.2.3.4:5" or "[::1]:5".
-        reconsume_times: how often a consumer sent it back.
-        prepared_transaction_offset: of a committed message, where its half message is.
-        properties: name to value, in stored order.
-        body_crc: as stored, of the stored body.
-        body: as the producer gave it, decompressed.
-        raw_body: as stored.
-        offset_message_id: store host and physical offset, in hexadecimal digits.
-        magic_code: version of the record.
-        batch_index: place in an inner batch, None for a message of its own.
-        body_problem: why `body` is only the stored bytes, "" if it is decoded.
-    """
-
-    physical_offset: int
-    store_size: int
-    topic: str
+    physical_offset: int  # byte address of its record
+    store_size: int  # bytes of the record
+    topic: str  # and queue_id, queue_offset: which message of which queue; 0 as offset of prepared and rolled-back ones
     queue_id: int
     queue_offset: int
-    flag: int
-    sys_flag: int
-    born_timestamp: int
+    flag: int  # the application's integer
+    sys_flag: int  # the broker's bits (formats.commit_log.SysFlag)
+    born_timestamp: int  # and store_timestamp: ms since epoch, producer's and broker's clock
     store_timestamp: int
-    born_host: str
+    born_host: str  # and store_host: "1.2.3.4:5" or "[::1]:5"
     store_host: str
-    reconsume_times: int
-    prepared_transaction_offset: int
-    properties: dict[str, str]
-    body_crc: int
-    body: bytes
-    offset_message_id: str
-    raw_body: bytes
-    magic_code: int
-    batch_index: int | None = None
-    body_problem: str = ""
+    reconsume_times: int  # how often a consumer sent it back
+    prepared_transaction_offset: int  # of a committed message, where its half message is
+    properties: dict[str, str]  # name to value, in stored order
+    body_crc: int  # as stored, of the stored body
+    body: bytes  # as the producer gave it, decompressed
+    offset_message_id: str  # store host and physical offset, in hexadecimal digits
+    raw_body: bytes  # as stored
+    magic_code: int  # version of the record
+    batch_index: int | None = None  # place in an inner batch, None for a message of its own
+    body_problem: str = ""  # why `body` is only the stored bytes, "" if it is decoded
 
     __repr__ = repr_without("raw_body")
 

@@ -16,33 +16,20 @@ from mqtool.store.log.message import Message, is_batch, parts_of
 
 
 class Selection(Struct, frozen=True, dict=True):
-    """Conditions that must all hold; an empty one always holds.
+    """Conditions that must all hold; an empty one always holds."""
 
-    Attributes:
-        start, end: physical offsets, half-open.
-        topics: globs (`*`, `?`, `[…]`); one must match.
-        queue_id: of the topic.
-        tags: one must equal TAGS.
-        keys: one must be a word of KEYS or the unique key.
-        unique_keys: one must equal UNIQ_KEY.
-        properties: name to value, all must be equal.
-        begin_time, end_time: store timestamps in ms, half-open.
-        grep: regular expression to find in the decoded body.
-        limit: maximum number of messages.
-    """
-
-    start: int | None = None
+    start: int | None = None  # and end: physical offsets, half-open
     end: int | None = None
-    topics: tuple[str, ...] = ()
-    queue_id: int | None = None
-    tags: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    unique_keys: tuple[str, ...] = ()
-    properties: tuple[tuple[str, str], ...] = ()
-    begin_time: int | None = None
+    topics: tuple[str, ...] = ()  # globs (`*`, `?`, `[…]`); one must match
+    queue_id: int | None = None  # of the topic
+    tags: tuple[str, ...] = ()  # one must equal TAGS
+    keys: tuple[str, ...] = ()  # one must be a word of KEYS or the unique key
+    unique_keys: tuple[str, ...] = ()  # one must equal UNIQ_KEY
+    properties: tuple[tuple[str, str], ...] = ()  # name to value, all must be equal
+    begin_time: int | None = None  # and end_time: store timestamps in ms, half-open
     end_time: int | None = None
-    grep: bytes | None = None
-    limit: int | None = None
+    grep: bytes | None = None  # regular expression to find in the decoded body
+    limit: int | None = None  # maximum number of messages
 
     @classmethod
     def of(cls, **conditions: object) -> "Selection":

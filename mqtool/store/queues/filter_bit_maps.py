@@ -24,30 +24,19 @@ _LARGEST = 8 * 32_000
 
 
 class Filter(Struct, frozen=True):
-    """One consumer group's filter on a topic.
+    """One consumer group's filter on a topic."""
 
-    Attributes:
-        born: registration time, ms.
-        bits: positions that it sets.
-        bit_count: size of the whole map.
-        matches: whether properties pass.
-    """
-
-    born: int
-    bits: tuple[int, ...]
-    bit_count: int
-    matches: Callable[[dict[str, str]], bool]
+    born: int  # registration time, ms
+    bits: tuple[int, ...]  # positions that it sets
+    bit_count: int  # size of the whole map
+    matches: Callable[[dict[str, str]], bool]  # whether properties pass
 
 
 class FilterBitMaps(Struct):
-    """Bit maps for all topics.
+    """Bit maps for all topics."""
 
-    Attributes:
-        filters: by topic.
-        problems: filters that cannot be evaluated, in words; their topics get no bit maps.
-    """
-
-    filters: dict[str, tuple[Filter, ...]] = field(default_factory=dict)
+    filters: dict[str, tuple[Filter, ...]] = field(default_factory=dict)  # by topic
+    # Filters that cannot be evaluated, in words; their topics get no bit maps.
     problems: list[str] = field(default_factory=list)
 
     def __call__(self, topic: str, stored: Sequence[bytes], times: Sequence[int]) -> list[bytes]:

@@ -40,20 +40,13 @@ class GetStatus(enum.Enum):
 
 
 class Unit(NamedTuple):
-    """A unit of either kind of queue.
+    """A unit of either kind of queue."""
 
-    Attributes:
-        queue_offset: of its first message.
-        messages: number of messages in its record.
-        physical_offset, size: of the record.
-        tags_code: hash of the tag, time of delivery, or address in the extension.
-    """
-
-    queue_offset: int
-    messages: int
-    physical_offset: int
+    queue_offset: int  # of its first message
+    messages: int  # number of messages in its record
+    physical_offset: int  # and size: of the record
     size: int
-    tags_code: int
+    tags_code: int  # hash of the tag, time of delivery, or address in the extension
 
 
 class QueueView(Protocol):
@@ -120,46 +113,30 @@ class LogView(Protocol[R]):
 
 
 class GetLimits(NamedTuple):
-    """The broker's limits on one get.
+    """The broker's limits on one get."""
 
-    Attributes:
-        bytes_in_memory, count_in_memory, bytes_on_disk, count_on_disk: maxTransfer…OnMessageIn….
-        filter_bytes: bytes of the queue that a get reads at most (maxFilterMessageSize).
-        memory: bytes at the end of the log that count as being in memory; None if all of it does.
-    """
-
-    bytes_in_memory: int = 262_144
+    bytes_in_memory: int = 262_144  # and count_in_memory, bytes_on_disk, count_on_disk: maxTransfer…OnMessageIn…
     count_in_memory: int = 32
     bytes_on_disk: int = 65_536
     count_on_disk: int = 8
-    filter_bytes: int = 16_000
-    memory: int | None = None
+    filter_bytes: int = 16_000  # bytes of the queue that a get reads at most (maxFilterMessageSize)
+    memory: int | None = None  # bytes at the end of the log that count as being in memory; None if all of it does
 
 
 DEFAULT_LIMITS = GetLimits()
 
 
 class Found(NamedTuple, Generic[R]):
-    """Result of a get.
+    """Result of a get."""
 
-    Attributes:
-        status: the answer.
-        next_begin_offset: queue offset for the next get.
-        min_offset, max_offset: of the queue.
-        records: those found, in order.
-        queue_offsets: of each record, by its unit (of an inner batch: of its first message).
-        size: sum of the records' sizes.
-        suggest_slave: the last record read is older than the part of the log in memory
-            (GetMessageResult.suggestPullingFromSlave).
-    """
-
-    status: GetStatus
-    next_begin_offset: int
-    min_offset: int
+    status: GetStatus  # the answer
+    next_begin_offset: int  # queue offset for the next get
+    min_offset: int  # and max_offset: of the queue
     max_offset: int
-    records: Sequence[R]
-    queue_offsets: Sequence[int]
-    size: int = 0
+    records: Sequence[R]  # those found, in order
+    queue_offsets: Sequence[int]  # of each record, by its unit (of an inner batch: of its first message)
+    size: int = 0  # sum of the records' sizes
+    # The last record read is older than the part of the log in memory (GetMessageResult.suggestPullingFromSlave).
     suggest_slave: bool = False
 
     @property

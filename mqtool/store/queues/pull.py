@@ -21,21 +21,14 @@ from mqtool.store.queues.get_message import GetStatus, Unit, find_batch_unit, ne
 
 
 class GetResult(Struct, frozen=True):
-    """Result of a pull.
+    """Result of a pull."""
 
-    Attributes:
-        status: as the broker's.
-        next_begin_offset: where the next pull should begin.
-        min_offset, max_offset: of the queue.
-        messages: in queue order.
-        damage: records that the queue names but that cannot be decoded; a broker would deliver their bytes.
-    """
-
-    status: GetStatus
-    next_begin_offset: int
-    min_offset: int
+    status: GetStatus  # as the broker's
+    next_begin_offset: int  # where the next pull should begin
+    min_offset: int  # and max_offset: of the queue
     max_offset: int
-    messages: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)  # in queue order
+    # Records that the queue names but that cannot be decoded; a broker would deliver their bytes.
     damage: list[Damage] = field(default_factory=list)
 
 

@@ -18,15 +18,10 @@ PARKING_TOPICS = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC)
 
 
 class Identity(NamedTuple):
-    """What the record of a parked message and the record of its delivery have in common.
+    """What the record of a parked message and the record of its delivery have in common."""
 
-    Attributes:
-        topic: in which the message is stored when it is delivered.
-        unique_key, born_timestamp, reconsume_times: of both records.
-    """
-
-    topic: str
-    unique_key: str
+    topic: str  # in which the message is stored when it is delivered
+    unique_key: str  # and born_timestamp, reconsume_times: of both records
     born_timestamp: int
     reconsume_times: int
 
@@ -40,19 +35,12 @@ def identity_of(message: Message) -> Identity | None:
 
 
 class ParkingEvent(NamedTuple):
-    """What one record does for the parked messages of its identity.
+    """What one record does for the parked messages of its identity."""
 
-    Attributes:
-        identity: of the message.
-        physical_offset: of the record.
-        is_parked: it waits for its delivery.
-        delivers: it is the delivery of an earlier one: its message, or one that the timer rolls.
-    """
-
-    identity: Hashable
-    physical_offset: int
-    is_parked: bool
-    delivers: bool
+    identity: Hashable  # of the message
+    physical_offset: int  # of the record
+    is_parked: bool  # it waits for its delivery
+    delivers: bool  # it is the delivery of an earlier one: its message, or one that the timer rolls
 
 
 def event_of(message: Message) -> ParkingEvent | None:

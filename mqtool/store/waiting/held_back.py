@@ -32,35 +32,22 @@ class WaitingKind(Enum):
 
 
 class WaitingMessages(Struct, frozen=True):
-    """Waiting messages of one queue, in order of queue offset.
+    """Waiting messages of one queue, in order of queue offset."""
 
-    Attributes:
-        kind: what they wait for.
-        topic, queue_id: the queue that stores them, one of a system topic; for popped messages their own.
-        queue_offsets: int64, in that queue.
-        physical_offsets: int64, of their records.
-    """
-
-    kind: WaitingKind
-    topic: str
+    kind: WaitingKind  # what they wait for
+    topic: str  # and queue_id: the queue that stores them, one of a system topic; for popped messages their own
     queue_id: int
-    queue_offsets: np.ndarray
-    physical_offsets: np.ndarray
+    queue_offsets: np.ndarray  # int64, in that queue
+    physical_offsets: np.ndarray  # int64, of their records
 
 
 class Undelivered(Struct, frozen=True):
-    """Waiting messages of one queue in one segment.
+    """Waiting messages of one queue in one segment."""
 
-    Attributes:
-        kind: what they wait for.
-        topic, queue_id: of the system topic that stores them; for popped messages their own.
-        messages: their number.
-    """
-
-    kind: WaitingKind
-    topic: str
+    kind: WaitingKind  # what they wait for
+    topic: str  # and queue_id: of the system topic that stores them; for popped messages their own
     queue_id: int
-    messages: int
+    messages: int  # their number
 
     def words_of(self, segment: MappedFile) -> str:
         """Returns one line about the segment that contains them."""

@@ -19,15 +19,10 @@ _FAMILY = "popState"
 
 
 class KvPopped(Struct, frozen=True):
-    """Content of the database.
+    """Content of the database."""
 
-    Attributes:
-        points: a check point for each unacknowledged message.
-        unknown: why there may be others, otherwise "".
-    """
-
-    points: tuple[CheckPoint, ...] = ()
-    unknown: str = ""
+    points: tuple[CheckPoint, ...] = ()  # a check point for each unacknowledged message
+    unknown: str = ""  # why there may be others, otherwise ""
 
 
 def read(store: Store) -> KvPopped:

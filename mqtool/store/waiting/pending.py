@@ -44,58 +44,36 @@ class PendingKind(StrEnum):
 
 
 class PendingMessage(Struct, frozen=True):
-    """A message that is promised and not delivered.
+    """A message that is promised and not delivered."""
 
-    Attributes:
-        kind: what it waits for.
-        topic: where consumers find it, or found it.
-        group: group for which it waits, of a half message the producer's; None if it is for every group.
-        stored_topic, queue_id, queue_offset: where it is stored now.
-        physical_offset: of its record.
-        due: when the broker delivers it, ms since the epoch; None if that does not depend on time.
-        since: when it was sent, was popped or became a retry or dead letter, ms since the epoch; None if unknown.
-        tries: number of check-backs, or of deliveries to a group.
-        unique_key: UNIQ_KEY of the message, None if it has none.
-        origin: topic that a retry or dead letter was sent to; otherwise None.
-        problem: why some of this is unknown, otherwise "".
-    """
-
-    kind: PendingKind
-    topic: str
-    group: str | None
-    stored_topic: str
+    kind: PendingKind  # what it waits for
+    topic: str  # where consumers find it, or found it
+    group: str | None  # group for which it waits, of a half message the producer's; None if it is for every group
+    stored_topic: str  # and queue_id, queue_offset: where it is stored now
     queue_id: int
     queue_offset: int
-    physical_offset: int
-    due: int | None = None
+    physical_offset: int  # of its record
+    due: int | None = None  # when the broker delivers it, ms since the epoch; None if that does not depend on time
+    # When it was sent, was popped or became a retry or dead letter, ms since the epoch; None if unknown.
     since: int | None = None
-    tries: int = 0
-    unique_key: str | None = None
-    origin: str | None = None
-    problem: str = ""
+    tries: int = 0  # number of check-backs, or of deliveries to a group
+    unique_key: str | None = None  # UNIQ_KEY of the message, None if it has none
+    origin: str | None = None  # topic that a retry or dead letter was sent to; otherwise None
+    problem: str = ""  # why some of this is unknown, otherwise ""
 
 
 class PendingCount(Struct, frozen=True):
-    """Messages of one kind for one topic and group.
+    """Messages of one kind for one topic and group."""
 
-    Attributes:
-        kind, topic, group: see `PendingMessage`; topic is None if even that is unknown.
-        messages: their number; None if it cannot be determined.
-        next_due, last_due: first and last due time, ms since the epoch.
-        oldest: since when the first of them waits, ms since the epoch.
-        tries: maximum number of tries of one.
-        reason: why something is unknown, otherwise "".
-    """
-
-    kind: PendingKind
+    kind: PendingKind  # and topic, group: see `PendingMessage`; topic is None if even that is unknown
     topic: str | None
     group: str | None
-    messages: int | None
-    next_due: int | None = None
+    messages: int | None  # their number; None if it cannot be determined
+    next_due: int | None = None  # and last_due: first and last due time, ms since the epoch
     last_due: int | None = None
-    oldest: int | None = None
-    tries: int = 0
-    reason: str = ""
+    oldest: int | None = None  # since when the first of them waits, ms since the epoch
+    tries: int = 0  # maximum number of tries of one
+    reason: str = ""  # why something is unknown, otherwise ""
 
 
 def pending_messages(store: Store) -> Iterator[PendingMessage]:

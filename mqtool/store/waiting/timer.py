@@ -21,15 +21,10 @@ _LONG_SIZE = 8
 
 
 class RocksdbTimer(Struct, frozen=True):
-    """What a broker with timerRocksDBEnable keeps of timer messages in RocksDB.
+    """What a broker with timerRocksDBEnable keeps of timer messages in RocksDB."""
 
-    Attributes:
-        queue_offset: queue offset in the timer topic from which the broker continues; 0 without such a timer.
-        is_waiting: whether messages wait for their delivery time.
-    """
-
-    queue_offset: int = 0
-    is_waiting: bool = False
+    queue_offset: int = 0  # queue offset in the timer topic from which the broker continues; 0 without such a timer
+    is_waiting: bool = False  # whether messages wait for their delivery time
 
 
 def read_rocksdb_timer(root: Path) -> RocksdbTimer:

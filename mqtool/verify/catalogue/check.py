@@ -6,28 +6,18 @@ from mqtool.verify.findings import Area, Severity
 
 
 class Check(Struct, frozen=True):
-    """One finding code.
+    """One finding code."""
 
-    Attributes:
-        code: stable name.
-        area: which check reports it.
-        severity: the default; `meaning` states when the check reports another one.
-        meaning: what is wrong, and how the broker reacts to it.
-        remedy: what to do, as text.
-        next_step: the command to run; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
-            `{queue_id}`, `{group}`, `{offsets}`, `{plan}` and `{owner}`.
-        runbooks: ids of its runbooks, most likely first.
-        no_runbook: if there is none, the reason.
-    """
-
-    code: str
-    area: Area
-    severity: Severity
-    meaning: str
-    remedy: str
+    code: str  # stable name
+    area: Area  # which check reports it
+    severity: Severity  # the default; `meaning` states when the check reports another one
+    meaning: str  # what is wrong, and how the broker reacts to it
+    remedy: str  # what to do, as text
+    # The command to run; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`, `{queue_id}`, `{group}`,
+    # `{offsets}`, `{plan}` and `{owner}`.
     next_step: str
-    runbooks: tuple[str, ...] = ()
-    no_runbook: str = ""
+    runbooks: tuple[str, ...] = ()  # ids of its runbooks, most likely first
+    no_runbook: str = ""  # if there is none, the reason
 
 
 def check(

@@ -25,29 +25,20 @@ from mqtool.verify.survey import Survey
 
 
 class MissingKeys(Struct, frozen=True):
-    """Consecutive records whose keys have no entry.
+    """Consecutive records whose keys have no entry."""
 
-    Attributes:
-        start, end: physical offsets of the first record and after the last.
-        records, keys: number of each.
-    """
-
-    start: int
+    start: int  # and end: physical offsets of the first record and after the last
     end: int
-    records: int
+    records: int  # and keys: number of each
     keys: int
 
 
 class IndexDifferences(Struct):
-    """Result of the comparison.
+    """Result of the comparison."""
 
-    Attributes:
-        wrong: invalid entries, with the number of their index file.
-        missing: records without entries, in order.
-    """
-
+    # Invalid entries, with the number of their index file.
     wrong: list[tuple[int, WrongEntry]] = field(default_factory=list)
-    missing: list[MissingKeys] = field(default_factory=list)
+    missing: list[MissingKeys] = field(default_factory=list)  # records without entries, in order
 
 
 class IndexDetail:

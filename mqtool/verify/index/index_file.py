@@ -28,59 +28,36 @@ MAX_NOTED = 1000
 
 
 class WrongEntry(Struct, frozen=True):
-    """An entry that contradicts its file.
+    """An entry that contradicts its file."""
 
-    Attributes:
-        code: of the finding.
-        number: of the entry.
-        physical_offset: as stored in it.
-        related: numbers of the other entries involved.
-        evidence: expected and found.
-    """
-
-    code: str
-    number: int
-    physical_offset: int
-    related: tuple[int, ...]
-    evidence: str
+    code: str  # of the finding
+    number: int  # of the entry
+    physical_offset: int  # as stored in it
+    related: tuple[int, ...]  # numbers of the other entries involved
+    evidence: str  # expected and found
 
 
 class IndexFacts(Struct):
-    """Facts about one index file.
+    """Facts about one index file."""
 
-    Attributes:
-        path, size: the file.
-        header: its first 40 bytes.
-        entries: number of entries written, independent of the header's count.
-        begin: store time, ms, that the entries' times are relative to.
-        low, high: minimum and maximum physical offset of entries inside the log, -1 if there is none.
-        ahead: entries that point at or beyond the end of the log.
-        first_entry, last_entry: physical offsets in the first and the last entry, -1 if there is none.
-        bad_header: what is wrong with the header, in words.
-        bad_slots, first_bad_slot: slots that do not lead to their newest entry.
-        wrong: entries that contradict the file, up to a limit.
-        wrong_count: number of such entries, without the limit.
-        chunks: (first entry, how many, least and largest physical offset) of each block read.
-        failure: why reading stopped, "" if it did not.
-    """
-
-    path: Path
+    path: Path  # and size: the file
     size: int
-    header: IndexHeader
-    entries: int = 0
-    begin: int = 0
-    low: int = -1
+    header: IndexHeader  # its first 40 bytes
+    entries: int = 0  # number of entries written, independent of the header's count
+    begin: int = 0  # store time, ms, that the entries' times are relative to
+    low: int = -1  # and high: minimum and maximum physical offset of entries inside the log, -1 if there is none
     high: int = -1
-    ahead: int = 0
-    first_entry: int = -1
+    ahead: int = 0  # entries that point at or beyond the end of the log
+    first_entry: int = -1  # and last_entry: physical offsets in the first and the last entry, -1 if there is none
     last_entry: int = -1
-    bad_header: list[str] = field(default_factory=list)
-    bad_slots: int = 0
+    bad_header: list[str] = field(default_factory=list)  # what is wrong with the header, in words
+    bad_slots: int = 0  # and first_bad_slot: slots that do not lead to their newest entry
     first_bad_slot: int = -1
-    wrong: list[WrongEntry] = field(default_factory=list)
-    wrong_count: int = 0
+    wrong: list[WrongEntry] = field(default_factory=list)  # entries that contradict the file, up to a limit
+    wrong_count: int = 0  # number of such entries, without the limit
+    # (first entry, how many, least and largest physical offset) of each block read.
     chunks: list[tuple[int, int, int, int]] = field(default_factory=list)
-    failure: str = ""
+    failure: str = ""  # why reading stopped, "" if it did not
 
 
 def check_index_file(

@@ -18,20 +18,14 @@ from mqtool.store.store import Store
 
 
 class IndexPlan(Struct, frozen=True):
-    """The index files of a store, and the begin time of each.
+    """The index files of a store, and the begin time of each."""
 
-    Attributes:
-        files: path and length, oldest first.
-        strays: other files in index/.
-        shape: of all of them, None if it is unknown.
-        starts: physical offset of each file's first entry, int64 ascending; without files that have no entries.
-        begins: the begin time in the same file's header.
-    """
-
-    files: tuple[tuple[Path, int], ...] = ()
-    strays: tuple[Path, ...] = ()
-    shape: Shape | None = None
+    files: tuple[tuple[Path, int], ...] = ()  # path and length, oldest first
+    strays: tuple[Path, ...] = ()  # other files in index/
+    shape: Shape | None = None  # of all of them, None if it is unknown
+    # Physical offset of each file's first entry, int64 ascending; without files that have no entries.
     starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    # The begin time in the same file's header.
     begins: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def times(self, physical: np.ndarray, stored: np.ndarray) -> np.ndarray:

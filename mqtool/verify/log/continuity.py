@@ -17,41 +17,28 @@ MAX_JUMPS = 100_000
 
 
 class Jump(Struct, frozen=True):
-    """Two records of one queue, successive in the log, whose queue offsets are not consecutive.
+    """Two records of one queue, successive in the log, whose queue offsets are not consecutive."""
 
-    Attributes:
-        topic, queue_id: which queue.
-        expected: queue offset after the first of them.
-        actual: queue offset of the second.
-        before, after: physical offsets of the two.
-    """
-
-    topic: str
+    topic: str  # and queue_id: which queue
     queue_id: int
-    expected: int
-    actual: int
-    before: int
+    expected: int  # queue offset after the first of them
+    actual: int  # queue offset of the second
+    before: int  # and after: physical offsets of the two
     after: int
 
 
 class QueueSpan(Struct):
-    """The queues that occur in a section of the log; item i of each array describes queue i.
+    """The queues that occur in a section of the log; item i of each array describes queue i."""
 
-    Attributes:
-        queues: topic and queue id.
-        first, first_at: queue offset and physical offset of the first record.
-        following, last_at: queue offset after the last record, physical offset of that record.
-        messages: number of messages.
-        jumps: inside the section.
-    """
-
-    queues: list[tuple[str, int]] = field(default_factory=list)
+    queues: list[tuple[str, int]] = field(default_factory=list)  # topic and queue id
+    # first, first_at: queue offset and physical offset of the first record.
     first: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     first_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    # following, last_at: queue offset after the last record, physical offset of that record.
     following: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     last_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    messages: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    jumps: list[Jump] = field(default_factory=list)
+    messages: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # number of messages
+    jumps: list[Jump] = field(default_factory=list)  # inside the section
 
 
 class Continuity:

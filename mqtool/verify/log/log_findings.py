@@ -56,15 +56,11 @@ def refine(log: CommitLog, wrong_units: Sequence[WrongUnits]) -> None:
 
 
 class WrongRecords(Struct, frozen=True):
-    """Records whose own fields, rather than their units, are wrong.
+    """Records whose own fields, rather than their units, are wrong."""
 
-    Attributes:
-        offsets: physical offsets of records with a wrong queue offset, to (expected, found, topic, queue id).
-        jumps: those that remain unexplained.
-    """
-
+    # Physical offsets of records with a wrong queue offset, to (expected, found, topic, queue id).
     offsets: dict[int, Jump]
-    jumps: list[Jump]
+    jumps: list[Jump]  # those that remain unexplained
 
 
 def explain_jumps(jumps: Iterable[Jump], account: LossAccount, wrong_units: Sequence[WrongUnits]) -> WrongRecords:

@@ -71,21 +71,15 @@ class KnownQueues:
 
 
 class Shared(Struct, frozen=True):
-    """State shared by the compiled pass and the array operations over one segment.
+    """State shared by the compiled pass and the array operations over one segment."""
 
-    Attributes:
-        dispatcher, continuity, queues, rules: state of the checks.
-        units, keys: sums by bucket.
-        first_record: int64, physical offset of the first record by bucket, -1 if there is none.
-    """
-
-    dispatcher: Dispatcher
+    dispatcher: Dispatcher  # and continuity, queues, rules: state of the checks
     continuity: Continuity
     queues: KnownQueues
     rules: RecordRules
-    units: Sums
+    units: Sums  # and keys: sums by bucket
     keys: Sums
-    first_record: np.ndarray
+    first_record: np.ndarray  # int64, physical offset of the first record by bucket, -1 if there is none
 
 
 class PlainPass:

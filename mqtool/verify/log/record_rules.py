@@ -177,19 +177,12 @@ def report_without_crc(collector: FindingCollector, segment: MappedFile, count: 
 
 
 class ImpossibleField(Struct, frozen=True):
-    """A field that has values in some records that no broker writes.
+    """A field that has values in some records that no broker writes."""
 
-    Attributes:
-        name: of the field.
-        words: text of the evidence, with a placeholder for the value.
-        broken: bool per record.
-        values: int64 per record.
-    """
-
-    name: str
-    words: str
-    broken: np.ndarray
-    values: np.ndarray
+    name: str  # of the field
+    words: str  # text of the evidence, with a placeholder for the value
+    broken: np.ndarray  # bool per record
+    values: np.ndarray  # int64 per record
 
 
 def impossible_fields(frames: Frames, times: np.ndarray) -> tuple[ImpossibleField, ...]:

@@ -25,24 +25,16 @@ MAX_BUCKETS = 32
 
 
 class Records(Struct, frozen=True):
-    """Valid records that start in [start, end), with their units and keys.
+    """Valid records that start in [start, end), with their units and keys."""
 
-    Attributes:
-        start, end: physical offsets.
-        offsets, sizes, times: int64 per record, ascending.
-        units: `row` counts these records.
-        keys: the same.
-        topics: names by topic number in `units`.
-    """
-
-    start: int
+    start: int  # and end: physical offsets
     end: int
-    offsets: np.ndarray
+    offsets: np.ndarray  # and sizes, times: int64 per record, ascending
     sizes: np.ndarray
     times: np.ndarray
-    units: QueueUnits
-    keys: IndexKeys
-    topics: list[str]
+    units: QueueUnits  # `row` counts these records
+    keys: IndexKeys  # the same
+    topics: list[str]  # names by topic number in `units`
 
     def at(self, physical: np.ndarray) -> np.ndarray:
         """Returns the number of the record that starts at each physical offset, -1 if there is none."""

@@ -34,64 +34,45 @@ FOREIGN = "foreign"
 
 
 class DamagedRange(Struct):
-    """A range without a valid record; `queue_offset` is known if only the body is damaged.
+    """A range without a valid record; `queue_offset` is known if only the body is damaged."""
 
-    Attributes:
-        start, end: physical offsets.
-        kind, detail: as in `Damage`.
-        count: number of records that it replaces, 0 if unknown.
-    """
-
-    start: int
+    start: int  # and end: physical offsets
     end: int
-    kind: str
+    kind: str  # and detail: as in `Damage`
     detail: str
-    count: int = 0
+    count: int = 0  # number of records that it replaces, 0 if unknown
 
 
 class SegmentFacts(Struct):
-    """Facts about one segment.
+    """Facts about one segment."""
 
-    Attributes:
-        number: of the segment.
-        records, bytes: number of valid records, bytes read.
-        findings: that need no comparison.
-        damages: in order.
-        bad_bodies: (topic, queue id, queue offset, physical offset, size) of records with a wrong body.
-        units, keys: sums of what dispatch would write, by bucket of the segment.
-        first_record: physical offset of the first record that starts in each bucket, -1 if none.
-        span: queue offsets by queue.
-        newest: latest store timestamp.
-        end: after the last record, or the segment's end if a BLANK ends it.
-        ended_by_blank, tail: as in `SegmentWalk`.
-        timeline: messages by topic and minute, if asked for.
-        first_times, last_times: store time and physical offset of the first and the last two records.
-        without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
-        failure: why reading stopped, "" if it did not.
-        has_plain_records: whether what was checked of records is all that the broker's own test asks of them: they have
-            version 1, and no number in their properties that it would fail to parse.
-    """
-
-    number: int
-    records: int = 0
+    number: int  # of the segment
+    records: int = 0  # and bytes: number of valid records, bytes read
     bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    damages: list[DamagedRange] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # that need no comparison
+    damages: list[DamagedRange] = field(default_factory=list)  # in order
+    # (topic, queue id, queue offset, physical offset, size) of records with a wrong body.
     bad_bodies: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    # units, keys: sums of what dispatch would write, by bucket of the segment.
     units: Sums = field(default_factory=lambda: Sums(0))
     keys: Sums = field(default_factory=lambda: Sums(0))
+    # Physical offset of the first record that starts in each bucket, -1 if none.
     first_record: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    span: QueueSpan = field(default_factory=QueueSpan)
-    newest: int = 0
-    end: int = 0
-    ended_by_blank: bool = False
+    span: QueueSpan = field(default_factory=QueueSpan)  # queue offsets by queue
+    newest: int = 0  # latest store timestamp
+    end: int = 0  # after the last record, or the segment's end if a BLANK ends it
+    ended_by_blank: bool = False  # and tail: as in `SegmentWalk`
     tail: Tail | None = None
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: Timeline = field(default_factory=Timeline)  # messages by topic and minute, if asked for
+    # first_times, last_times: store time and physical offset of the first and the last two records.
     first_times: list[tuple[int, int]] = field(default_factory=list)
     last_times: list[tuple[int, int]] = field(default_factory=list)
+    # without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
     without_crc: int = 0
     first_without_crc: int = 0
-    failure: str = ""
+    failure: str = ""  # why reading stopped, "" if it did not
+    # Whether what was checked of records is all that the broker's own test asks of them: they have version 1, and no
+    # number in their properties that it would fail to parse.
     has_plain_records: bool = True
 
 

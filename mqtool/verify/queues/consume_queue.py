@@ -22,22 +22,15 @@ _FARTHEST = 1 << 45
 
 
 class Run(Struct, frozen=True):
-    """Consecutive units of one kind.
+    """Consecutive units of one kind."""
 
-    Attributes:
-        first, last: numbers of units (for ConsumeQueues: queue offsets), inclusive.
-        first_offset, last_offset: queue offsets, inclusive.
-        start, end: minimum physical offset in the units, and maximum end of a record.
-        bytes: sum of the sizes of their records.
-    """
-
-    first: int
+    first: int  # and last: numbers of units (for ConsumeQueues: queue offsets), inclusive
     last: int
-    first_offset: int
+    first_offset: int  # and last_offset: queue offsets, inclusive
     last_offset: int
-    start: int = 0
+    start: int = 0  # and end: minimum physical offset in the units, and maximum end of a record
     end: int = 0
-    bytes: int = 0
+    bytes: int = 0  # sum of the sizes of their records
 
     @property
     def messages(self) -> int:
@@ -46,44 +39,29 @@ class Run(Struct, frozen=True):
 
 
 class QueueFacts(Struct):
-    """Facts about one queue's files.
+    """Facts about one queue's files."""
 
-    Attributes:
-        topic, queue_id, is_batch: which queue.
-        units: number of units that refer to a record.
-        first: number of the first unit on disk.
-        used_end: number after the last unit in use.
-        min_offset, max_offset: queue offsets of the first unit that the log still has and after the last one inside it.
-        newest_end: physical offset after the newest record inside the log that a unit names, 0 if none.
-        holes: zero units before the last one in use.
-        bad: invalid units.
-        ahead: units that point at or beyond the end of the log.
-        lost: units that point between segments.
-        late: units older than the log that follow newer ones.
-        chunks: (file number, first unit in it, how many, least and largest physical offset) of each block read.
-        ext_problems: (extension offset, code, evidence) of addresses without a unit in the extension.
-        ext_unread: why tags codes in the extension are unknown; "" if they are known.
-        failure, failed_file: why reading stopped, and at which file; "" if it did not.
-    """
-
-    topic: str
+    topic: str  # and queue_id, is_batch: which queue
     queue_id: int
     is_batch: bool
-    units: int = 0
-    first: int = 0
-    used_end: int = 0
+    units: int = 0  # number of units that refer to a record
+    first: int = 0  # number of the first unit on disk
+    used_end: int = 0  # number after the last unit in use
+    # min_offset, max_offset: queue offsets of the first unit that the log still has and after the last one inside it.
     min_offset: int | None = None
     max_offset: int = 0
-    newest_end: int = 0
-    holes: list[Run] = field(default_factory=list)
-    bad: list[Run] = field(default_factory=list)
-    ahead: list[Run] = field(default_factory=list)
-    lost: list[Run] = field(default_factory=list)
-    late: list[Run] = field(default_factory=list)
+    newest_end: int = 0  # physical offset after the newest record inside the log that a unit names, 0 if none
+    holes: list[Run] = field(default_factory=list)  # zero units before the last one in use
+    bad: list[Run] = field(default_factory=list)  # invalid units
+    ahead: list[Run] = field(default_factory=list)  # units that point at or beyond the end of the log
+    lost: list[Run] = field(default_factory=list)  # units that point between segments
+    late: list[Run] = field(default_factory=list)  # units older than the log that follow newer ones
+    # (extension offset, code, evidence) of addresses without a unit in the extension.
     ext_problems: list[tuple[int, str, str]] = field(default_factory=list)
-    ext_unread: str = ""
+    ext_unread: str = ""  # why tags codes in the extension are unknown; "" if they are known
+    # (file number, first unit in it, how many, least and largest physical offset) of each block read.
     chunks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    failure: str = ""
+    failure: str = ""  # and failed_file: why reading stopped, and at which file; "" if it did not
     failed_file: str = ""
 
     @property

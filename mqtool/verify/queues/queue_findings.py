@@ -23,23 +23,15 @@ from mqtool.verify.survey import QueueFiles, Survey
 
 
 class QueueReport(Struct):
-    """Reports the findings of all queues.
+    """Reports the findings of all queues."""
 
-    Attributes:
-        survey, recovery, collector: of the store.
-        queues: facts of each queue of the survey, in its order.
-        detail: differences between queues and log.
-        account: what is lost.
-        dispatched: which records a running broker has dispatched.
-    """
-
-    survey: Survey
+    survey: Survey  # and recovery, collector: of the store
     recovery: Recovery
     collector: FindingCollector
-    queues: list[QueueFacts]
-    detail: UnitDifferences
-    account: LossAccount
-    dispatched: "Dispatched"
+    queues: list[QueueFacts]  # facts of each queue of the survey, in its order
+    detail: UnitDifferences  # differences between queues and log
+    account: LossAccount  # what is lost
+    dispatched: "Dispatched"  # which records a running broker has dispatched
     _files: dict[TopicQueue, QueueFiles] = field(default_factory=dict)
     _facts: dict[TopicQueue, QueueFacts] = field(default_factory=dict)
     _occupied: dict[TopicQueue, list[Interval]] = field(default_factory=dict)

@@ -25,30 +25,20 @@ from mqtool.verify.survey import QueueFiles, Survey
 
 
 class WrongUnits(Struct):
-    """Consecutive units that differ from what dispatch would write, all in the same way.
+    """Consecutive units that differ from what dispatch would write, all in the same way."""
 
-    Attributes:
-        code: of the finding; "" if they point into damage and so prove which messages were there.
-        queue, is_batch: the queue that contains them.
-        first, last: numbers of the units, inclusive.
-        first_offset, last_offset: queue offsets that they represent, inclusive.
-        start, end: minimum physical offset that they state, and maximum end.
-        evidence: expected and found, for the first.
-        damage: number of the damaged range that they point into, -1 if none.
-        expected: queue and queue offset that the first unit's record states, if different.
-    """
-
-    code: str
-    queue: TopicQueue
+    code: str  # of the finding; "" if they point into damage and so prove which messages were there
+    queue: TopicQueue  # and is_batch: the queue that contains them
     is_batch: bool
-    first: int
+    first: int  # and last: numbers of the units, inclusive
     last: int
-    first_offset: int
+    first_offset: int  # and last_offset: queue offsets that they represent, inclusive
     last_offset: int
-    start: int
+    start: int  # and end: minimum physical offset that they state, and maximum end
     end: int
-    evidence: str
-    damage: int = -1
+    evidence: str  # expected and found, for the first
+    damage: int = -1  # number of the damaged range that they point into, -1 if none
+    # Queue and queue offset that the first unit's record states, if different.
     expected: tuple[TopicQueue, int] | None = None
 
     def continues(self, other: "WrongUnits") -> bool:
@@ -79,18 +69,12 @@ class WrongUnits(Struct):
 
 
 class MissingUnit(Struct, frozen=True):
-    """Records with consecutive queue offsets whose units are missing.
+    """Records with consecutive queue offsets whose units are missing."""
 
-    Attributes:
-        queue: of the records.
-        first, last: queue offsets, inclusive.
-        start, end: physical offsets of the records.
-    """
-
-    queue: TopicQueue
-    first: int
+    queue: TopicQueue  # of the records
+    first: int  # and last: queue offsets, inclusive
     last: int
-    start: int
+    start: int  # and end: physical offsets of the records
     end: int
 
 
