@@ -33,7 +33,7 @@ from mqtool.repair.trimming import is_padded
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
-from mqtool.verify.catalogue.check import NOT_READ
+from mqtool.verify.catalogue import NOT_READ
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (

@@ -12,7 +12,7 @@ from mqtool.cli.commands.runbook import _ids
 from mqtool.cli.exits import ExitCode
 from mqtool.repair.runbooks import ORDER, RUNBOOKS, by_line
 from mqtool.verify import CATALOGUE, Severity
-from mqtool.verify.catalogue.check import NOT_READ
+from mqtool.verify.catalogue import NOT_READ
 from tests.support.damage import damage_answers, damage_case
 from tests.support.stores import copy_store, fixture, tree_digest
 
