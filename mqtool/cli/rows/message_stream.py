@@ -12,7 +12,7 @@ from mqtool.cli.rows.message_rows import MessageRows, damage_row, undecoded_row
 from mqtool.errors import FormatError
 from mqtool.records.damage import Damage
 from mqtool.store import Message
-from mqtool.store.log.lines import Lines
+from mqtool.store.log.json_lines import Lines
 from mqtool.store.log.message import explode
 
 EVERY = 1024

@@ -1,19 +1,68 @@
 """Writes the new log: records at their old physical offsets with holes filled, or moved together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
 
 from mqtool.formats import commit_log
-from mqtool.formats.commit_log import MIN_RECORD_SIZE
+from mqtool.formats.commit_log import MAGIC_V1, MIN_RECORD_SIZE, Record, SysFlag
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.segments import Segments, SegmentWriter
 from mqtool.records.frames import Frames
 from mqtool.repair.moves import Moves
-from mqtool.repair.salvage.filler import fillers
 from mqtool.repair.salvage.merge import Run
 from mqtool.store.queues.get_message import next_file
+
+TOPIC = b"MQTOOL_HOLE"
+LARGEST = 4 << 20
+"""Bytes of one filler at most; a broker reads a record as a whole."""
+
+_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+
+
+def fillers(start: int, end: int, time: int) -> Iterator[bytes]:
+    """Yields records that fill a range exactly.
+
+    Args:
+        start, end: physical offsets; the range is not shorter than `MIN_RECORD_SIZE`.
+        time: store time of the record before or after it, ms.
+    """
+    at = start
+    while at < end:
+        size = end - at if end - at <= LARGEST else min(LARGEST, end - at - MIN_RECORD_SIZE)
+        yield _filler(at, size, time)
+        at += size
+
+
+def _filler(physical_offset: int, size: int, time: int) -> bytes:
+    topic = TOPIC[: size - MIN_RECORD_SIZE]
+    body = bytes(size - MIN_RECORD_SIZE - len(topic))
+    return commit_log.build_record(
+        Record(
+            total_size=size,
+            magic_code=MAGIC_V1,
+            body_crc=commit_log.body_crc(body),
+            queue_id=0,
+            flag=0,
+            queue_offset=0,
+            physical_offset=physical_offset,
+            sys_flag=int(SysFlag.TRANSACTION_ROLLBACK),
+            born_timestamp=time,
+            born_host=_HOST,
+            store_timestamp=time,
+            store_host=_HOST,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            body_length=len(body),
+            body=body,
+            topic_length=len(topic),
+            topic=topic,
+            properties_length=0,
+            properties=b"",
+        )
+    )
+
 
 IsBlank = Callable[[int, int], bool]
 """Whether a BLANK that is right leads from one old physical offset to another."""
@@ -87,7 +136,7 @@ class KeptLog:
 
 
 class MovedLog:
-    """A new log whose records are moved together; see `records.moved` for what changes in them.
+    """A new log whose records are moved together; see `rebuild.segments` for what changes in them.
 
     Attributes:
         holes: ranges of the old log without a record, in order.

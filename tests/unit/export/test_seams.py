@@ -19,7 +19,6 @@ from mqtool.commands import with_extra
 from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export import task, workers
-from mqtool.export.bodies import as_json
 from mqtool.export.bound import log_end
 from mqtool.export.parquet import TableWriter, WriteOptions
 from mqtool.export.plain import ExportRequest, export
@@ -27,6 +26,7 @@ from mqtool.export.plan import partitions, plan_store
 from mqtool.export.read import read_partition
 from mqtool.export.remote_target import RemoteTarget
 from mqtool.export.request import ReadRequest
+from mqtool.export.rows import as_json
 from mqtool.export.schema import Body, Table
 from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import require

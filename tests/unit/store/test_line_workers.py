@@ -10,10 +10,7 @@ import mqtool
 from mqtool.jobs.pool import thread_pool
 from mqtool.records.damage import Damage
 from mqtool.store.log import json_lines as module
-from mqtool.store.log import line_workers
-from mqtool.store.log.json_lines import json_lines
-from mqtool.store.log.line_workers import spread
-from mqtool.store.log.lines import LineMaker, Lines
+from mqtool.store.log.json_lines import LineMaker, Lines, json_lines, spread
 from tests.support.builder import StoreBuilder
 from tests.support.native import needs_native
 
@@ -107,7 +104,7 @@ def test_another_process_gives_the_same(root):
 @needs_native
 def test_threads_make_the_same_lines_where_rules_are_compiled(root, monkeypatch):
     expected, hexadecimal, counts = alone(root), alone(root, body_mode="hex"), []
-    monkeypatch.setattr(line_workers, "thread_pool", lambda count: counts.append(count) or thread_pool(count))
+    monkeypatch.setattr(module, "thread_pool", lambda count: counts.append(count) or thread_pool(count))
     with mqtool.open(root) as store:
         assert plain(json_lines(store, jobs=3)) == expected
         assert counts == [2]
@@ -139,14 +136,14 @@ def test_a_pool_that_takes_nothing_any_more_leaves_all_lines_to_this_process(roo
 @pytest.mark.parametrize("harm", ["deleted", "cut"])
 def test_a_worker_that_cannot_read_its_bytes_leaves_them_to_this_process(harm, root, monkeypatch):
     """The file has changed since this process read it."""
-    expected, real = alone(root), line_workers._block
+    expected, real = alone(root), module._block
 
     def gone(log, frames):
         block = real(log, frames)
         path = block.path.with_name("absent") if harm == "deleted" else block.path
         return structs.replace(block, path=path, size=block.size if harm == "deleted" else 1 << 20)
 
-    monkeypatch.setattr(line_workers, "_block", gone)
+    monkeypatch.setattr(module, "_block", gone)
     pool = AtOnce()
     assert spread_over(root, pool) == expected
     assert pool.asked.count("_make") > 3

@@ -26,9 +26,8 @@ from mqtool.recovery import predict
 from mqtool.repair.outlook import Preview
 from mqtool.repair.salvage import SalvageOptions, merge, salvage
 from mqtool.repair.salvage.fields import correct_fields
-from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.repair.salvage.merge import Run
-from mqtool.repair.salvage.new_log import KeptLog, MovedLog
+from mqtool.repair.salvage.new_log import LARGEST, KeptLog, MovedLog, fillers
 from mqtool.repair.salvage.unit_evidence import UnitEvidence
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
