@@ -104,7 +104,7 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _is_registered(module: str, name: str, node: ast.stmt) -> bool:
-    """Whether the package finds it by its name: commands, compiled loops, and constants that each such module has."""
+    """Whether the package finds it by its name: commands, compiled functions, and constants that each such module has."""
     decorators = {ast.unparse(one).partition("(")[0] for one in getattr(node, "decorator_list", [])}
     return decorators & {"compiled", "intrinsic"} != set() or (
         module.startswith("mqtool.cli.commands.") and name == module.rpartition(".")[2]

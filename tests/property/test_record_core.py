@@ -1,7 +1,7 @@
 """The rules of the record core, each in its scalar and its fast form: both give the same for any bytes.
 
 Real segments, segments harmed at random, and records that hypothesis makes; the fast form once by array operations and
-once by compiled loops.
+once in compiled form.
 """
 
 import random

@@ -42,7 +42,7 @@ class HeldClock:
 
 
 def small_options(**more: Any) -> StoreOptions:
-    """Options of a small store; compiled loops are used only where a test does."""
+    """Options of a small store; compiled functions are used only where a test does."""
     return StoreOptions(**{**SMALL, **more})
 
 

@@ -20,7 +20,7 @@ from mqtool.store.queues.by_time import Boundary
 from tests.support.native import IS_COMPILED, form
 
 SLOW = b"INNER_x\x01y\x02"
-"""Properties that no compiled loop takes."""
+"""Properties that no compiled function takes."""
 
 FORGOTTEN = ("queue-missing", "queue-missing-units")
 AT_ANY_HOUR = RetentionPolicy(delete_hours=tuple(range(24)), file_interval_ms=0)

@@ -31,7 +31,7 @@ ends = st.sampled_from(
 
 
 def chain_of(data: bytes) -> FrameScan:
-    """One by one, or by the compiled loop, whichever is in use."""
+    """One by one, or by the compiled form, whichever is in use."""
     return frames_at(memoryview(data), 0, 0)[0]
 
 

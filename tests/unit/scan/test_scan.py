@@ -587,7 +587,7 @@ def test_plain_columns_of_inner_batches_have_a_row_for_each_message(tmp_path):
 
 
 def test_columns_that_are_fields_are_those_of_an_export(tmp_path):
-    """With and without compiled loops, with system records, transactions and unusual topics among the others."""
+    """Compiled and not, with system records, transactions and unusual topics among the others."""
     names = [
         "topic",
         "broker",

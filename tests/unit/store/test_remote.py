@@ -53,7 +53,7 @@ def test_messages_are_found_by_their_keys(tmp_path):
 
 
 def test_columns_that_are_fields_are_those_of_a_local_store(tmp_path):
-    """Compiled loops read local files by themselves; there they do not."""
+    """Compiled code reads local files by itself; there it does not."""
     path = copy_store("orders-5.5.0", tmp_path)
     columns = ["topic", "queue_id", "queue_offset", "physical_offset"]
     expected = dataset(f"b={path}").to_table(columns=columns)
