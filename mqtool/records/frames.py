@@ -116,7 +116,8 @@ class Frames:
 
     def _bytes_at(self, at: np.ndarray, size: int) -> np.ndarray:
         windows = max(0, len(self.view) - size + 1)
-        return np.ndarray((windows,), f"V{size}", self.view, strides=(1,)).take(at, mode="clip")
+        # An index, not `take`: that would copy all windows first.
+        return np.ndarray((windows,), f"V{size}", self.view, strides=(1,))[np.clip(at, 0, windows - 1)]
 
     @cached_property
     def data(self) -> np.ndarray:
