@@ -16,11 +16,11 @@ from mqtool.formats import batch_consume_queue, consume_queue, file_names, timer
 from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 from mqtool.records.recovery_rules import RecoveryRules
-from mqtool.recovery import scope
 from mqtool.store import layout
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig
 from mqtool.store.config.configured_place import place_or_name
+from mqtool.store.config.controller_files import epoch_file
 from mqtool.store.config.dispatch_rules import has_further_queues
 from mqtool.store.config.dledger_place import LedgerPlace, ledger_place
 from mqtool.store.config.recovery_rules import recovery_rules
@@ -34,7 +34,50 @@ from mqtool.store.file_sizes import (
     compaction_sizes,
 )
 from mqtool.store.index.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
+from mqtool.store.queues.queue_database import has_queues_only_in_database, queue_database
 from mqtool.store.waiting.timer import log_file_size
+
+_OTHER_ENGINES = {
+    "enableControllerMode": "the broker's role comes from a controller",
+    "duplicationEnable": "recovery follows a replica's confirm offset",
+    "enableRocksDBStore": "the queues are in RocksDB",
+    "rocksdbCQDoubleWriteEnable": "the queues are in RocksDB too",
+    "enableAcceleratedRecovery": "recovery starts inside a segment",
+}
+_BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL)
+
+
+def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
+    """Checks that the plain file-based store would open the directory.
+
+    Raises:
+        UnsupportedFormatError: another engine would, according to the configuration or, if that does not say, to its
+            files.
+    """
+    for key, meaning in _OTHER_ENGINES.items():
+        if config.flag(key):
+            raise UnsupportedFormatError(f"{root}: {key}=true: {meaning}; only the file-based store's start is known")
+    kind = config.text("storeType") or ""
+    if kind not in ("", "default"):
+        raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
+    if not kind and has_queues_only_in_database(root, config):
+        raise UnsupportedFormatError(
+            f"{queue_database(root, config)} holds a RocksDB database: only the start with queue files is known; "
+            "for a broker that uses those give --config with storeType=default"
+        )
+
+
+def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
+    """Returns the parts of a store that a start uses and that are not modelled, in words."""
+    parts = [
+        f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()
+    ]
+    if config.flag("enableConsumeQueueExt"):
+        parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are cut and written too")
+    if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
+        parts.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
+    return tuple(parts)
+
 
 DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
 _DEFAULT_SIZES = {
@@ -104,7 +147,7 @@ def settings_of(
             several directories.
         UsageError: the node of the DLedger group cannot be determined.
     """
-    scope.refuse_other_engines(root, config)
+    refuse_other_engines(root, config)
     config = _with_defaults_for_ignored(config)
     detected = _layout(root, config)
     segment = _size_or_default(detected.commit_log_size if detected else None, DEFAULT_SEGMENT_SIZE)
@@ -137,7 +180,7 @@ def settings_of(
         dledger=_ledger_place(root, config),
         misnamed={file.path: file.base for file in detected.misplaced} if detected else {},
         unmodelled_parts=(
-            *scope.unmodelled_parts(root, config),
+            *unmodelled_parts(root, config),
             *(size.doubt for size in (segment, queue, batch, extension) if size and not size.is_certain),
         ),
     )

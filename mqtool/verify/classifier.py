@@ -34,8 +34,7 @@ from mqtool.verify.findings import (
 )
 from mqtool.verify.index.index_findings import IndexReport, check_absent
 from mqtool.verify.log import commit_log_files
-from mqtool.verify.log.displaced_blocks import displaced_messages
-from mqtool.verify.log.foreign_segments import foreign_ranges, without_foreign
+from mqtool.verify.log.displaced_blocks import displaced_messages, foreign_ranges, without_foreign
 from mqtool.verify.log.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
 from mqtool.verify.log.segment import DamagedRange
 from mqtool.verify.losses import LossAccount, add_proved_losses, cut_off, losses_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.cli.exits import ExitCode
-from mqtool.diff import commit_logs, log_bytes, queue_units
+from mqtool.diff import log_bytes, queue_units, stores
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_messages, damage_case
@@ -375,7 +375,7 @@ def test_a_log_that_is_cut_while_it_is_compared_is_not_called_equal(mqtool, pair
         os.truncate(cut, 1000)
         return log_bytes.compare_bytes(*arguments)
 
-    monkeypatch.setattr(commit_logs, "compare_bytes", compare)
+    monkeypatch.setattr(stores, "compare_bytes", compare)
     result = mqtool("diff", a, b)
     assert result.code == ExitCode.IO_ERROR
     assert re.search(rf"ends at physical offset {SEGMENT + 1000}, before \d+: it was cut while it", result.stderr)
