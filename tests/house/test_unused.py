@@ -35,7 +35,7 @@ USED_FROM_OUTSIDE = {
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_ANNOTATION = re.compile(r"[\w.\[\]|, ]{1,200}")
+_ANNOTATION = re.compile(r"[\w.\[\]|, ]{0,199}[\w\]]")  # no sentence
 
 
 class Names:
