@@ -9,42 +9,10 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
-from multiprocessing.context import BaseContext, ForkContext, ForkProcess, SpawnContext, SpawnProcess
 from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mqtool.errors import UnavailableError
-from mqtool.signals import signals_blocked
-
-
-class _ForkedProcess(ForkProcess):
-    def start(self) -> None:
-        with signals_blocked(
-            signal.SIGINT, signal.SIGTERM
-        ):  # a copy has its parent's handler of SIGTERM until `ignore_interrupts`
-            super().start()
-
-
-class _SpawnedProcess(SpawnProcess):
-    def start(self) -> None:
-        resource_tracker.ensure_running()  # else `start` begins it, and lets SIGINT through again
-        with signals_blocked(signal.SIGINT):
-            super().start()
-
-
-class _ForkContext(ForkContext):
-    Process = _ForkedProcess
-
-
-class _SpawnContext(SpawnContext):
-    Process = _SpawnedProcess
-
-
-def context(*, copies: bool) -> BaseContext:
-    """Returns the multiprocessing context for copies of this process or for new ones."""
-    return _ForkContext() if copies else _SpawnContext()
-
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -132,7 +100,7 @@ def process_pool(
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
     from multiprocessing import active_children  # noqa: PLC0415
 
-    from mqtool.jobs.pool import context  # noqa: PLC0415
+    from mqtool.jobs.worker_process import context  # noqa: PLC0415
 
     others = set(active_children())
     try:

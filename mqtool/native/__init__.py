@@ -6,7 +6,7 @@ also has one form in Python, which runs where these are missing; property tests 
 """
 
 import os
-import sysconfig
+import sys
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ is_enabled = os.environ.get("MQTOOL_NATIVE") != "0"
 
 @cache
 def _are_imported() -> bool:
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in sys.abiflags:  # a free-threaded interpreter
         return False  # importing them would turn the interpreter's lock on for the complete process
     try:
         with interrupt_deferred():  # Cython's start of a module drops whatever is raised in it

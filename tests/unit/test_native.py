@@ -21,7 +21,6 @@ def test_ctrl_c_while_the_modules_are_imported_is_not_lost(monkeypatch):
         return name
 
     monkeypatch.setattr(native, "import_module", imported)
-    monkeypatch.setattr(native.sysconfig, "get_config_var", lambda _: 0)
     end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)  # may receive the signal, as the threads of numpy may
     thread.start()
@@ -48,9 +47,9 @@ def test_a_named_tuple_with_other_fields_is_refused():
 def test_on_a_free_threaded_interpreter_the_modules_are_not_imported(monkeypatch):
     imported = []
     monkeypatch.setattr(native, "import_module", imported.append)
-    monkeypatch.setattr(native.sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    monkeypatch.setattr(native.sys, "abiflags", "t")
     assert not native._are_imported.__wrapped__()
     assert imported == []
-    monkeypatch.setattr(native.sysconfig, "get_config_var", {}.get)
+    monkeypatch.setattr(native.sys, "abiflags", "")
     assert native._are_imported.__wrapped__()
     assert imported == ["mqtool.native.engine", "mqtool.native.lines", "mqtool.native.logs"]
