@@ -84,7 +84,7 @@ Values are read as the broker reads them. Blanks after a value belong to it, and
 `timerWheelEnable=true` with a blank after it is false, and a number with one is ignored, so the default applies. Each
 such value is reported (`lint-misread-value`).
 
-For a store, most keys are not needed: file sizes and release are detected from the files, and `mqtool info STORE`
+For a store, most keys are not needed: file sizes and release are detected from the files, and `mqtool info STORE --all`
 shows how.
 
 ## Where mqtool finds it

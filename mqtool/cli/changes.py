@@ -38,8 +38,8 @@ STEPS = Column(
     fields=(
         text("action", "create, replace or set-aside"),
         text("path", "file, below the store"),
-        Column("before", "int64", "bytes now; null where there is no file", TABLE, nullable=True, is_size=True),
-        Column("after", "int64", "bytes afterwards; null if the file is removed", TABLE, nullable=True, is_size=True),
+        size("before", "bytes now; null where there is no file", nullable=True),
+        size("after", "bytes afterwards; null if the file is removed", nullable=True),
         text("sha256_before", "of the file now", show=DATA, nullable=True),
         text("sha256_after", "of the file then", show=DATA, nullable=True),
     ),

@@ -115,6 +115,7 @@ def blocks(
     title: str = "",
     *,
     wide: bool,
+    has_all_rows: bool = False,
 ) -> Iterator[bytes]:
     """Yields an object for readers: verdict, plain values, commands to type, then each of its parts as a section.
 
@@ -126,6 +127,7 @@ def blocks(
         style: of the verdict.
         title: of the section, if the object is part of another.
         wide: nothing is cut or left out.
+        has_all_rows: no row is left out.
     """
     shown = [column for column in _shown(columns, wide=wide) if value.get(column.name) not in (None, "", [], {}, ())]
     plain = [column for column in shown if column.type not in {"object", "array"} and not column.is_command]
@@ -137,9 +139,9 @@ def blocks(
         if column.is_command:
             yield commands(column.heading, [inner] if isinstance(inner, str) else inner)
         elif column.type == "object" and column.fields:
-            yield from blocks(column.fields, inner, title=path, wide=wide)
+            yield from blocks(column.fields, inner, title=path, wide=wide, has_all_rows=has_all_rows)
         elif column not in plain:
-            yield section(path, inner, column.fields, wide=wide)
+            yield section(path, inner, column.fields, wide=wide, has_all_rows=has_all_rows)
 
 
 def prose(*texts: str, style: Style | None = None) -> bytes:
@@ -152,7 +154,7 @@ def prose(*texts: str, style: Style | None = None) -> bytes:
 def labelled(pairs: Iterable[tuple[str, str]], title: str = "") -> bytes:
     """Returns a line for each label with its value, in a section if there is a title."""
     indent = "  " if title else ""
-    lines = [indent + line for line in fields(list(pairs), indent)]
+    lines = [indent + line for line in fields([(label, cells.escape(text)) for label, text in pairs], indent)]
     return (_titled(title) if title else b"") + _encoded(lines) if lines else b""
 
 
@@ -161,7 +163,9 @@ def commands(label: str, steps: Iterable[str]) -> bytes:
     return _encoded(f"{label}: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)
 
 
-def section(title: str, rows: Sequence[Any], columns: tuple[Column, ...] = (), *, wide: bool) -> bytes:
+def section(
+    title: str, rows: Sequence[Any], columns: tuple[Column, ...] = (), *, wide: bool, has_all_rows: bool = False
+) -> bytes:
     """Returns rows as a table, or texts, under a title; nothing if there are none.
 
     Args:
@@ -169,8 +173,9 @@ def section(title: str, rows: Sequence[Any], columns: tuple[Column, ...] = (), *
         rows: objects or texts.
         columns: of the objects; default: their keys.
         wide: print all columns and all rows.
+        has_all_rows: print all rows.
     """
-    some = rows if wide else rows[:SECTION_ROWS]
+    some = rows if wide or has_all_rows else rows[:SECTION_ROWS]
     if not some:
         return b""
     rest = f"  … {len(rows) - len(some)} more: --format wide shows all\n".encode() if len(some) < len(rows) else b""
@@ -184,7 +189,7 @@ def section(title: str, rows: Sequence[Any], columns: tuple[Column, ...] = (), *
 
 
 def _titled(title: str) -> bytes:
-    return _encoded([paint(title[0].upper() + title[1:], Style.HEADER)])
+    return prose(title[0].upper() + title[1:], style=Style.HEADER)
 
 
 def _encoded(lines: Iterable[str]) -> bytes:

@@ -70,9 +70,9 @@ def count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False, lab
     return Column(name, "int64", doc, show=show, nullable=nullable, label=label)
 
 
-def size(name: str, doc: str, *, label: str = "") -> Column:
+def size(name: str, doc: str, *, nullable: bool = False, label: str = "") -> Column:
     """Returns a column of bytes, shown in tables in KiB, MiB, …."""
-    return Column(name, "int64", doc, show=TABLE, label=label, is_size=True)
+    return Column(name, "int64", doc, show=TABLE, nullable=nullable, label=label, is_size=True)
 
 
 def flag(name: str, doc: str, *, nullable: bool = False, label: str = "") -> Column:

@@ -3,10 +3,12 @@
 import csv
 import io
 import os
+import re
 from collections import Counter
 
 import pytest
 
+from mqtool import words
 from tests.cli.answers import problems, rows
 from tests.support.damage import damage_case
 from tests.support.stores import STORES, answered, answers, copy_store, fixture, store_fixture, summary, tree_digest
@@ -14,6 +16,17 @@ from tests.support.stores import STORES, answered, answers, copy_store, fixture,
 ORDERS = "orders-5.5.0"
 STORE = fixture(f"{ORDERS}/store")
 OPENED = [store for store in STORES if store.directory and "equeue" not in store.name]
+SYSTEM = frozenset(
+    (
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
+    )
+)
+"""Topics of the broker itself that have messages in the fixtures."""
 CLEAN = [store for store in answered("queues", "messages") if store.directory and store.clean_stop]
 
 
@@ -94,13 +107,46 @@ def test_output_is_valid_against_the_schema(mqtool, store):
 
 
 @pytest.mark.parametrize("store", OPENED, ids=str)
-@pytest.mark.parametrize("output_format", ["table", "wide"])
-def test_people_get_printable_sections(mqtool, store, output_format):
-    result = mqtool("info", store.directory, "--format", output_format, "--deep")
+@pytest.mark.parametrize("form", ["--all", "--format=wide"])
+def test_people_get_printable_sections(mqtool, store, form):
+    result = mqtool("info", store.directory, form, "--deep")
     lines = result.text.splitlines()
     assert lines[0].split() == ["path", str(store.directory)]
     assert all(line.isprintable() for line in lines)
     assert "Commit log" in lines
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+@pytest.mark.parametrize("store", CLEAN, ids=str)
+def test_people_get_a_dozen_lines_with_the_biggest_topics_first(mqtool, store, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = mqtool("info", store.directory).text.splitlines()
+    assert all(line.isprintable() for line in lines)
+    begin = lines.index("Topics")
+    assert max(map(len, lines[begin:])) <= int(columns)
+    assert len(lines) - begin <= 8
+    assert begin <= (5 if columns == "200" and not info(mqtool, store.directory)["oddities"] else 14)
+    sizes = Counter()
+    for answer in answers(store.name, "queues"):
+        if answer["topic"] not in SYSTEM:
+            sizes[answer["topic"]] += sum(unit[2] for unit in answer["units"])
+    biggest = [words.size(size) for _, size in sizes.most_common(4) if size]
+    assert [" ".join(line.split()[-2:]) for line in lines[begin + 2 :][: len(biggest)]] == biggest
+
+
+def test_topics_that_are_not_listed_are_summed_up_and_listed_with_all(mqtool):
+    lines = mqtool("info", STORE).text.splitlines()
+    counts = {answer["topic"]: 0 for answer in answers(ORDERS, "queues")}
+    for answer in answers(ORDERS, "queues"):
+        counts[answer["topic"]] += answer["maxOffset"] - answer["minOffset"]
+    rows = [re.split(r"  +", line.strip()) for line in lines[lines.index("Topics") + 2 :]]
+    assert sum(int(row[1]) for row in rows) == sum(counts.values())
+    assert int(rows[-1][1]) == sum(counts[topic] for topic in SYSTEM & counts.keys())
+    assert rows[-1][0].endswith(" system topics")
+    assert rows[-2][0].endswith(" more: --all")
+    everything = mqtool("info", STORE, "--all").text
+    assert all(topic in everything for topic in counts)
+    assert "…" not in everything
 
 
 def test_sizes_are_reported_with_their_evidence(mqtool):

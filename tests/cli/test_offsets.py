@@ -117,6 +117,34 @@ def test_show_compares_with_a_replica_that_alone_has_a_position(mqtool, store, t
     }
 
 
+@pytest.mark.parametrize("columns", [80, 100])
+def test_people_get_a_table_for_each_group_and_topic(mqtool, store, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = mqtool("offsets", store, "--group", "pull-group", "--topic", "Orders").text.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert lines[0].startswith("Group pull-group, topic Orders, ")
+    with library.open(store) as opened:
+        expected = [
+            [queue_id, offset, queue.min_offset, queue.max_offset, queue.max_offset - offset]
+            for queue_id, offset in sorted(opened.metadata.consumer_offsets["pull-group"]["Orders"].items())
+            for queue in (opened.queue("Orders", queue_id),)
+        ]
+    assert [list(map(int, line.split()[:5])) for line in lines[2 : 2 + len(expected)]] == expected
+    assert f", {sum(row[4] for row in expected)} messages not read" in lines[0]
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("name", ["orders-5.5.0", "lives-5.5.0", "metadata-4.9.7"])
+def test_a_position_is_one_line(mqtool, name, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    root = fixture(f"{name}/store")
+    rows = mqtool("offsets", root, "--format", "jsonl").lines
+    lines = mqtool("offsets", root).text.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert sum(line.split()[:1] == ["queue"] for line in lines) < len(rows)
+    assert sum(line.strip()[:1].isdecimal() for line in lines) == len(rows)
+
+
 def test_show_counts_what_pop_has_handed_out(mqtool):
     """Three messages were popped and never acknowledged, by the real broker's client."""
     rows = mqtool("offsets", fixture("lives-5.5.0/store"), "--format", "jsonl").lines

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli import zones
+from mqtool import words
+from mqtool.cli import cells, document, zones
+from mqtool.cli.colour import Style
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
@@ -24,7 +27,8 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.rows.message_rows import DAMAGE, damage_row
 from mqtool.cli.rows.sibling_rows import KIND_INFO
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size, text
+from mqtool.formats.topics import is_for_consumers
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
@@ -34,9 +38,9 @@ if TYPE_CHECKING:
 HELP = """
 mqtool info /data/store
 
-Describe a store: release, sizes and how they were detected, clean or unclean shutdown, the log's bounds, topics,
-queues, groups and lag, index files, timer, oddities. Reads names, headers and a few records; --deep reads every record,
-counts exactly and lists damage (exit code 1).
+Describe a store in a dozen lines: release, clean or unclean shutdown, the log, lag, oddities, and the topics that take
+most space. --all adds how sizes and release were detected, all topics, groups and index files, checkpoint and timer.
+Reads names, headers and a few records; --deep reads every record, counts exactly and lists damage (exit code 1).
 
 impact: read-only
 """
@@ -75,18 +79,18 @@ _COMMIT_LOG = (
 _TOPIC_SCAN = (
     text("topic", "name"),
     count("messages", "records read"),
-    count("size", "their bytes"),
-    _time("first_timestamp", "oldest store time"),
+    size("size", "their bytes"),
+    _time("first_timestamp", "oldest store time", show="wide"),
     _time("last_timestamp", "newest store time"),
 )
 
 _DEEP = (
     count("messages", "valid records in the log"),
-    count("size", "their bytes"),
+    size("size", "their bytes"),
     count("damaged_ranges", "ranges without a valid record"),
-    count("damaged_bytes", "bytes in them"),
+    size("damaged_bytes", "bytes in them"),
     _list("topics", "by topic, according to the records", *_TOPIC_SCAN),
-    _list("damage", "the first 1000 ranges", *DAMAGE.columns[0].fields),
+    _list("damage", "the first 1000 ranges", *DAMAGE.columns[0].fields, show="wide"),
 )
 
 INFO = OutputSchema(
@@ -113,8 +117,8 @@ INFO = OutputSchema(
             text("topic", "name"),
             count("messages", "that its queues hold and the log still has"),
             count("queues", "on disk"),
-            count("size", "bytes of their records according to the queues; null in very large stores", nullable=True),
-            _time("first_timestamp", "store time of its first message"),
+            size("size", "bytes of their records according to the queues; null in very large stores", nullable=True),
+            _time("first_timestamp", "store time of its first message", show="wide"),
             _time("last_timestamp", "store time of its last message"),
             Column("configured", "boolean", "it is in topics.json", show="wide"),
             count("perm", "4 read, 2 write, 1 inherit", nullable=True, show="wide"),
@@ -211,6 +215,10 @@ INFO = OutputSchema(
 
 _LISTED = 1000
 """Damaged ranges in the output; the counts have all."""
+_SHOWN = 4
+"""Topics and oddities that are printed without --all."""
+_BESIDES = 32
+"""Columns that a topic's row has besides its name."""
 
 
 @prints(INFO, KIND_INFO)
@@ -219,6 +227,7 @@ def info(
     store: StoreArgument,
     *,
     deep: Annotated[bool, option("--deep", help="Read every record.")] = False,
+    everything: Annotated[bool, option("--all", help="Print all topics, groups, index files and sizes.")] = False,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
@@ -243,7 +252,54 @@ def info(
         if deep:
             report.unknown(opened.unlisted_parts(of_log=True))
             description["deep"] = _deep(opened, progress, report)
-        return Output(ctx.obj, INFO, output_format).document(description, report.code())
+        output, code = Output(ctx.obj, INFO, output_format), report.code()
+        if output_format is not Format.TABLE:
+            return output.document(description, code)
+        if everything:
+            return output.page(document.blocks(INFO.columns, description, wide=False, has_all_rows=True), code)
+        scan = document.blocks(INFO.columns[-1:], description, wide=False)
+        return output.page([*_overview(description), *scan], code)
+
+
+def _overview(description: dict[str, Any]) -> Iterator[bytes]:
+    """Yields a description in a dozen lines."""
+    log, groups, odd = description["commit_log"], description["groups"], description["oddities"]
+    release = f"RocketMQ {description['version']}" if description["version"] else "of an unknown release"
+    clean = ["shut down cleanly"] if description["clean_stop"] else []
+    ends = [log["first_timestamp"], log["last_timestamp"]]
+    times = [" to ".join(zones.moment(end, exact=False) for end in ends)] if None not in ends else []
+    segments = cells.counted(log["files"], "segment")
+    facts = {
+        "store": ", ".join([description["path"], release, *clean]),
+        "log": ", ".join([f"{words.size(log['max_offset'] - log['min_offset'])} in {segments}", *times]),
+    }
+    if groups:
+        last = max(groups, key=lambda group: group["lag"])
+        behind = cells.counted(sum(group["lag"] for group in groups), "message")
+        facts["groups"] = f"{len(groups)}, {behind} not read" + (f", most by {last['group']}" if last["lag"] else "")
+    yield document.labelled(facts.items())
+    more = [f"and {len(odd) - _SHOWN} more: --all"] if len(odd) > _SHOWN else []
+    yield document.prose(*odd[:_SHOWN], *more, style=Style.DOUBTFUL)
+    (columns,) = (column.fields[:4] for column in INFO.columns if column.name == "topics")
+    yield document.section("topics", _biggest(description["topics"]), columns, wide=False)
+
+
+def _biggest(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows of the biggest topics, with the others, and those of the broker itself, as a row each."""
+    by_size = sorted(topics, key=lambda topic: (topic["size"] or 0, topic["messages"]), reverse=True)
+    own = [topic for topic in by_size if is_for_consumers(topic["topic"])]
+    system = [topic for topic in by_size if not is_for_consumers(topic["topic"])]
+    biggest = [topic for topic in own[:_SHOWN] if topic["messages"]]
+    rest = {f"{len(own) - len(biggest)} more: --all": own[len(biggest) :], f"{len(system)} system topics": system}
+    limit = max((cells.screen_width() or cells.CELL_WIDTH) - _BESIDES, _BESIDES // 2)
+    first = [{**topic, "topic": cells.clip(topic["topic"], limit)} for topic in biggest]
+    return [*first, *(_together(name, topics) for name, topics in rest.items() if topics)]
+
+
+def _together(name: str, topics: list[dict[str, Any]]) -> dict[str, Any]:
+    sizes = [topic["size"] for topic in topics]
+    row = {key: sum(topic[key] for topic in topics) for key in ("messages", "queues")}
+    return {"topic": name, **row, "size": None if None in sizes else sum(sizes)}
 
 
 def _deep(store: Store, mode: ProgressMode, report: DamageReport) -> dict[str, Any]:

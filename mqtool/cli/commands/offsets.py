@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mqtool import commands
-from mqtool.cli import zones
+from mqtool.cli import document, zones
+from mqtool.cli.cells import counted
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
@@ -23,7 +26,7 @@ from mqtool.cli.options import (
     option,
 )
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.values import asdict
 
 if TYPE_CHECKING:
@@ -33,11 +36,11 @@ HELP = """
 mqtool offsets /data/store --group billing --topic Orders
 
 Show the position of each group in each queue, with the queue's bounds, the messages after the position and the time of
-the next one. Positions come from every file and RocksDB that keeps them; the column `read` says which of them a broker
-that starts on the store reads. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
-broadcast (a client's own file, given with --broadcast). `in_flight` counts messages that POP has handed out and that
-are not acknowledged; they are delivered again whatever the position. --compare also shows the positions of another
-store, for example of the other replica. Exit code 1 if there is no position, or the bounds of a queue cannot be read.
+the next one. Positions come from every file and RocksDB that keeps them; those that a broker would not read when it
+starts on the store are marked. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
+broadcast (a client's own file, given with --broadcast). `popped` counts messages that POP has handed out and that are
+not acknowledged; they are delivered again whatever the position. --compare also shows the positions of another store,
+for example of the other replica. Exit code 1 if there is no position, or the bounds of a queue cannot be read.
 `mqtool plan offsets` plans changes of positions.
 
 impact: read-only
@@ -48,13 +51,13 @@ OFFSETS = OutputSchema(
     1,
     "the position of a consumer group in a queue",
     (
-        text("kind", "committed, pulled or broadcast"),
-        text("group", "consumer group; empty in the file of a client"),
-        text("topic", "topic"),
-        count("queue_id", "queue of the topic"),
+        text("kind", "committed, pulled or broadcast", show=WIDE),
+        text("group", "consumer group; empty in the file of a client", show=WIDE),
+        text("topic", "topic", show=WIDE),
+        count("queue_id", "queue of the topic", label="queue"),
         count("offset", "next queue offset that the group gets; null if only the other store has one", nullable=True),
-        count("min_offset", "minimum offset of the queue; null if it is missing", nullable=True),
-        count("max_offset", "maximum offset of the queue; null if it is missing", nullable=True),
+        count("min_offset", "minimum offset of the queue; null if it is missing", nullable=True, label="min"),
+        count("max_offset", "maximum offset of the queue; null if it is missing", nullable=True, label="max"),
         count("lag", "messages after the position; null if the queue is missing", nullable=True),
         Column(
             "next_time",
@@ -63,22 +66,23 @@ OFFSETS = OutputSchema(
             show=TABLE,
             time=True,
             nullable=True,
+            label="next message",
         ),
         count(
             "in_flight",
             "messages that the group popped and did not acknowledge; null if POP's database cannot be read",
             nullable=True,
+            label="popped",
         ),
-        text("source", "file or database below the store, or the file of a client"),
-        flag("read", "a broker that starts on the store reads this source"),
-        count("other_offset", "position in the store of --compare", show=WIDE, nullable=True),
+        text("source", "file or database below the store, or the file of a client", show=WIDE),
+        Column("read", "boolean", "a broker that starts on the store reads this source"),
+        count("other_offset", "position in the store of --compare", nullable=True, label="other"),
         count("other_min_offset", "minimum offset of the queue there", show=WIDE, nullable=True),
         count("other_max_offset", "maximum offset of the queue there", show=WIDE, nullable=True),
-        count("difference", "messages that the other store is ahead of this one", show=WIDE, nullable=True),
+        count("difference", "messages that the other store is ahead of this one", nullable=True),
     ),
 )
 _COMPARED = ("other_offset", "other_min_offset", "other_max_offset", "difference")
-
 GroupOption = Annotated[list[str] | None, group_option()]
 CompareOption = Annotated[
     Path | None, option("--compare", metavar="OTHER", help="Another store, for instance the other replica.")
@@ -107,28 +111,51 @@ def offsets(
     from mqtool.store.groups.positions import positions_of
     from mqtool.store.store import open_store
 
-    wide = output_format is Format.TABLE and compare is not None
-    output = Output(ctx.obj, OFFSETS, Format.WIDE if wide else output_format)
+    output = Output(ctx.obj, OFFSETS, output_format)
     with open_store(store, config) as opened:
         tables = opened.metadata.offset_tables
         unread = opened.skip_unreadable_queues()
         for words in (*unread, *tables.problems, *([tables.evidence] if tables.evidence else [])):
             note(words)
-        rows = list(positions_of(opened, group, topic, broadcast or ()))
-        if compare is None:
-            output.rows(_row(row) for row in rows)
-        else:
+        positions = list(positions_of(opened, group, topic, broadcast or ()))
+        rows = list(map(_row, positions))
+        if compare is not None:
             with open_store(compare) as other:
                 for words in (more := other.skip_unreadable_queues()):
                     note(words)
                 unread += more
-                others = list(positions_of(other, group, topic))
-            rows += others
-            output.rows(_compared(rows[: len(rows) - len(others)], others))
+                rows = list(_compared(positions, list(positions_of(other, group, topic))))
     if not rows:
         every = commands.command("offsets", commands.Opened(store, config))
         note(f"no position found for this selection; `{every}` lists all" if group or topic else "no position found")
-    return output.finish(ExitCode.OK if rows and not unread else ExitCode.NO)
+    code = ExitCode.OK if rows and not unread else ExitCode.NO
+    if output_format is Format.TABLE:
+        return output.page(_tables(rows), code)
+    output.rows(rows)
+    return output.finish(code)
+
+
+def _tables(rows: Sequence[dict[str, Any]]) -> Iterator[bytes]:
+    """Yields a table for the positions of each group in each topic, without columns that say nothing."""
+    by_table = itemgetter("group", "topic", "kind", "source", "read")
+    for (group, topic, kind, source, is_read), some in groupby(rows, by_table):
+        queues = list(some)
+        lags = [row["lag"] for row in queues if row["lag"] is not None]
+        words = [f"group {group}"] if group else []
+        words += [f"topic {topic}", *([f"{counted(sum(lags), 'message')} not read"] if lags else [])]
+        if kind != "committed" or not is_read:
+            known = any(row["offset"] is not None for row in queues)
+            words += [
+                kind,
+                source,
+                *([] if is_read else ["not read by a broker" if known else "only in the other store"]),
+            ]
+        columns = tuple(
+            column
+            for column in OFFSETS.columns
+            if any(row[column.name] != (0 if column.name == "in_flight" else None) for row in queues)
+        )
+        yield document.section(", ".join(words), queues, columns, wide=False, has_all_rows=True)
 
 
 def _row(position: Position) -> dict[str, Any]:
