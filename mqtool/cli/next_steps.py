@@ -11,7 +11,7 @@ from mqtool.errors import MqtoolError, RefusedError
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store
 from mqtool.verify import Finding, Severity, Verification, corrections
-from mqtool.verify.finding_collector import PERMISSION_DENIED
+from mqtool.verify.finding_collector import PERMISSIONS
 
 if TYPE_CHECKING:
     from mqtool.repair.from_findings import RepairProposal
@@ -56,7 +56,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     if ending == "undo":
         return (undo,)
     for finding in verification.findings:
-        if finding.code == PERMISSION_DENIED:  # what is wrong is unknown before all of it is read
+        if finding.code in PERMISSIONS:  # what is wrong is unknown before all of it is read
             return (finding.next_step,)
     steps = _steps(store, verification, may_try=may_try)
     if not ending or _new_store(store, verification) in steps:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import shlex
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +18,13 @@ from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, flag, text
 from mqtool.commands import Opened, command
-from mqtool.errors import StoreError, UnreadableError
+from mqtool.errors import PermissionDeniedError, StoreError, UnreadableError
 from mqtool.formats.release import release_of
 from mqtool.words import size
 
 if TYPE_CHECKING:
     from mqtool.recovery import Outcome
+    from mqtool.store.permissions import OwnerDenial
 
 
 def _number(name: str, doc: str, *, nullable: bool = False) -> Column:
@@ -126,6 +129,9 @@ EXPLAIN_START = OutputSchema(
     single=True,
 )
 
+LOST = (text("queue", "topic/queue"), _number("messages", "how many"), text("offsets", "queue offsets"))
+"""Columns of `lost_row`."""
+
 _RANGES = 8
 """Ranges of offsets in a row of a table; JSON has all."""
 
@@ -152,14 +158,18 @@ def print_start_outcome(
     except UnreadableError as error:
         return _unknown(invocation, path, config, output_format, broker, error)
     waiting, timer = _waiting(path, config, outcome)
+    denial = _denial(path, config)
     starts = [outcome, other] if other is not None and disputed else [outcome]
-    code = ExitCode.NO if timer or any(start.do_not_start for start in starts) else ExitCode.OK
+    code = ExitCode.NO if denial or timer or any(start.do_not_start for start in starts) else ExitCode.OK
     steps = [] if code is ExitCode.OK else [command("verify", Opened(path, config, broker))]
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
     if config is None and outcome.runs:
         verdict += f"; {UNCHECKED}"
+    if denial is not None:
+        verdict += f"; but {denial.path}: {denial.evidence}"
+        steps = [shlex.join(denial.words)]
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
         wide = output_format is Format.WIDE
@@ -195,6 +205,16 @@ def _starts(
     version = detect_version(path, read_config(config))
     other = other_start(outcome, version, lambda release, read: start(str(release), read))
     return outcome, other, bool(version.contrary)
+
+
+def _denial(path: Path, config: Path | None) -> OwnerDenial | None:
+    """Returns the first file or directory that the broker may not use, although root may."""
+    from mqtool.store import open_readable
+    from mqtool.store.permissions import denied_to_owner
+
+    with contextlib.suppress(StoreError), open_readable(path, config) as store:
+        return next(denied_to_owner(store.path, *store.layout.log_dirs), None)
+    return None
 
 
 def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[dict[str, Any]] | None, str]:
@@ -260,7 +280,9 @@ def _unknown(
         f"what a start of {release} does depends on what is in {error.path}: run this as a user who can read it; if "
         "the disk fails, copy what is readable to another disk, or take the file from a replica"
     )
-    rest = {"undecided": [needed], "next_steps": [command("verify", Opened(path, config, broker))]}
+    as_root = "sudo " if isinstance(error, PermissionDeniedError) else ""
+    step = as_root + command("verify", Opened(path, config, broker))
+    rest = {"undecided": [needed], "next_steps": [step]}
     verdict = f"unknown: {error}"
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
@@ -339,7 +361,14 @@ def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: b
     """Returns the lists of a prediction by their titles."""
     reasons = str if wide else cells.without_classes
     return {
-        "lost messages": [_lost(name, ranges, wide=wide) for name, ranges in (outcome.lost or {}).items()],
+        **{
+            title: [lost_row(name, ranges, wide=wide) for name, ranges in (by_queue or {}).items()]
+            for title, by_queue in (
+                ("messages lost by the start", outcome.by_start),
+                ("messages not served, still in the log", outcome.unserved),
+                ("messages lost already", outcome.gone),
+            )
+        },
         "messages that wait for delivery": waiting or [],
         "files that are deleted": outcome.files.deleted,
         "files that are created": outcome.files.created,
@@ -355,7 +384,8 @@ def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: b
     }
 
 
-def _lost(name: str, ranges: tuple[tuple[int, int], ...], *, wide: bool) -> dict[str, Any]:
+def lost_row(name: str, ranges: tuple[tuple[int, int], ...], *, wide: bool) -> dict[str, Any]:
+    """Returns the lost messages of a queue as a row of a table."""
     shown = ranges if wide else ranges[:_RANGES]
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in shown]
     if len(shown) < len(ranges):

@@ -1,10 +1,10 @@
 """The messages that consumers do not get after a start, of those that the store provably had, by what lost them.
 
 A message is proven by a complete record in the log, or by a unit in a queue whose record is missing or damaged.
-Messages before the log's present minimum have expired and count as neither. It is lost already if there is no complete
-record; lost by the start if consumers could get it, or a repair could bring it back, and neither is so afterwards; and
-not served if its record stays in the log and no unit leads to it, neither before the start nor after it, or if the log
-of its compacted topic lacks it.
+Messages before the log's present minimum have expired and count as neither. It is lost already if there is neither a
+complete record nor one that its unit confirms; lost by the start if consumers could get it, or a repair could bring it
+back, and neither is so afterwards; and not served if its record stays in the log and no unit leads to it, neither
+before the start nor after it, if only salvage can read it there, or if the log of its compacted topic lacks it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.formats.topics import TopicQueue, is_lmq
+from mqtool.records.confirmed_record import confirmed_record
 from mqtool.records.number_sets import among, distinct, stable_order, union
 from mqtool.recovery.proof import Proof
-from mqtool.recovery.queue_files import QueueFile
+from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import NOT_COMPACTED, OK, QueueReading
+from mqtool.store.queues.consume_queue import Queue
 
 Ranges = tuple[tuple[int, int], ...]
 """First and last queue offset, both included."""
@@ -32,13 +35,14 @@ class Losses(Struct, frozen=True):
 
     lost: Mapping[TopicQueue, Ranges] | None  # queue offsets by queue, of all three kinds
     gone: Mapping[TopicQueue, Ranges] | None  # those that are lost already; see `gone_of`
+    by_start: Mapping[TopicQueue, Ranges] | None  # those that the start loses
     unserved: Mapping[TopicQueue, Ranges] | None  # those that are not served, and could be
     unqueued: int  # number of messages whose complete records stay in the log, but that no consumer gets
     readable: int | None  # number of proven messages that consumers get intact
     repeated: Mapping[TopicQueue, Ranges] | None  # queue offsets by queue of messages that they get more than once
 
 
-UNKNOWN = Losses(None, None, None, 0, None, None)
+UNKNOWN = Losses(None, None, None, None, 0, None, None)
 """Nobody reads, or the log was not read for it."""
 
 
@@ -67,7 +71,7 @@ class LossCount(Struct, frozen=True):
         if self.gone:
             parts.append(f"{self.gone} {_are(self.gone)} lost already")
         if self.unserved:
-            reason = "intact in the log, but no consumer gets"
+            reason = "still in the log, but no consumer gets"
             parts.append(
                 f"{self.unserved} {_are(self.unserved)} not served: {reason} {'it' if self.unserved == 1 else 'them'}"
             )
@@ -110,6 +114,11 @@ class Claims(Struct, frozen=True):
     size: np.ndarray  # int64, of the records
     expired: int = 0  # number of units that point before the log's minimum; they prove nothing
 
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Queue offset, physical offset and size of each."""
+        return self.offsets, self.physical, self.size
+
     def select(self, which: np.ndarray) -> "Claims":
         """Returns the chosen claims."""
         return Claims(self.offsets[which], self.physical[which], self.size[which], self.expired)
@@ -141,6 +150,32 @@ def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
         physical.append(np.repeat(units["physical_offset"].astype(np.int64), count))
         sizes.append(np.repeat(units["size"].astype(np.int64), count))
     return Claims(np.concatenate(offsets), np.concatenate(physical), np.concatenate(sizes), expired)
+
+
+def claims_of_queue(queue: Queue, log_min: int) -> Claims:
+    """Reads the units of a queue of an opened store; see `claims_of`."""
+    unit: Any = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
+    files = (
+        QueueFile(file.path, file.base, file.size, UnitContent(file.path, unit, file.size, is_new=False))
+        for file in queue.files
+    )
+    return claims_of(files, log_min)
+
+
+def confirmed_places(read: Callable[[int, int], bytes], claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
+    """Returns the physical offsets, ascending, of records that do not prove themselves and that units confirm.
+
+    Args:
+        read: returns bytes of the log, by physical offset and number.
+        claims: of units that lead to no record.
+    """
+    places = [
+        physical
+        for key, claim in claims.items()
+        for offset, physical, size in zip(*(column.tolist() for column in claim.columns), strict=True)
+        if len(raw := read(physical, size)) == size and confirmed_record(raw, physical, key, offset)
+    ]
+    return distinct(np.array(places, np.int64))
 
 
 def spread(first: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -186,11 +221,18 @@ def without_moved(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> dict[Top
     return of_queues
 
 
+def confirmed_by(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
+    """Returns the physical offsets, ascending, of records that only units confirm."""
+    others = {key: claim.select(~among(claim.physical, proof.physical)) for key, claim in claims.items()}
+    return confirmed_places(proof.read, others)
+
+
 def losses_of(
     proof: Proof,
     claims: Mapping[TopicQueue, Claims],
     readings: Mapping[TopicQueue, QueueReading],
     end: int,
+    confirmed: np.ndarray = _NONE,
     misnamed: np.ndarray = _NONE,
 ) -> Losses:
     """Compares what is proven with what is delivered.
@@ -200,6 +242,7 @@ def losses_of(
         claims: what units proved before the start.
         readings: pulls after the start.
         end: physical offset at which the log ends after the start.
+        confirmed: see `confirmed_by`.
         misnamed: physical offsets of the intact records in segments with a wrong name, which no unit leads to.
     """
     delivered = np.zeros(len(proof.position), np.int32)
@@ -210,23 +253,28 @@ def losses_of(
         others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
     lost: dict[TopicQueue, Ranges] = {}
     gone: dict[TopicQueue, Ranges] = {}
+    by_start: dict[TopicQueue, Ranges] = {}
     unserved: dict[TopicQueue, Ranges] = {}
     repeated: dict[TopicQueue, Ranges] = {}
-    comparison = _Comparison(proof, claims, readings, delivered, end, misnamed)
+    comparison = _Comparison(proof, claims, readings, delivered, end, confirmed, misnamed)
     readable = others
     for key in dict.fromkeys((*proof.queues, *claims)):
         parts = comparison.lost(key, readings.get(key))
         _put(gone, key, parts.gone)
+        _put(by_start, key, parts.by_start)
         _put(unserved, key, parts.unserved)
         _put(lost, key, union(parts.gone, union(parts.unserved, parts.by_start)))
         _put(repeated, key, comparison.offsets(comparison.rows(key, delivered > 1)))
         readable += int(proof.messages[comparison.rows(key, delivered > 0)].sum())
     unqueued = proof.queued & (delivered == 0) & (proof.physical < end)
-    return Losses(lost, gone, unserved, int(unqueued.sum()), readable, repeated)
+    return Losses(lost, gone, by_start, unserved, int(unqueued.sum()), readable, repeated)
 
 
 def gone_of(
-    proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading]
+    proof: Proof,
+    claims: Mapping[TopicQueue, Claims],
+    readings: Mapping[TopicQueue, QueueReading],
+    confirmed: np.ndarray = _NONE,
 ) -> dict[TopicQueue, Claims]:
     """Returns the messages that are lost already, and where their records should be.
 
@@ -237,8 +285,9 @@ def gone_of(
         proof: records in the log.
         claims: what units prove.
         readings: pulls after a start; what they deliver all the same is not lost.
+        confirmed: see `confirmed_by`.
     """
-    comparison = _Comparison(proof, claims, readings, np.zeros(len(proof.position), np.int32), 0)
+    comparison = _Comparison(proof, claims, readings, np.zeros(len(proof.position), np.int32), 0, confirmed)
     everywhere = {key: comparison.gone(key, readings.get(key)) for key in dict.fromkeys((*proof.queues, *claims))}
     return {key: gone for key, gone in everywhere.items() if len(gone.offsets)}
 
@@ -271,6 +320,7 @@ class _Comparison:
         readings: Mapping[TopicQueue, QueueReading],
         delivered: np.ndarray,
         end: int,
+        confirmed: np.ndarray,
         misnamed: np.ndarray = _NONE,
     ) -> None:
         none = [_NONE]
@@ -278,7 +328,8 @@ class _Comparison:
         self._claims = claims
         self._delivered = delivered
         self._end = end
-        self._intact = np.concatenate([proof.physical, misnamed])
+        self._confirmed = confirmed
+        self._intact = np.concatenate([proof.physical, misnamed, confirmed])
         self._rows = rows_by_queue(proof)
         self._numbers = {key: number for number, key in enumerate(proof.queues)}
         self._place = proof.queue_offset.copy()
@@ -318,10 +369,12 @@ class _Comparison:
         if reading is not None:
             unserved |= among(proof.physical[rows], reading.physical[reading.states == NOT_COMPACTED])
         claimed = self._only_claimed(key, claims, reading)
-        is_proven = among(claimed.physical, self._intact)
+        stays = among(claimed.physical, self._confirmed) & (claimed.physical < self._end)
+        is_proven = among(claimed.physical, self._intact) & ~stays
+        left = np.concatenate([self._unserved_further(key, claims, reading), claimed.offsets[stays]])
         return _Lost(
             self.gone(key, reading).offsets,
-            union(self.offsets(rows[unserved]), self._unserved_further(key, claims, reading)),
+            union(self.offsets(rows[unserved]), left),
             union(self.offsets(rows[~unserved]), claimed.offsets[is_proven]),
         )
 
@@ -370,7 +423,10 @@ class _Comparison:
         return Claims(offsets[left], damage[left], np.zeros(int(left.sum()), np.int64))
 
     def _unserved_further(self, key: TopicQueue, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
-        """Returns the offsets in a further queue that records name, and for which it has no unit."""
+        """Returns the offsets in a further queue that records name, and that it serves neither to them nor to others.
+
+        The offset is text without a checksum: where it is that of another record, nothing is missing.
+        """
         numbers = self._numbers.get(key, -1)
         record, _, offset = self._proof.further[self._proof.further[:, 1] == numbers].T
         physical = self._proof.physical[record]
@@ -378,7 +434,8 @@ class _Comparison:
         if claims is not None:
             left &= ~among(physical, claims.physical)
         if reading is not None:
-            left &= ~among(physical, reading.physical[reading.states == OK])
+            ok = reading.states == OK
+            left &= ~(among(physical, reading.physical[ok]) | among(offset, reading.offsets[ok]))
         return np.asarray(offset[left])
 
     def _is_replaced(self, rows: np.ndarray, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:

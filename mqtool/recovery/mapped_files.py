@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from mqtool.errors import FormatError, UnreadableError
+from mqtool.errors import FormatError
 from mqtool.formats import file_names, java
 from mqtool.formats.release import Release
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
-from mqtool.store.files import is_absent
+from mqtool.store.files import is_absent, unreadable
 
 LENGTH_NOT_MATCHED = "length not matched message store config value, please check it manually"
 """How the broker refuses a file of another length."""
@@ -54,7 +54,7 @@ def list_entries(directory: Path) -> list[Entry] | None:
     except OSError as error:
         if is_absent(error) or error.errno == errno.ENAMETOOLONG:
             return None
-        raise UnreadableError(f"cannot be listed: {error.strerror}", directory) from error
+        raise unreadable("cannot be listed", error, directory) from error
 
 
 def entry_of(path: Path) -> Entry:

@@ -98,6 +98,7 @@ class Outcome(Struct, frozen=True):
     # was not read for it.
     lost: Mapping[str, Ranges] | None
     gone: Mapping[str, Ranges] | None  # those of `lost` that are lost already: no intact record is left
+    by_start: Mapping[str, Ranges] | None  # those of `lost` that the start loses
     # Those of `lost` whose records stay in the log, but no queue leads to them, now or then.
     unserved: Mapping[str, Ranges] | None
     readable: int | None  # messages that consumers get intact; None as for lost

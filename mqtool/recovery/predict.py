@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from mqtool.errors import LayoutError, NotAStoreError, UnreadableError
+from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names
 from mqtool.formats.release import MEASURED, Release, release_of
 from mqtool.formats.topics import TopicQueue
@@ -37,7 +37,7 @@ from mqtool.recovery.start import Start
 from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_store
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.files import read_file
+from mqtool.store.files import read_file, unreadable
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
 
@@ -145,7 +145,7 @@ def predict(
     try:
         return _predict(Path(store_dir), broker, config, whole_broker, read_log, heap_bytes, checked)
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", error.filename or store_dir) from error
+        raise unreadable("cannot be read", error, store_dir) from error
 
 
 def _predict(
@@ -224,6 +224,7 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         queues=_queues(start) if ending.runs else None,
         lost=_named(result.lost),
         gone=_named(result.gone),
+        by_start=_named(result.by_start),
         unserved=_named(result.unserved),
         readable=result.readable,
         repeated=_named(result.repeated),
@@ -268,7 +269,9 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     ]
     intact = prove(start.settings, misnamed).physical
     claims = {key: losses.claims_of(files, log_min) for key, files in state.loaded_queues.items()}
-    result = losses.losses_of(proof, losses.without_moved(proof, claims), readings, state.log.max_offset, intact)
+    own = losses.without_moved(proof, claims)
+    confirmed = losses.confirmed_by(proof, own)
+    result = losses.losses_of(proof, own, readings, state.log.max_offset, confirmed, intact)
     expired = sum(claim.expired for claim in claims.values())
     if expired:
         start.actions.log_accepted(

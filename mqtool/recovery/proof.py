@@ -3,6 +3,7 @@
 Stricter than the broker's test: a record counts if magic code, lengths, CRC and its own physical offset agree.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -82,6 +83,15 @@ class Proof(_Columns, frozen=True, dict=True):
         """int64, physical offset of each record."""
         bases = np.array([file.base for file in self.segments], np.int64)
         return np.asarray(np.repeat(bases, np.diff(self.edges)) + self.position)
+
+    def read(self, physical_offset: int, count: int) -> bytes:
+        """Returns bytes of one segment; fewer at its end, none without a segment."""
+        at = bisect_right(self.segments, physical_offset, key=lambda file: file.base) - 1
+        if at < 0:
+            return b""
+        with ReadFile(self.segments[at].path) as file:
+            position = physical_offset - self.segments[at].base
+            return file.read(position, max(0, min(count, file.size - position)))
 
     def at(self, segment: np.ndarray, position: np.ndarray) -> np.ndarray:
         """Returns the number of the record at each place, -1 if none is proven."""

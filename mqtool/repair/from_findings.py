@@ -3,7 +3,7 @@
 import glob
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from mqtool.repair.paths import check_name
 from mqtool.repair.plan_builder import forecast_of, steps_of
 from mqtool.repair.sole_records import sole_records
 from mqtool.repair.trimming import is_padded
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
@@ -221,7 +222,7 @@ def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding])
 
 
 def remaining_after(
-    proposal: RepairProposal, findings: Iterable[Finding], root: Path, config: Mapping[str, str]
+    proposal: RepairProposal, findings: Iterable[Finding], root: Path, config: BrokerConfig
 ) -> RepairProposal:
     """Returns a proposal whose `remaining` are the findings that remain after its changes.
 

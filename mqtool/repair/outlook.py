@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -21,22 +20,27 @@ from msgspec.structs import replace
 from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.formats import file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among, distinct, union
-from mqtool.recovery.losses import Claims, LossCount, claims_of, gone_of, rows_by_queue, without_moved
+from mqtool.recovery.losses import (
+    Claims,
+    LossCount,
+    claims_of_queue,
+    confirmed_by,
+    gone_of,
+    rows_by_queue,
+    without_moved,
+)
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.predict import predict
 from mqtool.recovery.proof import Proof, prove
-from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import OK, QueueReading
 from mqtool.recovery.settings import settings_of
 from mqtool.repair.moves import Moves
 from mqtool.repair.paths import tree_of_links
 from mqtool.repair.plan import Forecast
-from mqtool.store.config.broker_config import LOG_PATH_KEYS, ConfigSource
+from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig, ConfigSource
 from mqtool.store.config.configured_place import place_of
 from mqtool.store.store import Store, open_store
 
@@ -57,7 +61,7 @@ class Outlook(Struct, frozen=True, dict=True):
 
     starts: bool  # whether the broker starts
     verdict: str  # the start in one line
-    present: np.ndarray  # int64, ascending: physical offsets of intact records that belong in a queue
+    present: np.ndarray  # int64, ascending: physical offsets of intact and confirmed records of queues
     messages: np.ndarray  # int64, number of messages in each of them
     # Physical offsets at which the records of lost messages were, by queue and queue offset.
     gone: Mapping[TopicQueue, Mapping[int, int]]
@@ -182,7 +186,10 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
             for file in (*store.layout.commit_log.files, *store.layout.misplaced)
         ]
         proof = prove(settings, segments)
-        claims = without_moved(proof, _claims(store))
+        log_min = store.commit_log.min_offset
+        of_queues = {(item.topic, item.queue_id): claims_of_queue(item, log_min) for item in store.disk_queues()}
+        claims = without_moved(proof, of_queues)
+        confirmed = confirmed_by(proof, claims)
         misplaced = store.layout.misplaced
     readings: dict[TopicQueue, QueueReading] = {}
     if start.runs:
@@ -190,7 +197,7 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
         readings = {key: reading for key, reading in named if file_names.is_directory_name(key[0])}
     gone = {
         key: dict(zip(lost.offsets.tolist(), lost.physical.tolist(), strict=True))
-        for key, lost in gone_of(proof, claims, readings).items()
+        for key, lost in gone_of(proof, claims, readings, confirmed).items()
     }
     belonging = _belonging(proof, claims)
     served, served_offsets = _served(readings)
@@ -199,12 +206,14 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
             shift = served - int(file.path.name)
             moved = (shift >= 0) & (shift < file.size) & ~among(served, proof.physical)
             served = distinct(np.where(moved, file.base + shift, served))
-    order = np.argsort(proof.physical[belonging], kind="stable")
+    present = np.concatenate([proof.physical[belonging], confirmed])
+    messages = np.concatenate([np.maximum(proof.messages[belonging], 1), np.ones(len(confirmed), np.int64)])
+    order = np.argsort(present, kind="stable")
     return Outlook(
         start.runs,
         start.verdict,
-        proof.physical[belonging][order],
-        np.maximum(proof.messages[belonging][order], 1),
+        present[order],
+        messages[order],
         gone,
         start.count() if start.runs else LossCount(sum(map(len, gone.values())), None),
         served,
@@ -215,18 +224,6 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
 def _key(name: str) -> TopicQueue:
     topic, _, queue_id = name.rpartition("/")
     return topic, int(queue_id)
-
-
-def _claims(store: Store) -> dict[TopicQueue, Claims]:
-    claims = {}
-    for queue in store.disk_queues():
-        unit: Any = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
-        files = [
-            QueueFile(file.path, file.base, file.size, UnitContent(file.path, unit, file.size, is_new=False))
-            for file in queue.files
-        ]
-        claims[queue.topic, queue.queue_id] = claims_of(files, store.commit_log.min_offset)
-    return claims
 
 
 def _belonging(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
@@ -373,7 +370,7 @@ class Preview:
         return result if isinstance(result, Outlook) else result.replace(str(directory), str(self._root))
 
     @contextmanager
-    def tree(self, files: Mapping[str, Path], removed: Collection[str]) -> Iterator[tuple[Path, dict[str, str]]]:
+    def tree(self, files: Mapping[str, Path], removed: Collection[str]) -> Iterator[tuple[Path, BrokerConfig]]:
         """Creates a tree of links that looks like the changed store, for the duration of the context.
 
         Args:
@@ -395,7 +392,7 @@ class Preview:
                     places = (self._in_tree(path, Path(directory)) for path in self._config.paths(key))
                     config[key] = ",".join(map(str, places))
             with tree_of_links(Path(directory)):
-                yield Path(directory), config
+                yield Path(directory), replace(self._config, values=config)
 
     def _in_tree(self, path: Path, directory: Path) -> Path:
         """Returns where a configured directory is in a tree that looks like the store, however the path is spelled.

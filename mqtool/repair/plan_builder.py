@@ -17,7 +17,7 @@ from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.staged_files import StagedFiles
-from mqtool.store.config.broker_config import PATH_KEYS
+from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
@@ -43,7 +43,7 @@ def make_plan(
     work_dir: Path | None = None,
     broker: str | None = None,
     must_repair: bool = False,
-    inspect: Callable[[Path, Mapping[str, str]], None] | None = None,
+    inspect: Callable[[Path, BrokerConfig], None] | None = None,
 ) -> Plan:
     """Builds the plan of changes to a store. The store is only read.
 
@@ -91,7 +91,7 @@ def make_plan(
     return plan
 
 
-def _show(store: Store, staged: StagedFiles, inspect: Callable[[Path, Mapping[str, str]], None]) -> None:
+def _show(store: Store, staged: StagedFiles, inspect: Callable[[Path, BrokerConfig], None]) -> None:
     with contextlib.suppress(OSError), Preview(store).tree(staged.files, staged.removed) as (root, config):
         inspect(root, config)
 

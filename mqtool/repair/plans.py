@@ -23,8 +23,10 @@ from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_af
 from mqtool.repair.outlook import LOSSES, Comparison, LossesError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Finding, Options, Severity, Verification, corrections, verify
+from mqtool.verify.finding_collector import PERMISSIONS
 
 
 class RepairPlan(Struct, frozen=True):
@@ -74,7 +76,7 @@ def plan_repair(
         raise NothingToChangeError(f"{root}: these findings contain nothing that a plan can repair")
     after: list[RepairProposal] = []
 
-    def look(tree: Path, keys: Mapping[str, str]) -> None:
+    def look(tree: Path, keys: BrokerConfig) -> None:
         if proposal.remaining:
             after.append(remaining_after(proposal, chosen, tree, keys))
 
@@ -174,6 +176,8 @@ def diagnose(
     if verification.live:
         raise StoreLockedError("a broker has the store open; stop it first", root)
     plan, reason = None, "; ".join(corrections(verification.findings))
+    denials = (f"{item.file}: {item.evidence}" for item in verification.findings if item.code in PERMISSIONS)
+    reason = reason or next(denials, "")
     if in_place and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
         try:
             plan = plan_repair(root, verification.findings, config=config, release=release)

@@ -38,11 +38,9 @@ class _LocalBytes:
         try:
             self.descriptor = open_regular(path, os.O_RDONLY)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            if isinstance(error, OSError) and error.errno in DENIED:
-                raise denied(path, "cannot be opened") from error
-            is_there = isinstance(error, OSError) and (not is_absent(error) or path.is_symlink())
-            kind = UnreadableError if is_there else StoreError
-            raise kind(f"cannot be opened: {_reason(error)}", path) from error
+            if isinstance(error, OSError) and (not is_absent(error) or path.is_symlink()):
+                raise unreadable("cannot be opened", error, path) from error
+            raise StoreError(f"cannot be opened: {_reason(error)}", path) from error
         self.size = os.fstat(self.descriptor).st_size
 
     def read(self, position: int, count: int) -> bytes:
@@ -186,7 +184,7 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError as error:
-        raise UnreadableError(f"cannot be inspected: {_reason(error)}", path) from error
+        raise unreadable("cannot be inspected", error, path) from error
 
 
 def obstruction(path: Path) -> str:
@@ -230,6 +228,18 @@ def open_regular(path: Path, flags: int) -> int:
 def _require_regular(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         raise StoreError(f"expected a regular file, found a {kind_of(mode)}", path)
+
+
+def unreadable(what: str, error: OSError, path: "str | Path") -> UnreadableError:
+    """Returns the error of a path that the system does not let be read, by whether another user could.
+
+    Args:
+        what: what cannot be done.
+        error: of the system.
+        path: that it concerns, unless the error states another one.
+    """
+    path = Path(error.filename or path)
+    return denied(path, what) if error.errno in DENIED else UnreadableError(f"{what}: {_reason(error)}", path)
 
 
 def _reason(error: Exception) -> str:
@@ -323,10 +333,8 @@ def is_absent(error: OSError) -> bool:
 
 def _not_listed(directory: Path, error: OSError) -> None:
     noted = _unlisted.get()
-    if noted is None and error.errno in DENIED:
-        raise denied(directory, "cannot be listed") from error
     if noted is None:
-        raise UnreadableError(f"cannot be listed: {_reason(error)}", directory) from error
+        raise unreadable("cannot be listed", error, directory) from error
     noted.setdefault(directory, _reason(error))
 
 

@@ -1,18 +1,21 @@
-"""What this user may not read. It is no damage: another user can read it, so nothing is concluded from it."""
+"""What this user may not read, and what the broker may not use that root reads all the same.
+
+Neither is damage: nothing is concluded from it.
+"""
 
 import contextlib
 import errno
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from mqtool.errors import PermissionDeniedError
 from mqtool.formats import file_names
 
 DENIED = (errno.EACCES, errno.EPERM)
-_NOT_NEEDED = (file_names.LOCK, file_names.ASIDE)
 
 
 def is_denied(path: Path) -> bool:
@@ -27,27 +30,59 @@ def is_denied(path: Path) -> bool:
     return not os.access(path, rights, effective_ids=os.access in os.supports_effective_ids)
 
 
-def evidence_of(path: Path) -> str:
-    """Returns, in words, that this user may not read a path, and whose it is."""
-    owner, mode, _ = _owner_of(path)
-    return f"Permission denied, owner {owner}, mode {stat.S_IMODE(mode):03o}"
-
-
-def reader_of(path: Path) -> str | None:
-    """Returns the user who owns a path and may read it; None if only root may, or the owner is this user."""
-    owner, mode, number = _owner_of(path)
-    return owner if mode & stat.S_IRUSR and number != os.geteuid() else None
-
-
-def _owner_of(path: Path) -> tuple[str, int, int]:
-    """Returns name of the owner, mode and number of the owner of a path, or of the first directory on the way seen."""
-    for place in (path, *path.parents):
+def evidence_of(path: Path, user: str = "") -> str:
+    """Returns, in words, that this user or another one may not use a path, and whose it is."""
+    owner, mode = "root", 0
+    for place in (path, *path.parents):  # of the first one on the way that can be seen
         with contextlib.suppress(OSError, ValueError):
             status = place.stat()
-            with contextlib.suppress(KeyError):
-                return pwd.getpwuid(status.st_uid).pw_name, status.st_mode, status.st_uid
-            return f"#{status.st_uid}", status.st_mode, status.st_uid
-    return "root", 0, 0
+            owner, mode = _name_of(status.st_uid), stat.S_IMODE(status.st_mode)
+            break
+    return f"Permission denied{user and f' to {user}'}, owner {owner}, mode {mode:03o}"
+
+
+def _name_of(number: int) -> str:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(number).pw_name
+    return f"#{number}"
+
+
+class OwnerDenial(NamedTuple):
+    """What the owner of a store, as whom its broker runs, may not read and write."""
+
+    path: Path  # of the file or directory
+    evidence: str  # in words
+    words: tuple[str, ...]  # of the command that permits it
+
+
+def denied_to_owner(root: Path, *more: Path) -> Iterator[OwnerDenial]:
+    """Yields what the owner of a store may not use, by owner, group and mode; nothing unless this user is root.
+
+    Root may use everything, so what it can read shows nothing about the broker.
+
+    Args:
+        root, more: as for `denied_paths`.
+    """
+    with contextlib.suppress(OSError):
+        owner = root.stat()
+        if os.geteuid() == 0 and owner.st_uid != 0:
+            yield from _denied_to(owner, root, more)
+
+
+def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path]) -> Iterator[OwnerDenial]:
+    groups, name = {owner.st_gid}, _name_of(owner.st_uid)
+    with contextlib.suppress(KeyError):
+        groups = set(os.getgrouplist(name, pwd.getpwuid(owner.st_uid).pw_gid))
+    for path in (root, *_paths(root, *more)):
+        with contextlib.suppress(OSError, ValueError):
+            status = path.stat()
+            shift = 6 if status.st_uid == owner.st_uid else 3 if status.st_gid in groups else 0
+            needed = os.R_OK | os.W_OK | (os.X_OK if stat.S_ISDIR(status.st_mode) else 0)
+            if ~(status.st_mode >> shift) & needed:
+                where = str(root if path.is_relative_to(root) else path.parent)
+                is_own = status.st_uid == owner.st_uid
+                how = ("chmod", "-R", "u+rwX") if is_own else ("chown", "-R", f"--reference={root}")
+                yield OwnerDenial(path, evidence_of(path, name), (*how, where))
 
 
 def denied(path: Path, what: str, more: str = "") -> PermissionDeniedError:
@@ -58,9 +93,7 @@ def denied(path: Path, what: str, more: str = "") -> PermissionDeniedError:
         what: what cannot be done with it.
         more: another way, as an instruction.
     """
-    owner = reader_of(path)
-    user = f"-u {owner} " if owner else ""
-    return PermissionDeniedError(f"{what}: {evidence_of(path)}; run `sudo {user}mqtool …`{more}", path)
+    return PermissionDeniedError(f"{what}: {evidence_of(path)}; run `sudo mqtool …`{more}", path)
 
 
 def denied_paths(*roots: Path) -> Iterator[Path]:
@@ -69,12 +102,17 @@ def denied_paths(*roots: Path) -> Iterator[Path]:
     Args:
         roots: of the store, and directories of its log elsewhere.
     """
-    for root in roots:
+    yield from (path for path in _paths(*roots) if path.name != file_names.LOCK and is_denied(path))
+
+
+def _paths(*roots: Path) -> Iterator[Path]:
+    """Yields every file and directory below some directories, without those of mqtool."""
+    elsewhere = (root for root in roots[1:] if not root.is_relative_to(roots[0]))
+    for root in (roots[0], *elsewhere):
         for directory, names, files in os.walk(root):
             if Path(directory) == root:
-                names[:] = [name for name in names if name not in _NOT_NEEDED]
-            paths = (Path(directory, name) for name in (*names, *files) if name not in _NOT_NEEDED)
-            yield from filter(is_denied, paths)
+                names[:] = [name for name in names if name != file_names.ASIDE]
+            yield from (Path(directory, name) for name in (*names, *files))
 
 
 def require_permission(*roots: Path) -> None:

@@ -19,7 +19,7 @@ class Check(Struct, frozen=True):
     meaning: str  # what is wrong, and how the broker reacts to it
     remedy: str  # what to do, as text
     # The command to run; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`, `{queue_id}`, `{group}`,
-    # `{offsets}`, `{plan}` and `{owner}`.
+    # `{offsets}`, `{plan}` and `{words}`.
     next_step: str
     runbooks: tuple[str, ...] = ()  # ids of its runbooks, most likely first
     no_runbook: str = ""  # if there is none, the reason
@@ -338,9 +338,17 @@ _LOG = (
         "permission-denied",
         "This user may not read a file or directory, of whatever part of the store: its contents are unknown, and "
         "nothing is wrong with it.",
-        "Verify as its owner, or as root.",
-        "sudo -u {owner} mqtool verify {store}",
+        "Verify as root, who may read everything.",
+        "sudo mqtool verify {store}",
         no_runbook=NOT_READ,
+    ),
+    _log_error(
+        "owner-denied",
+        "The owner of the store, as whom the broker runs, may not read and write a file or directory, of whatever part "
+        "of the store. Only root sees this, by owner, group and mode.",
+        "Give the store to its owner, or its owner the permission; then verify again.",
+        "{words}",
+        no_runbook="No file is damaged: change its owner or mode.",
     ),
     _log_unknown(
         "log-not-listed",

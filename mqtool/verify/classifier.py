@@ -6,11 +6,11 @@ from pathlib import Path
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import SCHEDULE_TOPIC
-from mqtool.recovery.losses import LossCount
 from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
 from mqtool.store.known_losses import NONE, KnownLosses, known_losses
+from mqtool.store.permissions import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.queue_database import has_queue_database, queue_database
 from mqtool.verify import checkpoint, config, controller, lint
@@ -18,7 +18,7 @@ from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
 from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
-from mqtool.verify.finding_collector import FindingCollector, area_of, in_order
+from mqtool.verify.finding_collector import OWNER_DENIED, FindingCollector, area_of, in_order
 from mqtool.verify.findings import (
     Area,
     CheckState,
@@ -37,7 +37,7 @@ from mqtool.verify.log import commit_log_files
 from mqtool.verify.log.displaced_blocks import displaced_messages, foreign_ranges, without_foreign
 from mqtool.verify.log.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
 from mqtool.verify.log.segment import DamagedRange
-from mqtool.verify.losses import LossAccount, add_proved_losses, cut_off, losses_of
+from mqtool.verify.losses import LossAccount, add_proved_losses, confirmed_messages, cut_off, losses_of
 from mqtool.verify.next_start import next_start, without_timer
 from mqtool.verify.queues import consume_queue_ext, queue_files
 from mqtool.verify.queues.consume_queue import QueueFacts
@@ -86,6 +86,8 @@ class Classifier:
         else:
             self._classify_all(damages)
         self._unlisted()
+        for denial in denied_to_owner(self._store.path, *self._store.layout.log_dirs):
+            self._collector.add(OWNER_DENIED, denial.path, denial.evidence, words=denial.words)
 
     def _classify_all(self, damages: list[DamagedRange]) -> None:
         facts = self._facts
@@ -106,6 +108,9 @@ class Classifier:
         refine(self._store.commit_log, units.wrong)
         saved = {} if self._survey.live else displaced_messages(self._store, facts, damages, self._collector)
         self._displaced = sum(map(len, saved.values()))
+        if not self._survey.live:
+            for queue, parts in confirmed_messages(self._store, units.wrong, facts.queues).items():
+                saved.setdefault(queue, []).extend(parts)
         account = LossAccount(damages, saved)
         bodies = [body for segment in facts.segments for body in segment.bad_bodies]
         add_proved_losses(account, units.wrong, facts.queues, bodies)
@@ -180,8 +185,8 @@ class Classifier:
             is_consistent = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            file_losses = LossCount(self._losses.messages, self._displaced)
-            start = next_start(self._store, facts, state, file_losses, self._survey.broker, is_consistent=is_consistent)
+            displaced, broker = self._displaced, self._survey.broker
+            start = next_start(self._store, facts, state, displaced, broker, is_consistent=is_consistent)
         timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)

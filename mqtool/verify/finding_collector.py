@@ -7,12 +7,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mqtool.commands import PLAN_FILE, Opened, fill
-from mqtool.store.permissions import evidence_of, is_denied, reader_of
+from mqtool.store.permissions import evidence_of, is_denied
 from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Severity
 
 PERMISSION_DENIED = "permission-denied"
 """Code of anything that this user may not read, whatever it is."""
+OWNER_DENIED = "owner-denied"
+"""Code of anything that the owner of the store, as whom the broker runs, may not use."""
+PERMISSIONS = (PERMISSION_DENIED, OWNER_DENIED)
+"""With a finding of these codes nothing else can be judged or repaired."""
 MAX_OF_A_CODE = 10_000
 """Maximum number of findings kept per code; further ones are only counted, which bounds the memory."""
 
@@ -50,6 +54,7 @@ class FindingCollector:
         lost_bytes: int = 0,
         lost_messages: int = 0,
         severity: Severity | None = None,
+        words: tuple[str, ...] = (),
     ) -> None:
         """Adds one finding.
 
@@ -63,6 +68,7 @@ class FindingCollector:
             group: consumer group, for the next step.
             lost_bytes, lost_messages: see `Finding`.
             severity: if it differs from the code's default.
+            words: of a command, for the next step.
         """
         check = CATALOGUE[code]
         if check.severity is Severity.UNKNOWN and is_denied(Path(path)):
@@ -83,7 +89,7 @@ class FindingCollector:
                 lost_bytes,
                 lost_messages,
                 evidence,
-                self._next_step(check.next_step, Path(path), span, (topic, queue_id, group)),
+                self._next_step(check.next_step, Path(path), span, (topic, queue_id, group), words),
             )
         )
 
@@ -115,7 +121,12 @@ class FindingCollector:
             return str(path)
 
     def _next_step(
-        self, template: str, path: Path, span: tuple[int, int] | None, whose: tuple[str | None, int | None, str | None]
+        self,
+        template: str,
+        path: Path,
+        span: tuple[int, int] | None,
+        whose: tuple[str | None, int | None, str | None],
+        words: tuple[str, ...],
     ) -> str:
         topic, queue_id, group = whose
         name = self.relative(path)
@@ -130,7 +141,7 @@ class FindingCollector:
                 "group": None if group is None else glob.escape(group),
                 "queue_id": None if topic is None else queue_id,
                 "plan": PLAN_FILE,
-                "owner": reader_of(path),
+                "words": words,
             },
         )
 
@@ -158,8 +169,8 @@ def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
 def area_of(finding: Finding) -> Area:
     """Returns the area of a finding; findings about batch queues are assigned by their directory tree."""
     area = CATALOGUE[finding.code].area
-    if finding.code == PERMISSION_DENIED:
-        tree = Path(finding.file).parts[0]
+    if finding.code in PERMISSIONS:
+        tree = finding.file.partition("/")[0]
         return next((of_tree for of_tree in Area if of_tree.value == tree), area)
     batch = area is Area.CONSUME_QUEUE and finding.file.startswith(f"{Area.BATCH_CONSUME_QUEUE}/")
     return Area.BATCH_CONSUME_QUEUE if batch else area

@@ -7,9 +7,13 @@ Three proofs that a message existed: its unit points into the damage (exact); it
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 from msgspec import Struct, field
 
 from mqtool.formats.topics import TopicQueue
+from mqtool.records.number_sets import among
+from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
+from mqtool.store import Store
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
 from mqtool.verify.log.continuity import Jump
 from mqtool.verify.log.segment import DamagedRange
@@ -89,6 +93,30 @@ def add_proved_losses(
             account.by_unit((facts.topic, facts.queue_id), run.first_offset, run.last_offset, damage)
     for topic, queue_id, offset, _, _ in bodies:
         account.by_unit((topic, queue_id), offset, offset, None)
+
+
+def confirmed_messages(
+    store: Store, wrong_units: Iterable[WrongUnits], queues: Iterable[QueueFacts]
+) -> dict[TopicQueue, list[Interval]]:
+    """Returns the queue offsets of messages whose units lead to no record, and confirm one all the same."""
+    runs: dict[TopicQueue, list[Interval]] = {}
+    for units in wrong_units:
+        if not units.code:
+            runs.setdefault(units.queue, []).append((units.first_offset, units.last_offset))
+    for facts in queues:
+        parts = [(run.first_offset, run.last_offset) for run in (*facts.lost, *facts.ahead)]
+        runs.setdefault((facts.topic, facts.queue_id), []).extend(parts)
+    claims = {}
+    for queue in store.disk_queues():
+        first, last = np.array(runs.get((queue.topic, queue.queue_id), []), np.int64).reshape(-1, 2).T
+        if len(first):
+            claim = claims_of_queue(queue, store.commit_log.min_offset)
+            claims[queue.topic, queue.queue_id] = claim.select(among(claim.offsets, spread(first, last - first + 1)))
+    places = confirmed_places(store.commit_log.read, claims)
+    return {
+        key: [(offset, offset) for offset in claim.offsets[among(claim.physical, places)].tolist()]
+        for key, claim in claims.items()
+    }
 
 
 def cut_off(queues: Iterable[QueueFacts], account: LossAccount) -> list[LostRange]:

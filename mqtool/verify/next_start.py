@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from mqtool.errors import MqtoolError
 from mqtool.formats.release import Release, release_of
 from mqtool.recovery import Outcome, predict
-from mqtool.recovery.losses import LossCount
 from mqtool.recovery.outcome import GIVEN, OTHER
 from mqtool.recovery.predict import evidence_of, other_start
 from mqtool.store import Store
@@ -36,7 +35,7 @@ _LIVE = (
 
 
 def next_start(
-    store: Store, facts: Facts, state: State, file_losses: LossCount, broker: str | None = None, *, is_consistent: bool
+    store: Store, facts: Facts, state: State, displaced: int, broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
     """Returns what the next start does; None for a store that is not a local directory.
 
@@ -48,8 +47,8 @@ def next_start(
         store: the store.
         facts: about the store.
         state: the verdict so far.
-        file_losses: what the check of the files found: messages that are lost already, and those that a start loses
-            because their records are in displaced blocks, where only salvage finds them.
+        displaced: messages that a start loses because their records are in displaced blocks, where only salvage finds
+            them.
         broker: release that would be started; by default the detected one.
         is_consistent: log and queues were read and compared, and no fault was found in them.
 
@@ -80,12 +79,12 @@ def next_start(
 
     try:
         outcome = start(release, True)
-        result = _next_start_of(outcome, survey, evidence, file_losses)
+        result = _next_start_of(outcome, survey, evidence, displaced)
         is_settled = state is State.CLEAN and not store.version.contrary
         other = None if broker is not None or is_settled else other_start(outcome, store.version, start)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
-    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, file_losses))
+    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, displaced))
 
 
 def _is_plain(facts: Facts) -> bool:
@@ -103,7 +102,11 @@ def _consistent_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | 
         for segment in facts.segments
     }
     outcome = start(read_log=False, checked=starts)
-    return replace(outcome, lost={}, gone={}, unserved={}) if outcome.runs and _keeps_all(outcome, facts) else None
+    return (
+        replace(outcome, lost={}, gone={}, by_start={}, unserved={})
+        if outcome.runs and _keeps_all(outcome, facts)
+        else None
+    )
 
 
 def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
@@ -143,13 +146,13 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)
 
 
-def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, file_losses: LossCount) -> NextStart:
+def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, displaced: int) -> NextStart:
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
         return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
     count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
-    displaced = min(file_losses.by_start or 0, count.gone)
+    displaced = min(displaced, count.gone)
     by_start = None if count.by_start is None else count.by_start + displaced
-    count = replace(count, gone=max(count.gone - displaced, file_losses.gone), by_start=by_start)
+    count = replace(count, gone=count.gone - displaced, by_start=by_start)
     return NextStart(outcome.release, evidence, outcome.verdict, count, do_not_start=count.do_not_start)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.start_outcome import _lost
+from mqtool.cli.start_outcome import lost_row
 from mqtool.errors import StoreError
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
@@ -74,7 +74,7 @@ def test_a_start_is_advised_against_where_it_loses_what_is_still_there(explain, 
 def test_a_loss_is_said_first(explain):
     result = explain(TORN)
     assert result.text.startswith(f"starts, and loses no message; 1 is lost already{UNCHECKED}\n")
-    assert "\nLost messages\n" in result.text
+    assert "\nMessages lost already\n" in result.text
     assert "  Orders/0  " in result.text
 
 
@@ -220,8 +220,8 @@ def test_a_heap_of_nothing_is_not_taken_for_the_default(mqtool, tmp_path):
 
 def test_a_table_lists_the_first_ranges_of_many_and_counts_the_others():
     ranges = tuple((10 * number, 10 * number + number % 2) for number in range(12))
-    assert _lost("T/0", ranges, wide=True)["offsets"].count(",") == 11
-    shown = _lost("T/0", ranges, wide=False)
+    assert lost_row("T/0", ranges, wide=True)["offsets"].count(",") == 11
+    shown = lost_row("T/0", ranges, wide=False)
     assert (shown["queue"], shown["messages"]) == ("T/0", 18)
     texts = shown["offsets"].split(", ")
     assert texts[:2] == ["0", "10-11"]

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shlex
+import subprocess
 
 import pytest
 
@@ -38,8 +39,7 @@ def test_it_is_a_finding_of_its_own_whose_step_is_the_owners(mqtool, store, plac
     (finding,) = (row for row in document["findings"] if row["severity"] != "note")
     assert (finding["code"], finding["severity"], finding["file"]) == ("permission-denied", "unknown", place)
     assert "Permission denied, owner " in finding["evidence"]
-    step = ["sudo", *(["-u", OTHER] if OTHER else []), "mqtool", "verify", str(store)]
-    assert shlex.split(finding["next_step"]) == step
+    assert shlex.split(finding["next_step"]) == ["sudo", "mqtool", "verify", str(store)]
     assert document["next_steps"] == [finding["next_step"]]
     assert (document["status"], document["lost_messages"]) == ("unknown", 0)
 
@@ -78,3 +78,48 @@ def test_with_the_right_to_read_it_nothing_is_said(mqtool, store):
     if os.geteuid() != 0:
         (store / "commitlog" / "00000000000000131072").chmod(0o600)
     assert mqtool("verify", store).code == ExitCode.OK
+
+
+@pytest.mark.skipif(not OTHER, reason="only root may read what the owner of the store may not")
+@pytest.mark.parametrize(
+    ("place", "command"),
+    [
+        ("commitlog/00000000000000131072", "chown"),
+        ("consumequeue/Orders/0", "chown"),
+        ("config/topics.json", "chmod"),
+        ("lock", "chown"),
+    ],
+)
+def test_root_is_shown_what_the_owner_may_not_use_and_the_one_command_that_permits_it(mqtool, tmp_path, place, command):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "lock").touch()
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 1, 1)
+    assert mqtool("verify", root).code == mqtool("explain-start", root).code == ExitCode.OK
+    if command == "chown":
+        os.chown(root / place, 0, 0)
+    (root / place).chmod(0o700 if command == "chown" else 0)
+    document = mqtool("verify", root, "--json").document
+    (finding,) = (row for row in document["findings"] if row["severity"] != "note")
+    assert (finding["code"], finding["severity"], finding["file"]) == ("owner-denied", "error", place)
+    owner, mode = ("root", "700") if command == "chown" else (OTHER, "000")
+    assert finding["evidence"] == f"Permission denied to {OTHER}, owner {owner}, mode {mode}"
+    (step,) = document["next_steps"]
+    assert shlex.split(step)[0] == command
+    for name in ("explain-start", "repair"):
+        shown = mqtool(name, root, "--json")
+        assert (shown.code, shown.document["next_steps"]) == (ExitCode.NO, [step])
+    subprocess.run(shlex.split(step), check=True)
+    assert mqtool("verify", root).code == mqtool("explain-start", root).code == ExitCode.OK
+
+
+@pytest.mark.parametrize("command", ["explain-start", "repair", "salvage"])
+@pytest.mark.parametrize("place", ["config", "commitlog", "consumequeue"])
+def test_a_directory_that_may_not_be_read_is_refused_with_one_code(mqtool, tmp_path, command, place):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / place).chmod(0)
+    with without_rights():
+        result = mqtool(command, root, *(["-o", tmp_path / "new"] if command == "salvage" else []))
+    (root / place).chmod(0o755)
+    assert result.code in (ExitCode.REFUSED, ExitCode.NO), result.stderr
+    assert "sudo mqtool" in result.text + result.stderr

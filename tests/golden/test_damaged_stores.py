@@ -63,20 +63,24 @@ def wrong_findings(case: DamageCase, root: Path) -> Differences:
     """`verify` finds what the edits call for, counts exactly what is lost, and calls nothing intact damaged."""
     with mqtool.open(root, base_config(case.base)) as store:
         found = verify_both_ways(store)
-    changed = changed_messages(case, root)
+    changed, start = changed_messages(case, root), found.next_start
     unknown = {check.area.value for check in found.checks if check.state is State.UNKNOWN}
     return _differences(
         {
             "findings": ({(finding.code, finding.severity.value) for finding in found.findings}, expected(case)),
             "checks that cannot run": (unknown, UNKNOWN.get(case.kind, set())),
-            "lost": (lost_addresses(found), _lost(case, changed)),
+            "lost": (lost_addresses(found), _lost(case, root, changed)),
+            "lost already": (
+                start.losses.gone if start and start.losses else found.losses.messages,
+                found.losses.messages,
+            ),
             "intact, called damaged": (_blamed(case, changed, found), set()),
         }
     )
 
 
-def _lost(case: DamageCase, changed: list[dict[str, Any]]) -> set[tuple[str, int, int]]:
-    """Topic, queue and offset of the messages that are not there as they were written."""
+def _lost(case: DamageCase, root: Path, changed: list[dict[str, Any]]) -> set[tuple[str, int, int]]:
+    """Topic, queue and offset of the messages that are neither there as they were written nor confirmed by a unit."""
     if case.kind in ("cq-ahead", "cq-ahead-far"):  # a unit too many says that there was a message
         orders = [m["offset"] for m in base_messages(case.base) if (m["topic"], m["queue"]) == ("Orders", 0)]
         return {("Orders", 0, 1 + max(orders))}
@@ -84,13 +88,26 @@ def _lost(case: DamageCase, changed: list[dict[str, Any]]) -> set[tuple[str, int
         return set()
     if case.kind.startswith(("segment-missing-first", "segment-name")) or case.kind in FIELD_ONLY:
         return set()
-    gone = [message for message in changed if message["offset"] >= 0 and not _is_served_whole(case, message)]
+    gone = [
+        message
+        for message in changed
+        if message["offset"] >= 0 and not (_is_served_whole(case, message) or _is_confirmed(case, root, message))
+    ]
     return {(message["topic"], message["queue"], message["offset"]) for message in gone}
 
 
 def _is_served_whole(case: DamageCase, message: dict[str, Any]) -> bool:
     """The page hole of one base wipes the keys of a record, but neither its lengths nor its body."""
     return case.id == "tail-page-hole@4.9.7-crash" and message["phy"] < 131072 + 4096
+
+
+def _is_confirmed(case: DamageCase, root: Path, message: dict[str, Any]) -> bool:
+    """Only fields have changed that the message's unit states too: size, magic code and physical offset."""
+    written = base_records(case.base)[message["phy"]]
+    with mqtool.open(root) as store:
+        left = store.commit_log.read(message["phy"], len(written))
+    stated = {*range(8), *range(28, 36)}
+    return len(left) == len(written) and {at for at in range(len(left)) if left[at] != written[at]} <= stated
 
 
 def _blamed(case: DamageCase, changed: list[dict[str, Any]], found: Verification) -> set[int]:

@@ -1,9 +1,4 @@
-"""Records that a unit of their queue confirms, although fields without a checksum are damaged.
-
-Consumers get such messages: a pull reads as many bytes as the unit says and decodes them. No client checks the
-physical offset, and 4.9 not even the magic code (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its
-lengths add up, its body matches its CRC, and topic, queue and queue offset are those of the unit.
-"""
+"""The records of one store as its units confirm them; `records.confirmed_record` states which."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -13,12 +8,13 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import StoreError
 from mqtool.formats import commit_log, properties
-from mqtool.formats.commit_log import FRAME, RECORD_MAGICS, TRANSACTION_MASK, Record, SysFlag
+from mqtool.formats.commit_log import TRANSACTION_MASK, Record
 from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.rebuild.settings import settings_of
+from mqtool.records.confirmed_record import UNQUEUED, confirmed_record
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.frames import Frames
@@ -27,8 +23,6 @@ from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
 from mqtool.verify.log.continuity import Continuity
 
-_OFFSET_AT = commit_log.field_offset("physical_offset")
-_FLAG_AT = commit_log.field_offset("sys_flag")
 _QUEUE_ID_AT = commit_log.field_offset("queue_id")
 _QUEUE_OFFSET_AT = commit_log.field_offset("queue_offset")
 _EVER = 1 << 62
@@ -37,7 +31,6 @@ _SAMPLE = 8
 """Number of records of a segment whose units are looked for."""
 _FARTHEST = 4096
 """Maximum number of units to try for one that agrees with its record."""
-_UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 class ForeignRecords(Struct):
@@ -346,7 +339,7 @@ class UnitEvidence:
     def _unprepared(self, frames: Frames) -> Frames:
         """Returns frames without the transaction flags that would keep records with a unit out of their queues."""
         kinds = frames.column("sys_flag") & TRANSACTION_MASK
-        unqueued = np.flatnonzero(np.isin(kinds, _UNQUEUED))
+        unqueued = np.flatnonzero(np.isin(kinds, UNQUEUED))
         patches = []
         for row in unqueued.tolist():
             physical, size = int(frames.base + frames.positions[row]), int(frames.sizes[row])
@@ -371,29 +364,5 @@ class UnitEvidence:
             return None
         if len(raw) < size or self._log.unreadable_between(physical, physical + size) is not None:
             return None
-        magic = commit_log.magic_code(raw)
-        for chosen in (magic,) if magic in RECORD_MAGICS else RECORD_MAGICS:
-            corrected = self._with_fields(raw, number, physical, chosen)
-            if corrected is not None:
-                return corrected
-        return None
-
-    def _with_fields(self, raw: bytes, number: int, physical: int, magic: int) -> bytes | None:
-        data = bytearray(raw)
-        data[: FRAME.size] = FRAME.pack(len(raw), magic)
-        data[_OFFSET_AT : _OFFSET_AT + 8] = physical.to_bytes(8, "big")
-        flags = int.from_bytes(data[_FLAG_AT : _FLAG_AT + 4], "big")
-        if flags & TRANSACTION_MASK in _UNQUEUED:  # one bit away: ROLLBACK from COMMIT, PREPARED from none
-            flags &= ~int(SysFlag.TRANSACTION_PREPARED)
-            data[_FLAG_AT : _FLAG_AT + 4] = flags.to_bytes(4, "big")
-        try:
-            record = commit_log.parse_record(bytes(data))
-        except FormatError:
-            return None
-        queue = self._queues[int(self._units.queue[number])]
-        place = queue.topic.encode(), queue.queue_id, int(self._units.offset[number])
-        stated = record.topic, record.queue_id, record.queue_offset
-        if stated != place or not record.body or record.body_crc != commit_log.body_crc(record.body):
-            return None
-        corrected = commit_log.build_record(replace(record, total_size=len(raw)))
-        return corrected if corrected == properties.renew_crc32(corrected) else None
+        queue, offset = self._queue(number), int(self._units.offset[number])
+        return confirmed_record(raw, physical, (queue.topic, queue.queue_id), offset)

@@ -9,12 +9,13 @@ import mqtool
 from mqtool.recovery import predict
 from mqtool.recovery.losses import LossCount
 from mqtool.repair.outlook import Preview
+from mqtool.repair.salvage import salvage
 from mqtool.verify import Verification, verify
 from tests.support.damage import damage_answers, damage_case
 from tests.support.stores import copy_store, shape_keys, store_fixture
 from tests.unit.recovery.stores import SEGMENT, StoreWriter, patch
 
-UNSERVED = "intact in the log, but no consumer gets them"
+UNSERVED = "still in the log, but no consumer gets them"
 LIGHT = {"%LMQ%dev-1/0": ((0, 11),), "%LMQ%dev-2/0": ((0, 11),), "%LMQ%dev-3/0": ((0, 3),), "%LMQ%dev-4/0": ((0, 3),)}
 """Queue offsets of the light queues of the orders fixtures."""
 
@@ -30,7 +31,7 @@ def verified(root: Path) -> Verification:
         (LossCount(), "loses no message"),
         (LossCount(gone=1), "loses no message; 1 is lost already"),
         (LossCount(gone=2, by_start=1), "loses 1 message; 2 are lost already"),
-        (LossCount(unserved=1), "loses no message; 1 is not served: intact in the log, but no consumer gets it"),
+        (LossCount(unserved=1), "loses no message; 1 is not served: still in the log, but no consumer gets it"),
         (
             LossCount(3, 4, 5, 6),
             "loses 4 messages; this change loses 6 messages that are still in the store; 3 are lost already; 5 are not "
@@ -80,6 +81,20 @@ def test_light_queues_are_not_expected_where_they_are_switched_off(tmp_path):
     assert predict(root, config=off).count() == LossCount()
 
 
+def test_a_record_that_states_the_place_of_another_in_a_light_queue_leaves_none_unserved(tmp_path):
+    """A digit of its offset is flipped. No repair corrects that, and the new store is ready to start."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        named = (message for message in store.messages() if "INNER_MULTI_DISPATCH" in message.properties)
+        message = next(one for one in named if one.properties["INNER_MULTI_QUEUE_OFFSET"] == "1,2")
+        raw = store.commit_log.read(message.physical_offset, 400)
+        segment = store.commit_log.segments[store.commit_log.segment_at(message.physical_offset)]
+    patch(segment.path, message.physical_offset - segment.base + raw.index(b"OFFSET\x011,2") + 7, b"3")
+    salvage(root, tmp_path / "new")
+    outcome = predict(tmp_path / "new")
+    assert (outcome.count(), outcome.do_not_start) == (LossCount(), False)
+
+
 def test_messages_of_a_missing_queue_are_not_served(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with mqtool.open(root) as store:
@@ -115,6 +130,34 @@ def test_a_message_that_only_the_queue_offsets_around_damage_show_is_lost_alread
         writer.put(b"%03d" % number + bytes(60))
     patch(writer.segment(0), writer.units[20][0] + 4, bytes(4))
     assert predict(writer.root, "5.5").gone == {"Orders/0": ((20, 20),)}
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "expected"),
+    [
+        ("old-flip-magic@5.5.0-clean", "5.5.0", LossCount(unserved=1)),
+        ("old-flip-magic@4.9.7-clean", "4.9.7", LossCount()),
+        ("blank-early@5.5.0-crash", "5.5.0", LossCount(unserved=1)),
+        ("flip-magic@5.5.0-clean", "5.5.0", LossCount(by_start=10)),
+        ("flip-size@4.9.7-crash", "4.9.7", LossCount(by_start=10)),
+        ("flip-physical-offset@5.5.0-crash", "5.5.0", LossCount()),
+        ("flip-physical-offset-huge@4.9.7-crash", "4.9.7", LossCount()),
+        ("flip-body@5.5.0-clean", "5.5.0", LossCount(gone=1, by_start=9)),
+    ],
+)
+def test_a_message_that_its_unit_confirms_is_not_lost(name, release, expected, tmp_path):
+    """Its body is intact. The real broker served it or not, and salvage brings it back."""
+    root = damage_case(name, tmp_path)
+    lost = damage_answers(release)[name]["lost"]
+    assert sum(last - first + 1 for runs in lost.values() for first, last in runs) == sum(
+        (expected.gone, expected.by_start, expected.unserved)
+    )
+    result = verified(root)
+    assert (result.losses.messages, result.next_start.losses) == (expected.gone, expected)
+    assert predict(root).count() == expected
+    with mqtool.open(root) as store:
+        assert Preview(store).unchanged.already_lost == expected.gone
+    assert salvage(root, tmp_path / "new").lost == expected.gone
 
 
 @pytest.mark.parametrize(
