@@ -1,6 +1,6 @@
 """What a start depends on besides the store's files: the release, and the broker's own keys.
 
-A missing key has the release's default, except for sizes of files, which come from the files. Source:
+A missing key has the release's default. Without a configuration file, sizes come from the store's files. Source:
 MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
 """
 
@@ -80,7 +80,7 @@ def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
 
 
 DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
-_DEFAULT_SIZES = {
+DEFAULT_SIZES = {
     COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
     CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
     BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
@@ -148,7 +148,7 @@ def settings_of(
         UsageError: the node of the DLedger group cannot be determined.
     """
     refuse_other_engines(root, config)
-    config = _with_defaults_for_ignored(config)
+    config = _with_defaults(config)
     detected = _layout(root, config)
     segment = _size_or_default(detected.commit_log_size if detected else None, DEFAULT_SEGMENT_SIZE)
     queue = _size_or_default(detected.consume_queue_size if detected else None, consume_queue.DEFAULT_FILE_SIZE)
@@ -186,18 +186,16 @@ def settings_of(
     )
 
 
-def _with_defaults_for_ignored(config: BrokerConfig) -> BrokerConfig:
-    """Returns a configuration in which sizes that the broker ignores have its defaults, instead of those of the files.
+def _with_defaults(config: BrokerConfig) -> BrokerConfig:
+    """Returns a configuration file's keys with the defaults of sizes that it lacks or that the broker ignores.
 
-    A broker does not look at its files: with `mappedFileSizeCommitLog=abc` it expects segments of 1 GiB
-    (MixAll.properties2Object, 4.9.7, 5.5.0).
+    A broker does not look at its files: without `mappedFileSizeCommitLog`, and with `mappedFileSizeCommitLog=abc`, it
+    expects segments of 1 GiB (MixAll.properties2Object, 4.9.7, 5.5.0).
     """
-    ignored = {
-        key: str(default)
-        for key, default in _DEFAULT_SIZES.items()
-        if config.value(key) is not None and config.integer(key) is None
-    }
-    return BrokerConfig({**config.values, **ignored}, config.directory, config.source) if ignored else config
+    if config.file is None:
+        return config
+    missing = {key: str(default) for key, default in DEFAULT_SIZES.items() if config.integer(key) is None}
+    return structs.replace(config, values={**config.values, **missing})
 
 
 def _keys_of(config: BrokerConfig, release: Release, topics: Collection[str]) -> dict[str, Any]:

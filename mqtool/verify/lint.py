@@ -9,9 +9,11 @@ from pathlib import Path
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
+from mqtool.recovery.settings import DEFAULT_SIZES
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.broker_keys import LEGACY_KEYS
-from mqtool.store.index.index_file import configured_shape, list_index_files, shape_of
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TIMER_LOG
+from mqtool.store.index.index_file import DEFAULT_SHAPE, configured_shape, list_index_files, shape_of
 from mqtool.store.real_path import real_path
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
@@ -49,34 +51,22 @@ def misfit(configured: int | None, sizes: list[int]) -> int | None:
 
 
 def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
-    queue = config.integer("mappedFileSizeConsumeQueue")
-    rules = (
-        ("mappedFileSizeCommitLog", config.integer("mappedFileSizeCommitLog"), [s.size for s in survey.segments]),
-        (
-            "mappedFileSizeConsumeQueue",
-            round_up_file_size(queue) if queue else None,
-            [file.size for q in survey.queues if not q.is_batch for file in q.files],
-        ),
-        (
-            "mapperFileSizeBatchConsumeQueue",
-            config.integer("mapperFileSizeBatchConsumeQueue"),
-            [file.size for q in survey.queues if q.is_batch for file in q.files],
-        ),
-        (
-            "mappedFileSizeConsumeQueueExt",
-            config.integer("mappedFileSizeConsumeQueueExt"),
-            _sizes_in(survey.root / file_names.CONSUME_QUEUE_EXT, "*/*/*"),
-        ),
-        (
-            "mappedFileSizeTimerLog",
-            config.integer("mappedFileSizeTimerLog"),
-            _sizes_in(survey.root / file_names.TIMER_LOG, "*"),
-        ),
-    )
-    for key, configured, sizes in rules:
+    sizes_of = {
+        COMMIT_LOG.key: [segment.size for segment in survey.segments],
+        CONSUME_QUEUE.key: [file.size for queue in survey.queues if not queue.is_batch for file in queue.files],
+        BATCH_CONSUME_QUEUE.key: [file.size for queue in survey.queues if queue.is_batch for file in queue.files],
+        CONSUME_QUEUE_EXT.key: _sizes_in(survey.root / file_names.CONSUME_QUEUE_EXT, "*/*/*"),
+        TIMER_LOG.key: _sizes_in(survey.root / file_names.TIMER_LOG, "*"),
+    }
+    for key, sizes in sizes_of.items():
+        stated = config.integer(key)
+        configured = DEFAULT_SIZES[key] if stated is None and config.file else stated
+        if configured and key == CONSUME_QUEUE.key:
+            configured = round_up_file_size(configured)
         common = misfit(configured, sizes)
         if common is not None:
-            evidence = f"{key}={config.values.get(key, configured)}: expected files of {configured} bytes; "
+            value = f"{key}={config.value(key)}" if config.value(key) else f"{key} is missing"
+            evidence = f"{value}: expected files of {configured} bytes; "
             collector.add(
                 "lint-size",
                 path,
@@ -91,7 +81,8 @@ def _sizes_in(directory: Path, pattern: str) -> list[int]:
 
 def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
     """Compares maxHashSlotNum and maxIndexNum with what the entries of the index files prove."""
-    shape, sizes = configured_shape(config), [size for _, size in survey.index.files]
+    configured = DEFAULT_SHAPE if config.file else None
+    shape, sizes = configured_shape(config) or configured, [size for _, size in survey.index.files]
     if shape is None or shape.file_size in sizes or not sizes:
         return
     files = list_index_files(survey.root / file_names.INDEX)[0]

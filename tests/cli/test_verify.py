@@ -186,7 +186,7 @@ def test_a_verdict_says_which_configuration_was_checked(mqtool, tmp_path):
         )
     assert mqtool("verify", store, "--json").document["config"] is None
     config = store.parent / "broker.conf"
-    config.write_text("mappedFileSizeCommitLog=131072\n", "utf-8")
+    config.write_bytes(fixture("crash-5.5.0/broker.conf").read_bytes())
     found = mqtool("verify", store)
     assert f"broker.conf: {config}" in " ".join(found.text.split())
     assert found.text == mqtool("verify", store, "--config", config).text
