@@ -198,8 +198,12 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
     if journal.begin is None:
         raise RefusedError("journal", "expected a journal, found none that records a change", journal.path)
     begin = journal.begin
-    if begin.plan.store != str(root) or begin.plan.inode != root.stat().st_ino:
-        raise RefusedError("store", f"this is a journal of {begin.plan.store}, not of this directory", journal.path)
+    if begin.plan.inode != root.stat().st_ino:  # a directory that was moved keeps its number, a copy has another one
+        reason = (
+            f"the change was made to {begin.plan.store}, and this is another directory: undo it there. If this is a "
+            f"copy that is to stay as it is, move {home_of(root)} out of it"
+        )
+        raise RefusedError("store", reason, journal.path)
     for name in (*(step.path for step in begin.plan.steps), *([begin.barrier] if begin.barrier else [])):
         inside(root, name)
     for name in (*begin.created, *begin.directories):

@@ -11,8 +11,10 @@ import pytest
 import mqtool as library
 from mqtool.cli.exits import ExitCode
 from tests.cli.answers import problems
-from tests.support.damage import base_config, damage_answers, damage_case, held_lock
+from tests.support.damage import base_config, base_messages, damage_answers, damage_case, held_lock
+from tests.support.permissions import without_rights
 from tests.support.stores import copy_store, fixture, tree_digest
+from tests.support.unreadable import unreadable
 
 FLIPPED = "recent-flip-body@4.9.7-clean"
 
@@ -246,3 +248,71 @@ def test_every_command_counts_the_losses_of_a_store_alike(mqtool, tmp_path):
     book = mqtool("runbook", "run", "RB-05", root, "-o", tmp_path / "new", "--yes", *config).document
     assert {name: book[name] for name in names} == numbers
     assert book["lost_by_change"] == 0
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ()])
+def test_a_new_store_is_not_promised_where_it_would_be_refused(mqtool, tmp_path, words):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (tmp_path / "taken").mkdir()
+    assert mqtool("repair", root, "-o", tmp_path / "taken", *words).code == ExitCode.REFUSED
+    segment = root / "commitlog" / f"{131072:020}"
+    segment.chmod(0)
+    with without_rights():
+        shown = mqtool("repair", root, "-o", tmp_path / "new", *words)
+        done = mqtool("repair", root, "-o", tmp_path / "new", "--yes")
+    segment.chmod(0o644)
+    assert (shown.code, shown.stdout, shown.stderr) == (done.code, done.stdout, done.stderr)
+    assert (shown.code, (tmp_path / "new").exists()) == (ExitCode.REFUSED, False)
+
+
+def test_a_new_store_without_what_the_disk_does_not_give_back_is_not_called_repaired(mqtool, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with unreadable(monkeypatch, root / "commitlog" / f"{131072:020}", from_position=4096, until=8192):
+        shown = mqtool("repair", root, "-o", tmp_path / "new", "--dry-run", "--json")
+        done = mqtool("repair", root, "-o", tmp_path / "new", "--yes", "--json")
+    assert "unreadable" in shown.document["wrong"][0]
+    assert (done.code, done.document["left"]) == (
+        ExitCode.NO,
+        ["bytes that could not be read are missing, and what they held is unknown"],
+    )
+
+
+def test_a_repair_names_the_messages_that_are_lost(mqtool, tmp_path):
+    """The torn record is the last one of its queue, by the list of the broker that wrote the store."""
+    name = "tail-torn@5.5.0-crash"
+    root, config = damage_case(name, tmp_path), base_config("5.5.0-crash")
+    last = max((line for line in base_messages("5.5.0-crash") if line["offset"] >= 0), key=lambda line: line["phy"])
+    lost = [{"queue": f"{last['topic']}/{last['queue']}", "messages": 1, "offsets": str(last["offset"])}]
+    done = mqtool("repair", root, "--config", config, "--yes", "--json").document
+    assert (done["changes"], done["already_lost"], done["lost"]) == (["truncate"], 1, lost)
+    made = mqtool("repair", damage_case(name, tmp_path / "b"), "-o", tmp_path / "new", "--yes", "--json").document
+    assert made["lost"] == lost
+
+
+def test_a_store_that_was_moved_is_undone_and_a_copy_of_it_is_not(mqtool, broken, tmp_path):
+    before = tree_digest(broken)
+    assert mqtool("repair", broken, "--yes").code == ExitCode.OK
+    moved = broken.rename(tmp_path / "moved")
+    shutil.copytree(moved, tmp_path / "copy")
+    refused = mqtool("undo", tmp_path / "copy", "--yes")
+    assert refused.code == ExitCode.REFUSED
+    assert f"the change was made to {broken}, and this is another directory: undo it there" in refused.stderr
+    assert mqtool("undo", moved, "--yes").code == ExitCode.OK
+    assert tree_digest(moved) == before
+
+
+def test_sizes_that_broker_conf_lacks_are_the_defaults_of_the_broker(mqtool, tmp_path):
+    """A real 5.5.0 ends with -3: it expects segments of 1 GiB and queue files of 6,000,000 bytes."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    config = tmp_path / "broker.conf"
+    config.write_text(f"mappedFileSizeTimerLog=52000\nstorePathRootDir={root}\n")
+    started = mqtool("explain-start", root, "--json")
+    assert (started.code, started.document["exit"]) == (ExitCode.NO, -3)
+    found = mqtool("verify", root, "--json").document
+    lines = [row["evidence"].partition("write ")[2] for row in found["findings"] if row["code"] == "lint-size"]
+    assert {"mappedFileSizeCommitLog=131072", "mappedFileSizeConsumeQueue=2000"} <= set(lines)
+    shown = mqtool("repair", root, "--json")
+    assert (shown.code, "write mappedFileSizeCommitLog=131072" in shown.document["reason"]) == (ExitCode.NO, True)
+    with config.open("a") as file:
+        file.writelines(f"{line.replace(' and ', chr(10))}\n" for line in lines)
+    assert mqtool("explain-start", root).code == mqtool("verify", root).code == ExitCode.OK

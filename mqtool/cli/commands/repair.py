@@ -12,7 +12,7 @@ import typer
 from mqtool.cli.cells import counted
 from mqtool.cli.changes import after_apply
 from mqtool.cli.consent import DryRunOption, YesOption, consent
-from mqtool.cli.document import commands, prose
+from mqtool.cli.document import commands, prose, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
 from mqtool.cli.options import (
@@ -26,11 +26,13 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import CONFIG, DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.start_outcome import LOST, lost_row
 from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair.plans import Diagnosis
+    from mqtool.repair.salvage import SalvageOptions
     from mqtool.verify import Finding
 
 HELP = """
@@ -54,6 +56,7 @@ REPAIR = OutputSchema(
         text("status", "state that verify gives it: clean, dirty, corrupt or unknown"),
         Column("wrong", "array", "what is wrong: number of findings, code and first file", show=TABLE),
         count("already_lost", "messages without an intact record in the store; null if unknown", nullable=True),
+        Column("lost", "array", "lost messages by queue; of a new store, those that it lacks", show=TABLE, fields=LOST),
         text("start", "what the next start of the broker would do, in words; null if unknown", nullable=True),
         count(
             "lost_by_start", "messages that the next start of the broker loses besides; null if unknown", nullable=True
@@ -94,10 +97,14 @@ def repair(
 ) -> ExitCode:
     """Diagnoses, asks, repairs, and says how to undo it."""
     from mqtool.repair.plans import diagnose
+    from mqtool.repair.salvage import SalvageOptions, check_salvage
 
     if copies and target is None:
         raise UsageError("--with takes what is lost from another copy; add -o NEW for the new store")
     started = release and release.value
+    options = SalvageOptions(tuple(copies or ()), config=config)
+    if target is not None:
+        check_salvage(store, target, options)
     diagnosis = diagnose(store, config, started, in_place=target is None)
     document = _document(store, diagnosis)
 
@@ -106,7 +113,13 @@ def repair(
         if output_format in TABLE_FORMATS:
             undo = [document["undo"]] if document["undo"] else []
             return output.page(
-                [prose(*_lines(document)), commands("next", document["next_steps"]), commands("undo", undo)], code
+                [
+                    prose(*_lines(document)),
+                    section("lost messages", document["lost"], wide=True),
+                    commands("next", document["next_steps"]),
+                    commands("undo", undo),
+                ],
+                code,
             )
         return output.document(document, code)
 
@@ -120,7 +133,7 @@ def repair(
     code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
     if code is not None:
         return code
-    done = _apply(diagnosis) if target is None else _salvage(store, target, copies or [], config)
+    done = _apply(diagnosis) if target is None else _salvage(store, target, options)
     document |= {"dry_run": False, **done}
     return show(ExitCode.NO if document["left"] else ExitCode.OK)
 
@@ -146,6 +159,10 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
         "status": diagnosis.verification.state.value,
         "wrong": _wrong(findings),
         "already_lost": diagnosis.already_lost,
+        "lost": [
+            lost_row(f"{lost.topic}/{lost.queue_id}", lost.offsets, wide=True)
+            for lost in diagnosis.verification.losses.queues
+        ],
         "start": None if start is None else start.headline,
         "lost_by_start": losses and losses.by_start,
         "not_served": losses and losses.unserved,
@@ -224,17 +241,21 @@ def _apply(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _salvage(store: Path, target: Path, copies: list[Path], config: Path | None) -> dict[str, Any]:
+def _salvage(store: Path, target: Path, options: SalvageOptions) -> dict[str, Any]:
     """Copies every intact record to a new store."""
-    from mqtool.repair.salvage import SalvageOptions, salvage
+    from mqtool.repair.salvage import salvage
 
-    saved = salvage(store, target, SalvageOptions(tuple(copies), config=config))
+    saved = salvage(store, target, options)
     problems = {
         "a broker does not start on the new store": not saved.starts,
+        "bytes that could not be read are missing, and what they held is unknown": saved.has_unread,
         "topics, groups and positions could not be read": saved.has_unread_tables,
     }
     return {
         "result": saved.verify,
+        "lost": [
+            lost_row(f"{row.topic}/{row.queue_id}", row.lost_offsets, wide=True) for row in saved.queues if row.lost
+        ],
         "left": [problem for problem, is_there in problems.items() if is_there],
         "next_steps": saved.next_steps,
     }

@@ -10,7 +10,7 @@ The old stores are only read. The new one appears under its name once it is comp
 Docs page: docs/salvage.md.
 """
 
-from mqtool.repair.salvage.new_store import SalvageOptions, salvage
+from mqtool.repair.salvage.new_store import SalvageOptions, check_salvage, salvage
 from mqtool.repair.salvage.report import LostRange, QueueRow, SalvageResult
 
-__all__ = ["LostRange", "QueueRow", "SalvageOptions", "SalvageResult", "salvage"]
+__all__ = ["LostRange", "QueueRow", "SalvageOptions", "SalvageResult", "check_salvage", "salvage"]

@@ -105,15 +105,7 @@ def salvage(
         raise UsageError("topics are only left out of a compacted store: without that their space stays taken")
     if chosen.map_file is not None and os.path.lexists(chosen.map_file):
         _remove_interrupted_map(target, chosen.map_file)
-    with contextlib.ExitStack() as stack:
-        stores = [stack.enter_context(open_store(root, chosen.config))]
-        stores += [stack.enter_context(open_store(copy, stores[0].config.for_copy(copy))) for copy in chosen.copies]
-        left_out = [path for store in stores for path in denied_paths(store.path, *store.layout.log_dirs)]
-        if left_out and not chosen.skip_unreadable:
-            raise denied(left_out[0], "cannot be read", "; or leave it out: mqtool salvage --skip-unreadable")
-        for store in stores:
-            store.commit_log.unreadable = UnreadableParts()
-        _check(stores, target, chosen)
+    with _opened(root, target, chosen) as (stores, left_out):
         if chosen.without_topics:
             chosen = replace(chosen, without_topics=purgeable_topics(stores, chosen.without_topics))
         job: _Salvage | None = None
@@ -126,6 +118,29 @@ def salvage(
             if job is not None and job.has_map and chosen.map_file is not None:
                 chosen.map_file.unlink(missing_ok=True)
             raise
+
+
+@contextlib.contextmanager
+def _opened(root: Path, target: Path, options: SalvageOptions) -> Iterator[tuple[list[Store], list[Path]]]:
+    """Yields the opened copies, and what this user may not read; raises what `salvage` raises before reading."""
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(open_store(root, options.config))]
+        stores += [stack.enter_context(open_store(copy, stores[0].config.for_copy(copy))) for copy in options.copies]
+        left_out = [path for store in stores for path in denied_paths(store.path, *store.layout.log_dirs)]
+        if left_out and not options.skip_unreadable:
+            raise denied(left_out[0], "cannot be read", "; or leave it out: mqtool salvage --skip-unreadable")
+        for store in stores:
+            store.commit_log.unreadable = UnreadableParts()
+        _check(stores, target, options)
+        yield stores, left_out
+
+
+def check_salvage(root: Path, target: Path, options: SalvageOptions) -> None:
+    """Raises what `salvage` would raise before it reads the log; nothing is written."""
+    if os.path.lexists(target):
+        raise RefusedError("target", "this exists; give the name of a new directory", target)
+    with _opened(root, target, options):
+        pass
 
 
 def _remove_interrupted_map(target: Path, path: Path) -> None:
