@@ -5,14 +5,15 @@ Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 
 import logging
+import mmap
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mqtool.engine.clock import Clock
+from mqtool.engine.disk import memory
 from mqtool.engine.disk.allocator import Allocator
-from mqtool.engine.disk.buffer_pool import BufferPool
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.engine.flags import RunningFlags
@@ -22,6 +23,40 @@ from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
 from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.formats import commit_log, hosts
+
+
+class BufferPool:
+    """A fixed number of buffers, each as long as a CommitLog file; allocated when first needed, and reused."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self._left = count
+        self._size = size
+        self._free: list[mmap.mmap] = []
+        self._guard = threading.Lock()
+
+    def lend(self, file: MappedFile) -> None:
+        """Attaches a buffer to a new file; if none is free, the file is written through its mapping."""
+        with self._guard:
+            if self._free:
+                file.pool_buffer = self._free.pop()
+            elif self._left:
+                self._left -= 1
+                file.pool_buffer = memory.buffer(self._size)
+
+    def reclaim(self, files: tuple[MappedFile, ...]) -> None:
+        """Returns buffers of full and completely committed segments to the pool."""
+        for file in files:
+            buffer = file.pool_buffer
+            if buffer is not None and file.committed == file.size:
+                file.pool_buffer = None
+                with self._guard:
+                    self._free.append(buffer)
+
+    @property
+    def free(self) -> int:
+        """Number of buffers that are available."""
+        return self._left + len(self._free)
+
 
 _LOG = logging.getLogger(__name__)
 

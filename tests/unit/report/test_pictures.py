@@ -1,7 +1,7 @@
 """Pictures of a report, where there is more than they can show."""
 
 from mqtool.report import maps
-from mqtool.report.timeline import chart
+from mqtool.report.content import chart
 from mqtool.verify.findings import LostRange
 from mqtool.verify.timeline import Timeline
 
