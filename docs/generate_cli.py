@@ -89,12 +89,12 @@ shows how.
 
 ## Where mqtool finds it
 
-`verify`, `explain-start`, `repair`, `plan`, `salvage`, `runbook` and `clean` look for the file themselves, because
-sizes in it decide whether a broker starts. They take the file that a running broker was started with (`-c`); otherwise
-`broker.conf`, `conf/broker.conf` and the files of `conf/2m-*` next to the store, or one directory further up. The
-`storePathRootDir` of the file must be the store; a file next to the store may leave the key out. A file that was found
-is named in the output and in every printed command. If there is none, or more than one, the verdict says that
-broker.conf was not checked: pass `--config FILE`.
+`verify`, `explain-start`, `repair`, `plan`, `salvage`, `runbook`, `report` and `clean` look for the file themselves,
+because sizes in it decide whether a broker starts. They take the file that a running broker was started with (`-c`);
+otherwise `broker.conf`, `conf/broker.conf` and the files of `conf/2m-*` next to the store, or one directory further
+up. The `storePathRootDir` of the file must be the store; a file next to the store may leave the key out. A file that
+was found is named in the output and in every printed command. If there is none, or more than one, the verdict says
+that broker.conf was not checked: pass `--config FILE`.
 
 ## Keys
 """

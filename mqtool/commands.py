@@ -15,7 +15,7 @@ PLAN_FILE = "plan.json"
 
 WITHOUT_CONFIG = frozenset({"apply", "discard-undo", "undo"})
 """Commands without `--config`: a plan and a journal contain the keys."""
-WITH_RELEASE = frozenset({"explain-start", "repair", "runbook run", "verify"})
+WITH_RELEASE = frozenset({"explain-start", "repair", "runbook match", "runbook run", "verify"})
 """Commands whose `--release` is the release that would be started."""
 
 

@@ -166,7 +166,7 @@ class Content(Struct, frozen=True):
     verdict: str  # a sentence
     release: str  # release of the broker, as text
     facts: tuple[tuple[str, str], ...]  # (name, value) pairs below the verdict
-    steps: tuple[str, ...]  # the first commands to run
+    steps: tuple[str, ...]  # the commands to run; if there are none, each finding has its own
     groups: tuple[Group, ...]  # and lint: findings by code; `lint` has those about the configuration
     lint: tuple[Group, ...]
     lint_ran: bool  # whether there was a configuration to check
@@ -184,9 +184,7 @@ class Content(Struct, frozen=True):
     commands: dict[str, str] = field(default_factory=dict)
 
 
-def gather(
-    store: Store, answer: Verification, facts: Facts, created: str, advice: tuple[str, ...] | None = None
-) -> Content:
+def gather(store: Store, answer: Verification, facts: Facts, created: str, advice: tuple[str, ...] = ()) -> Content:
     """Collects the contents of the page."""
     store.skip_unreadable()  # the findings state what is unknown then
     store.skip_unreadable_queues()
@@ -198,7 +196,6 @@ def gather(
     waiting = _waiting(store)
     rows = {"ranges": losses.ranges, "queues": queues, "lags": lags, "waiting": waiting}
     shown = Opened(store.path, store.config.file)
-    steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
     end = max([survey.end, *(interval.end for interval in losses.ranges)])
     return Content(
         store=str(survey.root),
@@ -207,7 +204,7 @@ def gather(
         verdict=VERDICTS[answer.state],
         release=_release(store),
         facts=_numbers(answer, facts, len(queues)),
-        steps=tuple(steps)[:5] if advice is None else advice,
+        steps=advice,
         groups=others,
         lint=lint,
         lint_ran=any(check.area is Area.LINT for check in answer.checks),

@@ -29,7 +29,7 @@ def report(
         store: only read.
         options: as for verify; messages over time are always counted, whatever the options state.
         on_progress: as for verify.
-        advise: returns the commands to run first; by default the next steps of the first findings.
+        advise: returns the commands to run; without one, or if it returns none, each finding has its own.
 
     Raises:
         UsageError: the state file is not a verify state file.
@@ -40,7 +40,7 @@ def report(
     )
     answer, facts = examine(store, verify_options, on_progress)
     created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
-    steps = None if advise is None else tuple(advise(store, answer))
+    steps = () if advise is None else tuple(advise(store, answer))
     return render(gather(store, answer, facts, created, steps)), answer
 
 

@@ -94,10 +94,22 @@ def test_a_store_matches_in_the_order_to_run_and_each_command_finds_its_trouble(
     (root / "abort").touch()
     found = mqtool("runbook", "match", root, "--format", "json")
     assert (found.code, [row["id"] for row in rows(found)]) == (0, ["RB-03", "RB-06", "RB-09", "RB-08"])
-    assert "in this order" in found.stderr
-    codes = [mqtool(*shlex.split(row["next_step"])[1:]).code for row in rows(found)]
+    assert {row["next_step"] for row in rows(found)} == {f"mqtool repair {root}"}
+    codes = [mqtool("runbook", "run", row["id"], root).code for row in rows(found)]
     assert codes[:2] == [4, 4]  # they are dry without consent
     assert set(codes) <= {1, 4}, "1 if it would lose messages before the others have been carried out"
+
+
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_a_match_names_the_command_of_verify_once_with_the_given_release(mqtool, tmp_path, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    root = damage_case("old-flip-body@5.5.0-clean", tmp_path)
+    for release in ("4.9", "5.5"):
+        steps = mqtool("verify", root, "--release", release, "--format", "json").document["next_steps"]
+        assert steps == [f"mqtool repair {root} --release {release} -o {root}.new"]
+        text = mqtool("runbook", "match", root, "--release", release).text
+        assert [line for line in text.splitlines() if "mqtool" in line] == [f"next: {steps[0]}"]
+        assert "RB-05" in text
 
 
 def test_a_healthy_store_matches_nothing(mqtool):

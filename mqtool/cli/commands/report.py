@@ -10,9 +10,9 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     JobsOption,
     ProgressMode,
     ProgressOption,
@@ -70,7 +70,7 @@ def report(
     jobs: JobsOption = None,
     throttle: ThrottleOption = None,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
     _debug: DebugOption = False,
 ) -> ExitCode:

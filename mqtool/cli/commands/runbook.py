@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from mqtool.cli.changes import STEPS, step_rows
 from mqtool.cli.consent import DryRunOption, YesOption, consent
-from mqtool.cli.document import blocks, section
+from mqtool.cli.document import blocks, commands, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format, Invocation, note
@@ -40,7 +41,7 @@ from mqtool.cli.schema import (
     prints,
     text,
 )
-from mqtool.commands import Opened, command
+from mqtool.commands import command
 from mqtool.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ RUNBOOK_MATCH = OutputSchema(
         text("id", "which"),
         text("name", "the trouble"),
         text("why", "codes of verify, facts, or the words of its symptom"),
-        NEXT_STEP,
+        replace(NEXT_STEP, show=DATA),
     ),
 )
 
@@ -162,8 +163,9 @@ impact: read-only
 MATCH = """
 mqtool runbook match /data/store
 
-Show which runbooks apply to a store (in the order to run them), a code of verify, a runbook's own id or name, or a line
-of a broker's log or a part of it (the longest match first). Exit code 1 if none does.
+Show which runbooks are about what is wrong with a store, and the one command to type next; or those for a code of
+verify, a runbook's own id or name, or a line of a broker's log or a part of it (the longest match first). Exit code 1
+if there is none.
 
 impact: read-only
 """
@@ -244,37 +246,48 @@ def match(
         str, typer.Argument(metavar="STORE|CODE|LINE", help="Store, code, or log line in quotes.", show_default=False)
     ],
     *,
+    release: StartedReleaseOption = None,
     output_format: FormatOption = Format.TABLE,
     config: FoundConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the runbooks that fit a store, a code of verify or a line of a log."""
+    from mqtool.cli.next_steps import next_steps
     from mqtool.repair.runbooks import Case, Request, by_code, by_line, by_name, by_store
     from mqtool.store.store import open_store
     from mqtool.verify import CATALOGUE
 
+    step = None
     if what in CATALOGUE:
         matches = by_code(what)
-        steps = [command("runbook", "show", hit.runbook.id) for hit in matches]
     elif is_there(what):
-        root = Path(what)
-        with open_store(root, config) as store:
-            matches = by_store(Case(store, Request(config=config)))
-        steps = [command("runbook", "run", hit.runbook.id, Opened(root, config)) for hit in matches]
-        if len(matches) > 1:
-            note("run them in this order, and run match again after each: one may make the next unnecessary")
+        request = Request(config=config, broker=release and release.value)
+        with open_store(what, config) as store:
+            case = Case(store, request)
+            matches = by_store(case)
+            steps = next_steps(store, case.verification) if matches else ()
+            first = [command("runbook", "run", hit.runbook.id, request.opened(store.path)) for hit in matches[:1]]
+            step = next(iter([*steps, *first]), None)
     else:
         matches = by_name(what) or by_line(what)
-        steps = [command("runbook", "show", hit.runbook.id) for hit in matches]
     if not matches:
         remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else ""
         note(f"no runbook fits{remedy}")
-    output = Output(ctx.obj, RUNBOOK_MATCH, output_format)
-    output.rows(
-        {"id": hit.runbook.id, "name": hit.runbook.name, "why": hit.why, "next_step": step}
-        for hit, step in zip(matches, steps, strict=True)
-    )
-    return output.finish(ExitCode.OK if matches else ExitCode.NO)
+    rows = [
+        {
+            "id": runbook.id,
+            "name": runbook.name,
+            "why": why,
+            "next_step": step or command("runbook", "show", runbook.id),
+        }
+        for runbook, why in ((hit.runbook, hit.why) for hit in matches)
+    ]
+    output, code = Output(ctx.obj, RUNBOOK_MATCH, output_format), ExitCode.OK if matches else ExitCode.NO
+    if output_format in TABLE_FORMATS:
+        table = section("runbooks", rows, RUNBOOK_MATCH.columns, wide=True)
+        return output.page([table, *(commands("next", [row["next_step"]]) for row in rows[:1])], code)
+    output.rows(rows)
+    return output.finish(code)
 
 
 @prints(RUNBOOK)
@@ -299,8 +312,6 @@ def run(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""
-    from msgspec.structs import replace
-
     from mqtool.cli.selected import require_selected
     from mqtool.repair.runbooks import Request, runbook_of
     from mqtool.repair.runbooks import run as run_book

@@ -12,7 +12,7 @@ from mqtool.recovery import Outcome, predict
 from mqtool.repair.changes import Change
 from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.store import Store
-from mqtool.verify import CATALOGUE, Finding, Verification, verify
+from mqtool.verify import CATALOGUE, Finding, Options, Verification, verify
 
 
 class Request(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Case(Struct, dict=True):
     @cached_property
     def verification(self) -> Verification:
         """Result of `verify`."""
-        return verify(self.store)
+        return verify(self.store, Options(broker=self.request.broker))
 
     @cached_property
     def start(self) -> "Outcome | str":
