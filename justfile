@@ -36,7 +36,6 @@ docs:
     {{python}} docs/generate.py
     {{python}} docs/generate_cli.py
     {{python}} docs/examples.py
-    {{python}} docs/generate_runbooks.py
     {{python}} docs/pictures.py
 
 # Build the documentation site in build/site

@@ -12,6 +12,8 @@ from xml.sax.saxutils import escape
 
 from mkdocs.structure.files import File, Files
 
+from mqtool.repair.runbooks import RUNBOOKS
+
 ROOT = Path(__file__).resolve().parents[1]
 FROM_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 """Files of the root that are pages of the site."""
@@ -39,7 +41,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001 - MkDocs passes them by name
-    """Rewrites links and pictures outside of code blocks."""
+    """Adds the codes to runbooks; rewrites links and pictures outside of code blocks."""
+    markdown = RUNBOOKS[page.file.name].text if page.file.name in RUNBOOKS else markdown
     source = next(
         (name for name, uri in FROM_THE_ROOT.items() if uri == page.file.src_uri), f"docs/{page.file.src_uri}"
     )

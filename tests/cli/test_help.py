@@ -3,7 +3,7 @@
 import json
 import os
 
-from mqtool.cli import guide
+from mqtool import guide
 from mqtool.cli.app import run
 from tests.house.modules import ROOT
 
@@ -42,8 +42,8 @@ def test_on_a_terminal_a_page_is_formatted_and_shown_by_the_pager(monkeypatch):
     assert os.environ["LESS"] == "-FR"
 
 
-def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys):
-    monkeypatch.setattr(guide, "pages", list)
+def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / package)
     assert run(["help"]) != 0
     assert "the documentation is not installed; install the wheel of mqtool again" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ import pytest
 
 import mqtool
 from mqtool import native
+from mqtool.repair.runbooks import RUNBOOKS
 from tests.house.modules import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("wheel")]
@@ -91,11 +92,22 @@ def test_the_installed_program_works_away_from_the_tree(installed, tmp_path):
     assert json.loads(run(program, "info", STORE, "--format", "json", cwd=tmp_path))["ok"] is True
     assert run(program, "verify", STORE, cwd=tmp_path).startswith(f"{STORE}: clean")
     assert run(program, "help", "exit-codes", cwd=tmp_path).startswith("# ")
+    assert run(program, "runbook", "list", cwd=tmp_path).count("RB-") == len(RUNBOOKS)
     run(program, "export", STORE, "--output", "lake", cwd=tmp_path)
     run(program, "report", STORE, "--output", "report.html", cwd=tmp_path)
     assert (tmp_path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
     where = run(installed / "python", "-c", "import mqtool; print(mqtool.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed.parent)
+
+
+@pytest.mark.parametrize(
+    "words", [("info", STORE), ("runbook", "show", "RB-05"), ("help", "runbooks/RB-05")], ids=" ".join
+)
+def test_it_works_from_a_zip_file_too(words, wheel, tmp_path):
+    """Spark ships it to executors like this."""
+    program = ("env", f"PYTHONPATH={wheel}", sys.executable, "-P", "-m", "mqtool")
+    here = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "mqtool")
+    assert run(*program, *words, cwd=tmp_path) == run(*here, *words, cwd=tmp_path)
 
 
 def test_the_installed_program_uses_the_compiled_rules(installed, tmp_path):

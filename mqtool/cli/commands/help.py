@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli import guide
+from mqtool import guide
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, note
 from mqtool.cli.options import DebugOption, FormatOption
 from mqtool.cli.output import Output
 from mqtool.cli.rows.reference_rows import CHECKS, FORMATS, check_rows, format_rows
 from mqtool.cli.schema import DATA, OutputSchema, prints, text
-from mqtool.errors import UnavailableError, UsageError
+from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.verify.catalogue import Check
@@ -71,8 +71,6 @@ def help(  # noqa: A001 - the name of the command
     if checks is not None:
         return _rows(ctx, CHECKS, output_format, check_rows(checks), upright=len(checks) <= _UPRIGHT)
     pages = guide.pages()
-    if not pages:
-        raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
     chosen = guide.pages_named(pages, "-".join(words)) if words else pages
     is_single = len(chosen) == 1
     if words and not chosen:

@@ -217,7 +217,7 @@ def list_runbooks(
 
     output = Output(ctx.obj, RUNBOOK_LIST, output_format)
     output.rows(
-        {"id": runbook.id, "name": runbook.name, "symptom": runbook.symptom[0], "needs": " ".join(runbook.needs)}
+        {"id": runbook.id, "name": runbook.name, "symptom": runbook.symptom[0], "needs": runbook.needs}
         for runbook in RUNBOOKS.values()
     )
     return output.finish()
@@ -228,10 +228,10 @@ def show(
     ctx: typer.Context, identity: IdArgument, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
 ) -> ExitCode:
     """Prints the page of one."""
-    from mqtool.repair.runbooks import page, runbook_of
+    from mqtool.repair.runbooks import runbook_of
 
     runbook = runbook_of(identity)
-    text = page(runbook)
+    text = runbook.page()
     if output_format in JSON_FORMATS or output_format is Format.CSV:
         document = {"id": runbook.id, "name": runbook.name, "page": text}
         return Output(ctx.obj, RUNBOOK_PAGE, output_format).document(document)

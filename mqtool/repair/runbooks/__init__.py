@@ -13,7 +13,6 @@ Every change is a plan of `mqtool.repair` or a new directory, so it can be undon
 from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, runbooks_for
 from mqtool.repair.runbooks.match import Match, by_code, by_line, by_name, by_store, runbook_of
 from mqtool.repair.runbooks.model import Case, Request, Runbook
-from mqtool.repair.runbooks.page import page
 from mqtool.repair.runbooks.protocol import Protocol, Step
 from mqtool.repair.runbooks.runner import run
 
@@ -30,7 +29,6 @@ __all__ = [
     "by_line",
     "by_name",
     "by_store",
-    "page",
     "run",
     "runbook_of",
     "runbooks_for",

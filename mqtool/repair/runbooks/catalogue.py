@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from mqtool.repair.runbooks.copy_runbooks import COPY_RUNBOOKS
-from mqtool.repair.runbooks.derived_runbooks import DERIVED_RUNBOOKS
 from mqtool.repair.runbooks.log_runbooks import LOG_RUNBOOKS
 from mqtool.repair.runbooks.model import Runbook
 from mqtool.repair.runbooks.start_runbooks import START_RUNBOOKS
@@ -11,9 +10,7 @@ from mqtool.verify import CATALOGUE, Finding
 
 RUNBOOKS: dict[str, Runbook] = {
     runbook.id: runbook
-    for runbook in sorted(
-        (*LOG_RUNBOOKS, *DERIVED_RUNBOOKS, *START_RUNBOOKS, *COPY_RUNBOOKS), key=lambda runbook: runbook.id
-    )
+    for runbook in sorted((*LOG_RUNBOOKS, *START_RUNBOOKS, *COPY_RUNBOOKS), key=lambda runbook: runbook.id)
 }
 
 ORDER = (

@@ -1,8 +1,8 @@
-"""Runbooks for the log: files in the way, torn ends, damaged bytes, missing segments, false alarms."""
+"""Runbooks for the log and everything derived from it: queues, index, tables, topics."""
 
 from pathlib import Path
 
-from mqtool.repair.changes import SetAside
+from mqtool.repair.changes import SetAside, Undelete
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import (
     Advice,
@@ -14,12 +14,14 @@ from mqtool.repair.runbooks.model import (
     Proposal,
     Runbook,
     by_findings,
+    codes_of,
 )
 from mqtool.repair.runbooks.steps import explain_start
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.verify.log.commit_log_files import may_have_record
 
 _LINT = ("lint-size", "lint-legacy-key")
+_NO_UNIT = "no unit in it: "
 
 
 def repair_findings(case: Case, detection: Detection) -> InPlaceChange:
@@ -100,115 +102,51 @@ def _old_rule(case: Case, detection: Detection) -> Advice:
     )
 
 
+def _empty_last_files(case: Case) -> Detection:
+    """Finds queues whose last file has no unit."""
+    names = {
+        queue.files[-1].path.relative_to(case.root).as_posix()
+        for queue in case.store.disk_queues()
+        if queue.files and not len(queue.units_of(len(queue.files) - 1))
+    }
+    names.update(finding.file for finding in case.findings(codes_of("RB-07")))
+    return Detection(bool(names), tuple(f"{_NO_UNIT}{name}" for name in sorted(names)))
+
+
+def _set_empty_aside(_case: Case, detection: Detection) -> InPlaceChange:
+    return InPlaceChange((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in detection.evidence)),))
+
+
+def _vanished(case: Case) -> Detection:
+    topics = case.request.topics
+    named = tuple(finding for finding in case.findings(codes_of("RB-10")) if not topics or finding.topic in topics)
+    logged = _topics_of_log(case) if named else set()
+    findings = tuple(finding for finding in named if finding.topic in logged)
+    return Detection(
+        bool(findings), tuple(f"{finding.code}: {finding.topic}: {finding.evidence}" for finding in findings), findings
+    )
+
+
+def _topics_of_log(case: Case) -> set[str]:
+    return {topic for batch in case.store.batches(["topic"]) for topic in batch.column(0).unique().to_pylist()}
+
+
+def _undelete(_case: Case, detection: Detection) -> InPlaceChange:
+    return InPlaceChange(
+        (Undelete(tuple(sorted({finding.topic for finding in detection.findings if finding.topic is not None}))),)
+    )
+
+
 LOG_RUNBOOKS = (
-    Runbook(
-        "RB-01",
-        "broker-will-not-start-length-mismatch",
-        (
-            "`… length not matched message store config value, please check it manually`, then the broker ends",
-            "`java.lang.NumberFormatException: For input string: …` while loading",
-            "often after kill -9, after an upgrade, or after somebody has copied a file into the store",
-        ),
-        "A file among segments or queue files has another length than configured, or is not a broker's file: a "
-        "stray file, a segment that was preallocated and not finished, a queue file cut short, another "
-        "`mappedFileSize…` than the one the files were created with.",
-        "4.9 refuses to start; 5.x deletes an empty last file and refuses the others. Operators delete the file by "
-        "hand, sometimes with messages in it.",
-        (
-            "distinguishes stray files, empty or short segments, queue files of a wrong length and wrong configuration",
-            "renames segments whose records state that they belong under another name",
-            "sets aside files without records, or with records that the log contains too",
-            "makes short segments as long as the others, with zeros, and cuts zeros off longer ones",
-            "rebuilds queue files of a wrong length from the log",
-            "keeps every file with records that exist nowhere else",
-        ),
-        "A segment with more than zeros after the length of the others stays: `mqtool salvage` keeps its messages. "
-        "If the configuration is wrong, change the configuration, not the files.",
-        by_findings("RB-01"),
-        _clear_way,
-    ),
-    Runbook(
-        "RB-04",
-        "torn-tail-after-power-loss",
-        (
-            "`found a half message at …, it will be truncated`",
-            "the last message is missing or empty",
-            "after a power cut or a killed virtual machine",
-        ),
-        "The last record was not written completely, or bytes of an earlier use of the file follow it.",
-        "The broker cuts the log in memory only: the bytes stay, and a later record that ends exactly before an old "
-        "one "
-        "makes it part of the log again.",
-        (
-            "finds the true end by validating complete records",
-            "cuts queues, index, checkpoint and offsets to it",
-            "fills the rest with zeros, so that it stays cut",
-        ),
-        "What was never written completely cannot be restored. If complete records follow the damage, use RB-05.",
-        by_findings("RB-04"),
-        repair_findings,
-    ),
-    Runbook(
-        "RB-05",
-        "bad-bytes-in-the-middle-of-commitlog",
-        (
-            "`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: …`",
-            "a slave repeats `found a illegal magic code 0x…` and its queues stop growing",
-            "`CRC check failed. bodyCRC=…, currentCRC=…`",
-            "clients cannot decode a message",
-            "a compacted topic is damaged, or nothing of it is served",
-        ),
-        "Bytes of the log have changed since they were written: a bad sector, a page of zeros, a flipped bit.",
-        "If recovery reads the damaged place, it cuts the log there and deletes every later segment, although these "
-        "are intact. Otherwise consumers get the damaged bytes.",
-        (
-            "finds the next valid record after the damage",
-            "takes missing records from copies (`--with`)",
-            "copies all provable records to a new store at their old offsets, and fills the holes",
-            "writes the logs of compacted topics, and takes what they lack from the CommitLog",
-        ),
-        "What no copy has is lost, and listed. The new store needs the space of the old one.",
-        by_findings("RB-05"),
-        salvage_to_new_store,
-        ("-o /data/salvaged",),
-    ),
-    Runbook(
-        "RB-13",
-        "missing-or-duplicate-segment",
-        (
-            "a file in the middle of `commitlog/` is missing",
-            "`The commitlog files are deleted, and delete the consume queue files`",
-            "the same name in two directories of a multi-path log, one empty",
-            "`the mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match`",
-        ),
-        "A segment was deleted, moved or not mounted; or a second one was created under its name.",
-        "The broker starts and logs nothing (4.9) or one line (5.x); consumers skip the messages.",
-        (
-            "lists the physical offsets that no file covers",
-            "takes the segment from copies of the log (`--with`)",
-            "copies everything to a new store; what no copy has becomes a hole that the broker can cross",
-        ),
-        "Without a copy the messages of the segment are lost, and listed by queue.",
-        by_findings("RB-13"),
-        salvage_to_new_store,
-        ("--with /data/slave", "-o /data/salvaged"),
-    ),
-    Runbook(
-        "RB-20",
-        "false-corruption",
-        (
-            "valid messages are cut off or refused after an upgrade",
-            "`CRC check failed` for messages that clients can read",
-        ),
-        "The records state CRC 0 although they have a body: some releases wrote them like that, and others treat it as "
-        "damage.",
-        "A release that checks cuts the log at the first such record.",
-        (
-            "finds records written by the old rule and distinguishes them from damage",
-            "reports what the release that is to be started would do to them",
-        ),
-        "It changes nothing: the store is valid. Start a release that accepts such records.",
-        by_findings("RB-20"),
-        _old_rule,
-    ),
+    Runbook("RB-01", by_findings("RB-01"), _clear_way),
+    Runbook("RB-02", by_findings("RB-02"), repair_findings),
+    Runbook("RB-03", by_findings("RB-03"), repair_findings),
+    Runbook("RB-04", by_findings("RB-04"), repair_findings),
+    Runbook("RB-05", by_findings("RB-05"), salvage_to_new_store),
+    Runbook("RB-06", by_findings("RB-06"), repair_findings),
+    Runbook("RB-07", _empty_last_files, _set_empty_aside),
+    Runbook("RB-09", by_findings("RB-09"), repair_findings),
+    Runbook("RB-10", _vanished, _undelete),
+    Runbook("RB-13", by_findings("RB-13"), salvage_to_new_store),
+    Runbook("RB-20", by_findings("RB-20"), _old_rule),
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from mqtool import guide
 from mqtool.commands import Opened
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.recovery import Outcome, predict
@@ -119,24 +120,51 @@ class Advice(Struct, frozen=True):
 Proposal = InPlaceChange | NewDirectory | Advice
 
 
-class Runbook(Struct, frozen=True):
-    """One known problem."""
+class Runbook(Struct, frozen=True, dict=True):
+    """One known problem. Its page in docs/runbooks/ describes it, and contains what is not code: name and symptoms."""
 
     id: str  # `RB-` and two digits
-    name: str  # words joined by hyphens
-    symptom: tuple[str, ...]  # what a user sees, in the broker's own words where it has some
-    cause: str  # what has happened
-    today: str  # what a start of the broker, or its operator, does about it, and what that costs
-    does: tuple[str, ...]  # what the runbook does, one step each
-    limits: str  # what it cannot do
     detect: Callable[[Case], Detection]  # detects the problem
     propose: Callable[[Case, Detection], Proposal]  # proposes the changes; only called if the problem is present
-    needs: tuple[str, ...] = ()  # options that it requires to be applied
+
+    @cached_property
+    def _page(self) -> str:
+        return guide.text_of(f"runbooks/{self.id}.md")
+
+    @property
+    def name(self) -> str:
+        """Words joined by hyphens."""
+        return self._page.splitlines()[0].removeprefix(f"# {self.id} ")
+
+    @property
+    def needs(self) -> str:
+        """Options that it requires to be applied, from the first command of the page."""
+        return self._page.splitlines()[3].partition("/data/store")[2].lstrip()
+
+    @property
+    def symptom(self) -> tuple[str, ...]:
+        """What a user sees, in the broker's own words where it has some."""
+        lines = self._page.partition("\n## Symptom\n\n")[2].partition("\n\n")[0].splitlines()
+        return tuple(line.removeprefix("- ") for line in lines)
 
     @property
     def codes(self) -> tuple[str, ...]:
         """Codes of the findings that name this runbook."""
         return codes_of(self.id)
+
+    @property
+    def text(self) -> str:
+        """The page with the codes, Markdown."""
+        codes = ", ".join(f"`{code}`" for code in self.codes)
+        words = (
+            f"{codes} (`mqtool help CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
+        )
+        return self._page.replace("\n## Limits\n", f"\n## Findings\n\n{words}\n\n## Limits\n")
+
+    def page(self) -> str:
+        """Returns the text and how all runbooks run."""
+        _, heading, steps = guide.text_of("runbooks/README.md").partition("\n## How it runs\n")
+        return self.text + heading + steps
 
 
 def codes_of(runbook: str) -> tuple[str, ...]:

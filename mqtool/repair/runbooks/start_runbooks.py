@@ -216,92 +216,9 @@ def _switch(case: Case, _found: Detection) -> Proposal:
 
 
 START_RUNBOOKS = (
-    Runbook(
-        "RB-08",
-        "recovery-takes-hours-or-restart-loop",
-        (
-            "`recover next physics file` for minutes or hours",
-            "a probe kills the broker before it is up, and the start begins again",
-        ),
-        "The broker was killed. On startup it scans the log from the checkpoint on and dispatches what it scans again; "
-        "if it is killed meanwhile, the next start scans everything again.",
-        "Operators raise the probe's delay. Removing `abort` by hand prevents the recovery that would have repaired "
-        "the store.",
-        (
-            "estimates what the start would read",
-            "proves the log to its end; a torn end is cut first (RB-04)",
-            "writes queues, index and checkpoint as a clean shutdown would have left them",
-            "sets `abort` aside last, so that the next start is a normal one",
-        ),
-        "A damaged log is refused here: RB-05 comes first.",
-        _unclean,
-        _close_cleanly,
-    ),
-    Runbook(
-        "RB-11",
-        "disk-full-nothing-deleted",
-        (
-            "`disk space will be full soon, but delete file failed`",
-            "`CODE: 14 DESC: service not available now, maybe disk full`",
-            "the store stays read-only after space was freed",
-        ),
-        "Segments are kept because of their age, the hour, or the ratios in the configuration.",
-        "Operators delete segments by hand, out of order or with unread messages; queues and index then point to "
-        "missing records.",
-        (
-            "reports how full the disk is, where each segment ends and which groups have unread messages",
-            "with `--before`, sets aside the oldest segments, with the files of queues and index that point only there",
-        ),
-        "The space is free after `mqtool discard-undo`. The quarantine is on the same disk.",
-        _full,
-        _make_room,
-        ("--before OFFSET",),
-    ),
-    Runbook(
-        "RB-17",
-        "timer-stuck-after-truncation",
-        ("delayed messages are no longer delivered", "dequeueing retries one message forever"),
-        "Timer wheel or timer log refer to records that are no longer in the log after it was cut.",
-        "Operators delete the timer's files, and lose the messages that wait in them.",
-        (
-            "checks every slot, chain and address of the timer against the log, and reports which files are wrong",
-            "rebuilds wheel, timer log and timer checkpoint from the messages of `rmq_sys_wheel_timer`",
-            "sets the read time back only for messages that were delivered before and are no longer in the log",
-            "rebuilds the queue of that topic if it is damaged",
-        ),
-        "Messages whose records in the timer topic are missing from the log are lost; a replica may have them (RB-05).",
-        by_findings("RB-17"),
-        _renew_timer,
-    ),
-    Runbook(
-        "RB-18",
-        "two-brokers-one-store",
-        ("`Lock failed, MQ already started`", "a start hangs on network storage"),
-        "Two brokers have the same directory, or the lock of another host cannot be seen.",
-        "The second broker recovers, cuts and deletes before it checks the lock and exits.",
-        (
-            "reports which process has the lock, and the type of the store's file system",
-            "looks for the damage that a second start does",
-        ),
-        "Nothing is changed: a person must decide which broker keeps the store.",
-        _shared,
-        _separate,
-    ),
-    Runbook(
-        "RB-19",
-        "storeType-or-version-switch",
-        ("after a switch of `storeType` old messages cannot be consumed", "an older release cannot read a newer store"),
-        "Queues in files and queues in RocksDB are separate: a broker sees one kind. Releases scan and check "
-        "differently.",
-        "Operators let the broker write both kinds for some time, or send all messages again.",
-        (
-            "reports which kinds of queues exist and what is missing in them",
-            "writes a copy of the store with queues of the other kind (`-o`) if `storeType` in `--config` wants them",
-            "reports what the release that is to be started would do (`--release`)",
-        ),
-        "A change of release alone is only explained. Messages in BatchConsumeQueues stay in files.",
-        _formats,
-        _switch,
-        ("--config broker.conf", "-o /data/switched"),
-    ),
+    Runbook("RB-08", _unclean, _close_cleanly),
+    Runbook("RB-11", _full, _make_room),
+    Runbook("RB-17", by_findings("RB-17"), _renew_timer),
+    Runbook("RB-18", _shared, _separate),
+    Runbook("RB-19", _formats, _switch),
 )

@@ -8,6 +8,7 @@ AuthConfig, which MixAll.properties2Object calls.
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
+from pkgutil import get_data
 from typing import NamedTuple
 
 from mqtool.formats.release import MEASURED, Release
@@ -27,7 +28,7 @@ NOT_SHOWN = "-"
 AT_START = "*"
 """In the table, of a default: it depends on the machine, or is computed when the broker starts."""
 
-_HEAD, *_ROWS = (line.split("\t") for line in TABLE.read_text("utf-8").splitlines())
+_HEAD, *_ROWS = (line.split("\t") for line in (get_data(__name__, TABLE.name) or b"").decode().splitlines())
 
 CHOICES = {
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),

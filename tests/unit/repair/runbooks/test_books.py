@@ -1,6 +1,7 @@
 """Runbooks that make something beside the store, that need another copy, or that only advise; pages and protocols."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageE
 from mqtool.formats import commit_log
 from mqtool.recovery.losses import LossCount
 from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
-from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, runner, start_runbooks
+from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, start_runbooks
 from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
 from mqtool.repair.runbooks.protocol import Protocol
 from mqtool.repair.runbooks.steps import match
@@ -519,7 +520,7 @@ def test_every_code_names_its_runbooks_and_every_runbook_its_codes():
     for book in RUNBOOKS.values():
         assert all(book.id in CATALOGUE[code].runbooks for code in book.codes)
         assert bool(book.codes) != (book.id in {"RB-11", "RB-12", "RB-14", "RB-16", "RB-18", "RB-21", "RB-22"}), book.id
-        assert all(f"`{code}`" in page(book) for code in book.codes)
+        assert all(f"`{code}`" in book.text for code in book.codes)
 
 
 @pytest.mark.slow
@@ -540,13 +541,23 @@ def test_the_runbook_of_a_field_without_a_checksum_repairs_what_the_queues_prove
     assert found.losses.by_change == 0
 
 
-def test_ids_are_numbered_without_gaps():
+def test_every_runbook_has_a_page_with_what_the_code_reads_and_a_row_in_the_list():
+    directory = ROOT / "docs" / "runbooks"
     assert list(RUNBOOKS) == [f"RB-{number:02}" for number in range(1, len(RUNBOOKS) + 1)]
+    assert {path.stem for path in directory.glob("*.md")} == {"README", *RUNBOOKS}
+    rows = [f"| [{book.id}]({book.id}.md) | {book.name} | {book.symptom[0]} |" for book in RUNBOOKS.values()]
+    assert [line for line in (directory / "README.md").read_text("utf-8").splitlines() if "](RB-" in line] == rows
 
 
-@pytest.mark.parametrize("book", list(RUNBOOKS))
-def test_the_docs_hold_the_page_that_is_shown(book):
-    assert (ROOT / "docs" / "runbooks" / f"{book}.md").read_text("utf-8") == page(RUNBOOKS[book])
+@pytest.mark.parametrize("book", RUNBOOKS.values(), ids=list(RUNBOOKS))
+def test_a_page_has_the_sections_of_all_and_names_the_options_that_it_needs(book):
+    lines = book.page().splitlines()
+    assert re.fullmatch(r"# RB-\d\d [\w-]+", lines[0])
+    heads = ("Symptom", "Cause", "Without the runbook", "What it does", "Findings", "Limits", "How it runs")
+    assert [line for line in lines if line.startswith("## ")] == [f"## {head}" for head in heads]
+    command = " ".join(["mqtool runbook run", book.id, "/data/store", *filter(None, [book.needs])])
+    assert lines[2:6] == ["```bash", command, f"{command} --yes --protocol ticket.md", "```"]
+    assert re.fullmatch(r"((--[a-z]+|-o) \S+( |$))*", book.needs)
 
 
 def test_the_protocol_holds_every_step_and_all_losses(tmp_path):
@@ -590,7 +601,7 @@ def test_the_command_runs_writes_the_protocol_and_tells_by_its_exit_code(command
 
 def test_the_command_lists_and_shows(command):
     assert "RB-22" in command("list")[1]
-    assert command("show", "RB-04") == (0, page(RUNBOOKS["RB-04"]))
+    assert command("show", "RB-04") == (0, RUNBOOKS["RB-04"].page())
     assert command("show", "RB-99")[0] == 2
     assert command("run", "RB-04")[0] == 2
 

@@ -3,12 +3,17 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mqtool.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 _INDEX = frozenset({"README", "index"})
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
-_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class Page(Struct, frozen=True):
@@ -20,18 +25,38 @@ class Page(Struct, frozen=True):
 
 
 def pages() -> list[Page]:
-    """Returns all pages, by topic; none where the package was installed without them."""
-    root = next((path for path in (_PACKAGE / "docs", _PACKAGE.parent / "docs") if path.is_dir()), None)
-    return [] if root is None else sorted(_pages(root), key=lambda page: page.topic)
+    """Returns all pages, by topic.
+
+    Raises:
+        UnavailableError: the package was installed without them.
+    """
+    return sorted(_pages(_root(), ()), key=lambda page: page.topic)
 
 
-def _pages(root: Path) -> Iterator[Page]:
-    for path in root.rglob("*.md"):
-        words = path.relative_to(root).with_suffix("").parts
-        topic = "/".join(words[:-1] if words[-1] in _INDEX else words)
-        text = path.read_text("utf-8")
-        title = _TITLE.search(text)
-        yield Page(topic or words[-1].lower(), title[1] if title else topic, text)
+def text_of(name: str) -> str:
+    """Returns the page with a path below docs/; raises `UnavailableError` as `pages` does."""
+    return (_root() / name).read_text("utf-8")
+
+
+def _root() -> "Traversable":
+    from importlib.resources import files  # noqa: PLC0415 - it costs 20 ms, and few commands print a page
+
+    package = files("mqtool")  # maybe in a zip file
+    for root in (package / "docs", Path(str(package)).parent / "docs"):
+        if root.is_dir():
+            return root
+    raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
+
+
+def _pages(folder: "Traversable", names: tuple[str, ...]) -> Iterator[Page]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _pages(entry, (*names, entry.name))
+        elif entry.name.endswith(".md"):
+            word, text = entry.name.removesuffix(".md"), entry.read_text("utf-8")
+            topic = "/".join(names if word in _INDEX else (*names, word)) or word.lower()
+            title = _TITLE.search(text)
+            yield Page(topic, title[1] if title else topic, text)
 
 
 def pages_named(pages: list[Page], topic: str) -> list[Page]:
