@@ -168,7 +168,7 @@ def print_start_outcome(
     if config is None and outcome.runs:
         verdict += f"; {UNCHECKED}"
     if denial is not None:
-        verdict += f"; but {denial.path}: {denial.evidence}"
+        verdict = f"may not start: {denial.path}: {denial.evidence}; once it may: {verdict}"
         steps = [shlex.join(denial.words)]
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:

@@ -8,6 +8,7 @@ from mqtool.cli.colour import Style, paint
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store.config.broker_config import UNCHECKED
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification, corrections
+from mqtool.verify.finding_collector import OWNER_DENIED
 
 STYLES = {
     Severity.ERROR: Style.BAD,
@@ -70,7 +71,8 @@ def _head(verification: Verification) -> Iterator[str]:
         yield f"lost: {counted(verification.losses.messages, 'message')}, {counted(verification.losses.bytes, 'byte')}"
     start = verification.next_start
     if start and (start.do_not_start or verification.state is not State.CLEAN):
-        yield start.headline
+        denied = any(finding.code == OWNER_DENIED for finding in verification.findings)
+        yield f"once the broker may use every file: {start.headline}" if denied else start.headline
         if start.other is not None:
             yield start.other.headline
         if start.release_evidence != GIVEN:
