@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _INDEX = frozenset({"README", "index"})
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,3} .+$", re.MULTILINE)
 
 
 class Page(Struct, frozen=True):
@@ -67,13 +68,16 @@ def pages_named(pages: list[Page], topic: str) -> list[Page]:
 
 
 def search(pages: list[Page], words: tuple[str, ...]) -> list[Page]:
-    """Returns pages that contain all words, ignoring case; pages with them in the title, or most often, come first."""
-    terms = [word.lower() for word in words]
+    """Returns pages with words that begin like these, ignoring case; those with most in title or headings come first.
+
+    A number is not found inside of a longer one.
+    """
+    terms = [re.compile(rf"(?<!\w){re.escape(word)}(?!\d)", re.IGNORECASE) for word in words]
     ranked = []
     for page in pages:
-        title, text = page.title.lower(), page.text.lower()
-        counts = [text.count(word) for word in terms]
+        counts = [len(term.findall(page.text)) for term in terms]
         if all(counts):
-            in_title = sum(word in title or word in page.topic.lower() for word in terms)
-            ranked.append((-in_title, -min(counts) * 1000 // len(text), page.topic, page))
-    return [page for *_, page in sorted(ranked, key=lambda row: row[:3])]
+            named, headings = f"{page.topic} {page.title}", "\n".join(_HEADING.findall(page.text))
+            places = [-sum(bool(term.search(text)) for term in terms) for text in (named, headings)]
+            ranked.append(((places, -min(counts) * 1000 // len(page.text), page.topic), page))
+    return [page for _, page in sorted(ranked, key=lambda row: row[0])]

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+
+import pytest
 
 from mqtool import guide
 from mqtool.cli.app import run
@@ -51,6 +54,21 @@ def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys, tmp_p
 def test_a_symptom_in_words_leads_to_its_page(capsys):
     assert run(["help", "disk", "FULL"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "howto" / "disk-full.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("code", ["253", "254", "255"])
+def test_an_exit_code_of_the_broker_leads_to_what_it_means(capsys, code):
+    """As Kubernetes shows them; the real brokers end with -3, -2 and -1."""
+    guide_page = (ROOT / "docs" / "howto" / "broker-does-not-start.md").read_text("utf-8")
+    assert run(["help", code]) == 0
+    printed = capsys.readouterr().out
+    assert printed == guide_page or printed.splitlines()[1].startswith("howto/broker-does-not-start ")
+
+
+def test_a_number_is_not_found_inside_of_another(capsys):
+    assert run(["help", "25", "--format", "jsonl"]) == 0
+    topics = {json.loads(line)["topic"] for line in capsys.readouterr().out.splitlines()}
+    assert topics <= {page.topic for page in guide.pages() if re.search(r"\b25(?!\d)", page.text)}
 
 
 def test_other_words_are_searched_for_in_all_pages(capsys):

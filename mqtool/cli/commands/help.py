@@ -25,8 +25,8 @@ HELP = """
 mqtool help recovery
 
 Print a page of the documentation, which is installed with mqtool; no network is used. Without TOPIC, list all topics.
-Words that are not a topic are searched for: `mqtool help disk full` lists the pages that contain both. The options of a
-command are printed by `mqtool COMMAND --help`.
+Words that are not a topic are searched for: `mqtool help disk full` lists the pages that contain both; if it is one, it
+is printed. The options of a command are printed by `mqtool COMMAND --help`.
 
 `help CODE` explains a code of verify: what it means, how the broker reacts, and what to do. `help checks log-` does so
 for all codes with a prefix, `help checks` for all. `help formats` lists the kinds of stores and files, and the commands
@@ -72,9 +72,9 @@ def help(  # noqa: A001 - the name of the command
         return _rows(ctx, CHECKS, output_format, check_rows(checks), upright=len(checks) <= _UPRIGHT)
     pages = guide.pages()
     chosen = guide.pages_named(pages, "-".join(words)) if words else pages
-    is_single = len(chosen) == 1
     if words and not chosen:
         chosen = guide.search(pages, words)[:_HITS]
+    is_single = len(chosen) == 1
     if is_single and as_text:
         _show(chosen[0].text)
     if words == ("formats",):
