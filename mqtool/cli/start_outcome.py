@@ -71,8 +71,8 @@ EXPLAIN_START = OutputSchema(
         Column(
             "other",
             "object",
-            "the start of the other known release, if the evidence for the release disagrees, or if its outcome is "
-            "another one; else null",
+            "the start of the other known release, if the evidence for the release disagrees; if the store may be of "
+            "4.9, also if its outcome is another one; else null",
             show=TABLE,
             nullable=True,
             fields=(text("release", "4.9 or 5.5"), text("verdict", "in one line")),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names
-from mqtool.formats.release import MEASURED, Release, release_of
+from mqtool.formats.release import MEASURED, V4_9, Release, release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.recovery import losses
 from mqtool.recovery.action_log import Action
@@ -197,6 +197,8 @@ def evidence_of(version: Version) -> str:
 def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bool], Outcome]) -> Outcome | None:
     """Returns the start of the other known release, if the evidence disagrees or that start has another outcome.
 
+    None for a store that is known to be of 5.x: what a broker of 4.9 would do to it is not asked.
+
     Args:
         outcome: of the release that is assumed.
         version: for which evidence it is.
@@ -204,6 +206,8 @@ def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bo
     """
     other = next(release for release in MEASURED if str(release) != outcome.release)
     if not version.contrary:
+        if version.line is not None and version.release > V4_9:
+            return None
         quick = start(other, False)
         if (quick.exit, quick.hung, quick.after_start) == (outcome.exit, outcome.hung, outcome.after_start):
             return None

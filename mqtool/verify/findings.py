@@ -171,8 +171,7 @@ class NextStart(Struct, frozen=True):
     losses: LossCount | None = None  # of messages of the requested topics; None if unknown, or if it does not start
     # The start fails, or messages are lost by it or not served after it; None if unknown.
     do_not_start: bool | None = None
-    # The start of the other known release, if the release is assumed and the evidence for it disagrees, or if its
-    # outcome is another one.
+    # The start of the other known release; see `other_start`.
     other: "NextStart | None" = None
 
     @property

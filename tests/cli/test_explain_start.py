@@ -157,6 +157,27 @@ def test_a_release_that_nothing_reveals_is_assumed_and_the_table_says_so(mqtool,
     assert "\nbroker  RocketMQ 5.5, assumed: unknown from the store\n" in result.text
 
 
+def about_4_9(mqtool, root):
+    """What `verify` and `explain-start` state about a start of 4.9, as JSON and for readers."""
+    verified, explained = (mqtool(name, root, "--format", "json").document for name in ("verify", "explain-start"))
+    printed = [line for name in ("verify", "explain-start") for line in mqtool(name, root).text.splitlines()]
+    others = [verified["next_start"]["other"], explained["other"]]
+    return [other and other["release"] for other in others], [line for line in printed if "4.9" in line]
+
+
+def test_what_4_9_would_do_is_shown_only_where_the_release_may_be_4_9(mqtool, tmp_path):
+    """4.9 would cut the log at the damaged record, 5.5 passes over it."""
+    root = damage_case("recent-flip-body@5.5.0-clean", tmp_path)
+    assert about_4_9(mqtool, root) == ([None, None], [])
+    assert "loses" in mqtool("explain-start", root, "--release", "4.9").text.splitlines()[0]
+    for path in root.iterdir():
+        if path.name not in ("commitlog", "consumequeue", "index"):  # the others show the release
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    others, lines = about_4_9(mqtool, root)
+    assert others == ["4.9", "4.9"]
+    assert len(lines) == len(others)
+
+
 def test_a_release_that_was_given_is_said_to_be(explain):
     assert explain(WHOLE, "-f", "json").document["release_evidence"] == "given"
 

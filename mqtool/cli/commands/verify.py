@@ -128,8 +128,8 @@ _START_COLUMNS = (
     Column(
         "other",
         "object",
-        "the start of the other known release, if the evidence for the release disagrees, or if its outcome is another "
-        "one; else null",
+        "the start of the other known release, if the evidence for the release disagrees; if the store may be of "
+        "4.9, also if its outcome is another one; else null",
         show=TABLE,
         nullable=True,
         fields=_START,

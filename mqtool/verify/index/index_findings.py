@@ -62,7 +62,8 @@ class IndexReport:
         if entry.problem:
             evidence = "a directory" if entry.is_directory else f"cannot be opened: {entry.problem}"
             if _is_number(path.name):
-                severity, evidence = Severity.ERROR, f"{evidence}: 4.9 drops the whole index, 5.x refuses to start"
+                start = "refuses to start" if self._survey.release >= (5, 0) else "drops the whole index"
+                severity, evidence = Severity.ERROR, f"{evidence}: a broker of {self._survey.release} {start}"
         self._collector.add("index-stray-file", path, evidence, severity=severity)
 
     def _file(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> None:
