@@ -14,9 +14,15 @@ from mqtool.errors import UsageError
 
 YesOption = Annotated[bool, option("--yes", help="Make the change without asking.")]
 DryRunOption = Annotated[bool, option("--dry-run", help="Show what would be done, and change nothing.")]
+AllowUnreadOption = Annotated[
+    bool, option("--allow-unread", help="Delete messages that are not read or not delivered yet, too.")
+]
 KeepOption = Annotated[
     bool,
-    option("--keep/--no-keep", help="Keep the old files in STORE/.mqtool for `mqtool undo STORE`; they need no space."),
+    option(
+        "--keep/--no-keep",
+        help="Keep the old files for `mqtool undo STORE`; their space is taken until `mqtool discard-undo STORE`.",
+    ),
 ]
 
 

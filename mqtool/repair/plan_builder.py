@@ -11,16 +11,19 @@ from mqtool.errors import NothingToChangeError, RefusedError, StoreLockedError, 
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
 from mqtool.repair.change_builders import build
-from mqtool.repair.changes import Change, Trim, Truncate
+from mqtool.repair.changes import Change, Purge, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
 from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.staged_files import StagedFiles
+from mqtool.repair.trimming import trimmed
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
+from mqtool.store.groups.unread import ADVICE, combined, first_needed, needed_by_segment
 from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
+from mqtool.store.topics import purgeable_topics
 
 _BESIDE = 1 << 20
 """Bytes for the journal and directories."""
@@ -43,6 +46,7 @@ def make_plan(
     work_dir: Path | None = None,
     broker: str | None = None,
     must_repair: bool = False,
+    allow_unread: bool = True,
     inspect: Callable[[Path, BrokerConfig], None] | None = None,
 ) -> Plan:
     """Builds the plan of changes to a store. The store is only read.
@@ -56,6 +60,7 @@ def make_plan(
         broker: release that will be started on the result; None for the one that wrote the store.
         must_repair: refuse changes after which a start still loses messages that the store holds, even if the
             changes make nothing worse.
+        allow_unread: whether messages may be deleted that somebody still needs, see `store.groups.unread`.
         inspect: called with the root of a tree of links that looks like the store after the changes, and the broker
             keys to open it with; not called if no such tree can be made.
 
@@ -63,8 +68,8 @@ def make_plan(
         UsageError: a change does not apply here.
         NothingToChangeError: every file is already as the plan would make it.
         UnsupportedFormatError: the kind of store is not supported.
-        RefusedError: the undo data of an earlier change is still there; a symbolic link is in the way; or a start
-            would lose messages that the store still holds.
+        RefusedError: the undo data of an earlier change is still there; a symbolic link is in the way; a start would
+            lose messages that the store still holds; or somebody needs what would be deleted.
         StoreError: a file cannot be read or written.
     """
     requested = [changes] if not isinstance(changes, Sequence) else list(changes)
@@ -78,6 +83,8 @@ def make_plan(
     if work_dir is not None and is_inside(work_dir, root):
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:
+        if not allow_unread:
+            _check_needed(opened, requested)
         staged = build(opened, requested, Path(work))
         steps = steps_of(staged)
         forecast = forecast_of(opened, requested, staged, steps, broker, must_repair=must_repair)
@@ -89,6 +96,23 @@ def make_plan(
             f"{store}: nothing to change: every file already has the content that the plan would write"
         )
     return plan
+
+
+def _check_needed(store: Store, requested: Sequence[Change]) -> None:
+    """Raises RefusedError if somebody still needs messages that changes delete, or if that is unknown."""
+    for change in requested:
+        if not isinstance(change, Trim | Purge):
+            continue
+        names = purgeable_topics([store], change.topics) if isinstance(change, Purge) else None
+        needed = needed_by_segment(store, names)
+        if isinstance(change, Trim):
+            needed = needed[: len(trimmed(store, change))]
+        count, first = first_needed(store, needed, names)
+        if first:
+            words = combined([first, *needed[:count], *needed[count + 1 :]]).words
+            less = f"--before {store.commit_log.segments[count].base} deletes what nobody needs"
+            hint = f"{less}; {ADVICE}" if count and names is None else ADVICE
+            raise RefusedError("unread", f"of the messages to be deleted, {words}: {hint}", store.path)
 
 
 def _show(store: Store, staged: StagedFiles, inspect: Callable[[Path, BrokerConfig], None]) -> None:
@@ -156,9 +180,7 @@ def intended_log(store: Store, requested: Sequence[Change], staged: StagedFiles)
     start, end = 0, log.max_offset
     for change in requested:
         if isinstance(change, Trim):
-            start = max(
-                [start, *(segment.end for segment in log.segments[: log.last_used] if segment.end <= change.before)]
-            )
+            start = max([start, *(segment.end for segment in trimmed(store, change))])
         elif isinstance(change, Truncate):
             end = min(end, change.at)
     cut = {} if end == log.max_offset else {"end": end}

@@ -34,6 +34,7 @@ from mqtool.store.config.controller_files import epoch_file, has_epochs
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files
+from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.known_losses import NONE, content, known_losses
 from mqtool.store.log.selection import Selection
 from mqtool.store.queues.consume_queue import Queue, has_record
@@ -267,21 +268,12 @@ def _add_notes(store: Store, names: tuple[str, ...], counts: Counter[str], moves
         "the topics stay, empty, and their next messages get the next queue offsets; positions of groups stay true",
         "a slave has the old physical offsets: empty it, so that it copies the new log",
     ]
-    _note_unread(store, names, staged)
+    staged.notes += combined(needed_by_segment(store, names)).notes
     _note_waiting(store, names, staged)
     staged.notes += [
         f"{name}: {file_names.COMPACTION} has copies of its messages, which stay"
         for name in names
         if (store.path / file_names.COMPACTION_LOG / name).exists()
-    ]
-
-
-def _note_unread(store: Store, names: Collection[str], staged: StagedFiles) -> None:
-    staged.note_unread_positions(store)
-    staged.notes += [
-        f"group {lag.group} has not read {lag.lag} messages of {lag.topic}/{lag.queue_id} that are removed"
-        for lag in store.lags()
-        if lag.topic in names and lag.lag
     ]
 
 

@@ -71,12 +71,6 @@ class StagedFiles(Struct):
             raise UsageError(f"two changes affect {name}: apply one after the other")
         self.removed.add(name)
 
-    def note_unread_positions(self, store: Store) -> None:
-        """Notes that it is unknown what groups have not consumed, if their positions cannot be read."""
-        reason = store.metadata.offset_tables.unread
-        if reason:
-            self.notes.append(f"which of the messages groups have not read is unknown: {reason}")
-
     def read_log(self, store: Store, *, full: bool = True) -> None:
         """Notes that the result depends on the whole log."""
         for segment in store.commit_log.segments:

@@ -14,7 +14,7 @@ from mqtool.repair.sole_records import sole_records
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, ReadFile
-from mqtool.store.queues.consume_queue import Queue, has_record
+from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import waiting_by_segment
 
@@ -28,7 +28,7 @@ def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     """
     check_queues(store)
     log = store.commit_log
-    removed = [segment for segment in log.segments[: log.last_used] if segment.end <= change.before]
+    removed = trimmed(store, change)
     if not removed:
         raise UsageError(f"nothing to trim: no segment before the last one ends at or before {change.before}")
     begins = log.segments[len(removed)].base
@@ -39,7 +39,7 @@ def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     staged.notes.append(f"{len(removed)} segments, {count} bytes: the log will begin at physical offset {begins}")
     for path in derived_files_before(store, begins):
         staged.remove(path)
-    _note_unread(store, begins, staged)
+    staged.notes.extend(combined(needed_by_segment(store)[: len(removed)]).notes)
     staged.notes.extend(
         messages.words_of(segment)
         for segment, waiting in waiting_by_segment(store)
@@ -49,29 +49,10 @@ def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     staged.read_log(store, full=False)
 
 
-def _note_unread(store: Store, begins: int, staged: StagedFiles) -> None:
-    """Notes which groups will miss messages that they have not consumed."""
-    staged.note_unread_positions(store)
-    for lag in store.lags():
-        queue = store.queue(lag.topic, lag.queue_id)
-        if queue is None or not lag.lag or lag.min_offset is None:
-            continue
-        unread = _first_at(queue, begins) - max(lag.consumer_offset, lag.min_offset)
-        if unread > 0:
-            staged.notes.append(
-                f"group {lag.group} has not read {unread} messages of {lag.topic}/{lag.queue_id} that will be deleted"
-            )
-
-
-def _first_at(queue: Queue, begins: int) -> int:
-    """Returns the queue offset of the first unit that points at or past a physical offset."""
-    for number, file in enumerate(queue.files):
-        units = queue.units_of(number)
-        rows = (has_record(units) & (units["physical_offset"] >= begins)).nonzero()[0]
-        if len(rows):
-            at = int(rows[0])
-            return int(units["base_queue_offset"][at]) if queue.is_batch else file.base // queue.unit_size + at
-    return queue.max_offset
+def trimmed(store: Store, change: Trim) -> list[MappedFile]:
+    """Returns the segments that a change sets aside: never the last one in use."""
+    log = store.commit_log
+    return [segment for segment in log.segments[: log.last_used] if segment.end <= change.before]
 
 
 _REBUILT = tuple(f"{name}/" for name in (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.INDEX))

@@ -1,6 +1,8 @@
 """`mqtool clean`: what a dry run lists is what is deleted, and what consumers would miss is counted message by message."""
 
+import json
 import os
+import re
 import shutil
 import time
 
@@ -41,7 +43,7 @@ def test_what_a_dry_run_lists_is_what_is_deleted(mqtool, tmp_path, name, keep):
     aged(root, lambda count: [100 - 40 * (number > count // 2) for number in range(count)])
     before = store_files(root)
     digest = tree_digest(root)
-    said = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document
+    said = mqtool("clean", root, "--dry-run", "--now", "--allow-unread", "-f", "json").document
     assert tree_digest(root) == digest
     result = mqtool("clean", root, "--now", "--yes", "--allow-unread", *keep, "-f", "json")
     after = store_files(root)
@@ -55,7 +57,7 @@ def test_what_a_dry_run_lists_is_what_is_deleted(mqtool, tmp_path, name, keep):
 def test_files_go_from_the_front_when_they_have_expired_and_never_the_last(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [80, 10, 80, 80, 80][:count])
-    files = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document["files"]
+    files = mqtool("clean", root, "--dry-run", "--now", "--allow-unread", "-f", "json").document["files"]
     assert [one["is_deleted"] for one in files] == [True, False, False, False, False]
     assert [one["deleted_at"] is None for one in files] == [False] * 4 + [True]
     times = [one["deleted_at"] for one in files[:-1]]
@@ -85,7 +87,7 @@ def test_hour_disk_age_and_request_decide(mqtool, tmp_path, arguments, goes, wor
     with library.open(root) as store:
         for segment in store.commit_log.segments:
             os.utime(segment.path, (1_795_221_000, 1_795_221_000))  # the morning of 2026-11-21
-    first = mqtool("clean", root, "--dry-run", *arguments, "-f", "json").document["files"][0]
+    first = mqtool("clean", root, "--allow-unread", *arguments, "-f", "json").document["files"][0]
     assert (first["is_deleted"], words in first["reason"]) == (goes, True)
 
 
@@ -94,7 +96,9 @@ def test_the_configuration_gives_the_rules(mqtool, tmp_path):
     aged(root, lambda count: [5] * count)
     config = tmp_path / "broker.conf"
     config.write_text("fileReservedTime=4\ndeleteWhen=00;12\ndeleteFileBatchMax=2\n", "utf-8")
-    files = mqtool("clean", root, "--dry-run", "--now", "--config", config, "-f", "json").document["files"]
+    files = mqtool("clean", root, "--dry-run", "--now", "--allow-unread", "--config", config, "-f", "json").document[
+        "files"
+    ]
     assert [one["is_deleted"] for one in files] == [True, True, False, False, False]
 
 
@@ -104,7 +108,7 @@ def test_at_the_hour_of_deletion_nothing_needs_to_be_asked_for(mqtool, tmp_path,
     aged(root, lambda count: [100] * count)
     config = tmp_path / "broker.conf"
     config.write_text(f"deleteWhen={';'.join(f'{hour:02d}' for hour in range(24))}\n", "utf-8")
-    said = mqtool("clean", root, "--dry-run", "--config", config, "-f", "json").document
+    said = mqtool("clean", root, "--dry-run", "--allow-unread", "--config", config, "-f", "json").document
     going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert len(going) == 4
     result = mqtool("clean", root, "--yes", "--allow-unread", *keep, "--config", config, "-f", "json")
@@ -121,6 +125,7 @@ def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, t
         for kind in ("unread", "kept_unread")
         for one in said[kind]
         for offset in range(one["first"], one["last"] + 1)
+        if one["group"] is not None
     }
     expected = set()
     with library.open(root) as store:
@@ -159,7 +164,9 @@ def test_a_store_in_use_is_left_alone_but_can_be_looked_at(mqtool, tmp_path):
         assert mqtool("clean", root, "--now", "--dry-run").code == ExitCode.OK
 
 
-@pytest.mark.parametrize("arguments", [["--as-of", "1"], ["--used", "80"], ["--dry-run", "--as-of", "soon"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [["--yes", "--as-of", "1"], ["--yes", "--used", "80"], ["--as-of", "soon"]], ids=str
+)
 def test_options_that_make_no_sense_are_a_usage_error(mqtool, tmp_path, arguments):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
@@ -210,14 +217,64 @@ def test_unread_and_waiting_messages_are_deleted_only_with_permission(mqtool, tm
     with library.open(root) as store:
         last = store.commit_log.segments[-1].base
         records = [message.physical_offset for message in store.messages()]
-    kept = sum(offset >= last for offset in records)
+    gone = sum(offset < last for offset in records)
     result = mqtool("clean", root, "--now", "--yes", *keep)
     assert result.code == ExitCode.REFUSED
-    assert result.stdout.decode().splitlines()[0] == (
-        f"deletes {len(records) - kept} of {len(records)} messages: 54 unread, 22 waiting for delivery"
+    assert " ".join(result.text.split()).startswith(
+        f"deletes 0 of {len(records)} messages; keeps {gone} in expired files: 54 unread, 22 waiting for delivery"
     )
-    assert "--allow-unread" in result.stderr
+    assert re.search(r"^dry run +no$", result.text, re.MULTILINE)
+    assert "4 expired file(s) are kept: export these messages first, or add --allow-unread" in result.stderr
     assert tree_digest(root) == before
+
+
+def read_to(root, segment):
+    """Moves the position of each group to its first message that is in or past a segment, or to the end."""
+    table = {}
+    with library.open(root) as store:
+        begins = store.commit_log.segments[segment].base
+        for lag in store.lags():
+            queue = store.queue(lag.topic, lag.queue_id)
+            ahead = int((queue.units()["physical_offset"] >= begins).sum()) if queue else 0
+            table.setdefault(f"{lag.topic}@{lag.group}", {})[lag.queue_id] = (lag.max_offset or 0) - ahead
+    (root / "config" / "lmqConsumerOffset.json").write_text(json.dumps({"offsetTable": table}), "utf-8")
+
+
+@pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
+def test_what_nobody_needs_is_deleted_up_to_the_first_file_with_unread_messages(mqtool, tmp_path, keep):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    read_to(root, 1)
+    names = sorted(path.name for path in (root / "commitlog").iterdir())
+    result = mqtool("clean", root, "--now", "--yes", *keep, "-f", "json")
+    assert (result.code, result.document["deleted_unread"], result.document["withheld_files"]) == (0, 0, 3)
+    assert sorted(path.name for path in (root / "commitlog").iterdir()) == names[1:]
+    assert "3 expired file(s) are kept" in result.stderr
+    reasons = [file["reason"] for file in result.document["files"]]
+    assert reasons[1:3] == [
+        "somebody still needs its messages",
+        "files are deleted in order, and an earlier one is kept",
+    ]
+
+
+def test_messages_without_a_position_of_any_group_are_counted_apart_and_deleted(mqtool, tmp_path):
+    """A group that starts there gets the next message or all, as consumeFromWhere states."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    read_to(root, 1)
+    with library.open(root) as store:
+        end = store.commit_log.segments[0].end
+        claimed = {(lag.topic, lag.queue_id) for lag in store.lags()}
+        nobodys = [
+            message
+            for message in store.messages(end=end)
+            if (message.topic, message.queue_id) not in claimed
+            and not message.topic.startswith(("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_", "%LMQ%"))
+        ]
+    document = mqtool("clean", root, "--now", "--dry-run", "-f", "json").document
+    assert document["deleted_unclaimed"] == len(nobodys) > 0
+    assert f"{len(nobodys)} in queues in which no group has a position; keeps" in document["summary"]
+    assert {row["topic"] for row in document["unread"] if row["group"] is None} == {one.topic for one in nobodys}
 
 
 def test_an_answer_at_the_terminal_is_consent(mqtool, tmp_path, monkeypatch):
@@ -257,7 +314,7 @@ def test_a_timer_whose_messages_were_all_deleted_is_not_past_its_queue(mqtool, t
 def test_clean_counts_messages_that_the_broker_has_not_delivered_yet(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [100] * count)
-    document = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document
+    document = mqtool("clean", root, "--dry-run", "--now", "--allow-unread", "-f", "json").document
     size = document["files"][0]["size"]
     # delays of the levels 6 to 18 lie at the physical offsets 337496 to 341917, eight timers at 474454 to 479540
     going = {one["file"]: one["waiting"] for one in document["files"] if one["is_deleted"] and one["waiting"]}
@@ -292,19 +349,42 @@ def test_a_deletion_that_cannot_be_undone_names_the_option_that_needs_no_undo(mq
     assert tree_digest(root) == before
 
 
+def break_record(root):
+    """Overwrites a magic code in the first segment."""
+    with library.open(root) as store:
+        at = [message.physical_offset for message in store.messages(limit=10)][-1]
+    with min((root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(at + 4)
+        file.write(b"????")
+
+
+def positions(change):
+    """Returns a damage: a change of each file of positions."""
+    return lambda root: [change(path) for path in (root / "config").glob("lmqConsumerOffset.json*")]
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "reason"),
     [
-        lambda root: shutil.rmtree(root / "consumequeue" / "Orders"),
-        lambda root: [path.write_bytes(b"?") for path in (root / "config").glob("lmqConsumerOffset.json*")],
+        (lambda root: shutil.rmtree(root / "consumequeue" / "Orders"), "00000000000000000000 are in no queue"),
+        (positions(lambda path: path.write_bytes(b"?")), "lmqConsumerOffset.json"),
+        (positions(lambda path: path.unlink()), "and its .bak are missing"),
+        # what a broker writes that cannot start, because topics.json and its .bak are broken (4.9.7, 5.5.0)
+        (positions(lambda path: path.write_bytes(b'{"offsetTable":{}}')), "Offset.json has no positions"),
+        (break_record, "is damaged at physical offset"),
     ],
-    ids=["queues", "positions"],
+    ids=["queues", "broken positions", "no positions", "empty positions", "log"],
 )
-def test_nothing_is_deleted_where_damage_hides_what_is_unread(mqtool, tmp_path, damage):
+def test_nothing_is_deleted_if_it_is_unknown_what_is_unread(mqtool, tmp_path, damage, reason):
     root = copy_store("orders-5.5.0", tmp_path)
-    aged(root, lambda count: [100 * (number == 0) for number in range(count)])
+    read_to(root, 1)
     damage(root)
+    aged(root, lambda count: [100 * (number == 0) for number in range(count)])
     digest = tree_digest(root)
-    result = mqtool("clean", root, "--now", "--yes")
+    result = mqtool("clean", root, "--now", "--yes", "-f", "json")
     assert (result.code, tree_digest(root)) == (ExitCode.REFUSED, digest)
-    assert f"which messages are unread is unknown: see mqtool verify {root}" in result.stderr
+    assert re.fullmatch(
+        rf"deletes 0 of .* which of them are unread is unknown: .*{reason}.*", result.document["summary"]
+    )
+    assert result.document["next_step"] == f"mqtool verify {root}"
+    assert mqtool("clean", root, "--now", "--yes", "--allow-unread").code == ExitCode.OK

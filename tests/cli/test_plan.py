@@ -196,7 +196,7 @@ def test_the_outputs_have_the_documented_fields_and_no_others(mqtool, store, tmp
     def check(name, *arguments):
         assert problems(name, mqtool(name, *arguments, "--format", "json").document) == []
 
-    check("plan", "trim", store, "--before", 262144, "-o", tmp_path / "plan.json")
+    check("plan", "trim", store, "--before", 262144, "--allow-unread", "-o", tmp_path / "plan.json")
     check("apply", tmp_path / "plan.json", "--dry-run")
     check("apply", tmp_path / "plan.json", "--yes", "--no-verify")
     check("undo", store, "--dry-run")
@@ -277,8 +277,53 @@ VERBS = {
         ("--at", "262144"),
         {"verb": "truncate", "at": 262144},
     ),
-    "purge": (lambda _: None, ("--topic", "Paym*"), {"verb": "purge", "topics": ["Payments"]}),
+    "purge": (lambda _: None, ("--topic", "Paym*", "--allow-unread"), {"verb": "purge", "topics": ["Payments"]}),
 }
+
+
+DELETIONS = {"trim": ("--before", "262144"), "purge": ("--topic", "Orders")}
+POSITIONS = ("config/lmqConsumerOffset.json", "config/lmqConsumerOffset.json.bak")
+
+
+@pytest.mark.parametrize("verb", DELETIONS)
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ((), r"\d+ unread, \d+ waiting for delivery"),
+        (POSITIONS, "which of them are unread is unknown: config/consumerOffset.json and its .bak are missing"),
+        (("consumequeue/Orders",), r"which of them are unread is unknown: \d+ messages of \d+ are in no queue"),
+    ],
+    ids=["unread", "without positions", "without queues"],
+)
+def test_messages_that_are_or_may_be_unread_are_deleted_only_with_permission(mqtool, tmp_path, verb, missing, reason):
+    root, out = copy_store(ORDERS, tmp_path), tmp_path / "plan.json"
+    if missing:
+        all_read(mqtool, root)
+    for name in missing:
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    words = ["plan", verb, root, *DELETIONS[verb], "-o", out]
+    refused = mqtool(*words)
+    assert (refused.code, out.exists()) == (4, False)
+    assert re.search(rf"of the messages to be deleted, {reason}.*: .*add --allow-unread", refused.stderr)
+    assert mqtool(*words, "--allow-unread").code == 0
+
+
+def all_read(mqtool, root):
+    """Moves the positions of all groups to the ends of their queues."""
+    plan = root.with_name("positions.json")
+    for words in (
+        ["plan", "offsets", root, "--group", "*", "--to", "latest", "-o", plan],
+        ["apply", plan, "--yes", "--no-verify"],
+        ["discard-undo", root, "--yes"],
+    ):
+        assert mqtool(*words).code == 0
+
+
+def test_messages_that_all_groups_have_read_are_deleted_without_further_permission(mqtool, tmp_path):
+    root = copy_store(ORDERS, tmp_path)
+    all_read(mqtool, root)
+    assert mqtool("plan", "purge", root, "--topic", "Orders", "-o", tmp_path / "plan.json").code == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -60,7 +60,7 @@ def test_a_broker_serves_all_but_the_purged_topic(version, rocketmq, mqtool, tmp
     broker.stop()
     store, plan = broker.store, tmp_path / "plan.json"
     digest = tree_digest(store)
-    made = mqtool("plan", "purge", store, "--topic", "T", "-o", plan, "--format", "json")
+    made = mqtool("plan", "purge", store, "--topic", "T", "--allow-unread", "-o", plan, "--format", "json")
     assert made.code == 0, made.stderr
     assert any("1 delay message(s) of these topics wait" in note for note in made.document["notes"])
     assert mqtool("apply", plan, "--yes").code == 0
@@ -98,7 +98,7 @@ def test_a_broker_starts_on_a_log_of_which_nothing_is_left(version, rocketmq, mq
             assert client.put("T", f"{number}".encode(), 0).code == 0
     broker.stop()
     plan = tmp_path / "plan.json"
-    assert mqtool("plan", "purge", broker.store, "--topic", "*", "-o", plan).code == 0
+    assert mqtool("plan", "purge", broker.store, "--topic", "*", "--allow-unread", "-o", plan).code == 0
     assert mqtool("apply", plan, "--yes").code == 0
     broker.start(KEYS)
     with Client(broker.address) as client:

@@ -48,7 +48,7 @@ MAKING = {
 CHANGES = {
     "rebuild": ["rebuild", "consumequeue", "STORE"],
     "offsets": ["offsets", "STORE", "--group", "*", "--to", "earliest"],
-    "purge": ["purge", "STORE", "--topic", "Meta"],
+    "purge": ["purge", "STORE", "--topic", "Meta", "--allow-unread"],
 }
 """Plans of changes that `undo` or `discard-undo` ends."""
 
@@ -176,7 +176,7 @@ def test_positions_killed_between_two_calls_are_moved_or_undone(store, in_memory
 def test_a_purge_killed_between_two_calls_is_finished_or_undone(store, in_memory):
     pristine, plan = in_memory / "pristine", in_memory / "plan.json"
     shutil.copytree(store, pristine)
-    assert cli(["plan", "purge", str(store), "--topic", "Meta", "-o", str(plan)]) == 0
+    assert cli(["plan", "purge", str(store), "--topic", "Meta", "--allow-unread", "-o", str(plan)]) == 0
     before, undone = contents(store), 0
     for point in kills(["apply", "OUT", "--yes"], store, plan, lambda: fresh(pristine, store)):
         if (store / ".mqtool").exists():

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 import mqtool
 from mqtool.cli import ranges, zones
 from mqtool.cli.colour import Style
-from mqtool.cli.consent import DryRunOption, KeepOption, YesOption, consent
+from mqtool.cli.consent import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StoreArgument, ZoneOption, option
@@ -36,21 +36,21 @@ mqtool clean /data/store --dry-run
 
 Delete the files that a broker's retention deletes now: CommitLog segments, and the files of queues and index that only
 lead there. First lists each segment with the reason why it is deleted or stays, when the others expire, and which
-messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. Messages
-that a group has not read, or that wait for delivery, are deleted only with --allow-unread, and so are all messages of
-a damaged store, because it does not show what is unread. Deleted files are kept in STORE/.mqtool: `mqtool undo STORE`
-restores them, `mqtool discard-undo STORE --yes` frees their space. With --no-keep they are deleted at once, without an
-undo.
+messages in it a group has not read. Then asks; without a terminal nothing is deleted unless --yes is given. From the
+first file on with messages that a group has not read or that wait for delivery, or of which that is unknown, files are
+deleted only with --allow-unread. Messages of queues in which no group has a position are counted, and deleted.
+Deleted files are kept in STORE/.mqtool, where they take the same space: `mqtool undo STORE` restores them, `mqtool
+discard-undo STORE --yes` frees their space. With --no-keep they are deleted at once, without an undo.
 
 The rules are those of the broker: 72 hours, at 04:00 by this machine's clock, or when the disk is fuller than 75, 85,
-90 per cent; --config broker.conf gives others. --as-of and --used show what would happen at another time, or with
+90 per cent; --config broker.conf gives others. --as-of and --used only show what would happen at another time, or with
 another disk. The store must have been shut down cleanly; a running broker deletes expired files itself.
 
 impact: deletes files of the store, under its lock, after consent; with --dry-run nothing
 """
 
 _UNREAD = (
-    Column("group", "string", "consumer group", show=TABLE),
+    Column("group", "string", "consumer group; null: no group has a position in the queue", TABLE, nullable=True),
     Column("topic", "string", "topic", show=TABLE),
     Column("queue_id", "integer", "queue of the topic", show=TABLE),
     Column("first", "int64", "queue offset", show=TABLE),
@@ -65,13 +65,13 @@ CLEAN = OutputSchema(
         Column(
             "summary",
             "string",
-            "how many messages are deleted, unread or waiting ones among them",
+            "how many messages are deleted and kept, unread or waiting ones among them",
             TABLE,
             is_verdict=True,
         ),
         text("path", "the store's root directory", label="store"),
         CONFIG,
-        Column("dry_run", "boolean", "nothing was removed", show=TABLE),
+        Column("dry_run", "boolean", "nothing was to be removed", show=TABLE),
         Column(
             "at", "int64", "time for which retention was evaluated, ms since epoch", TABLE, time=True, label="as of"
         ),
@@ -79,11 +79,13 @@ CLEAN = OutputSchema(
         text("trigger", "why files are deleted, or why none is", label="why"),
         Column("deleted_files", "integer", "files of the log that are deleted"),
         Column("deleted_unread", "int64", "messages in them that some group has not read, counted by group"),
+        Column("deleted_unclaimed", "int64", "messages in them of queues in which no group has a position"),
         Column(
             "deleted_waiting",
             "int64",
             "messages in them that are not delivered: delays, timers, open transactions, popped messages without ack",
         ),
+        Column("withheld_files", "integer", "files that have expired and are kept: somebody needs their messages"),
         Column(
             "files",
             "array",
@@ -157,15 +159,12 @@ CLEAN = OutputSchema(
     single=True,
 )
 
-AllowUnreadOption = Annotated[
-    bool, option("--allow-unread", help="Delete messages that are not read or not delivered yet, too.")
-]
 NowOption = Annotated[bool, option("--now", help="Delete expired files at any hour.")]
 AsOfOption = Annotated[
-    str | None, option("--as-of", metavar="TIME", help="With --dry-run: time to predict for; RFC 3339 or epoch ms.")
+    str | None, option("--as-of", metavar="TIME", help="Only predict, for this time; RFC 3339 or epoch ms.")
 ]
 UsedOption = Annotated[
-    int | None, option("--used", metavar="PERCENT", min=0, max=100, help="With --dry-run: disk usage to assume.")
+    int | None, option("--used", metavar="PERCENT", min=0, max=100, help="Only predict, for this disk usage.")
 ]
 ReservedOption = Annotated[
     int | None,
@@ -194,10 +193,16 @@ class _Options(Struct, frozen=True):
         return policy if self.reserved_hours is None else replace(policy, reserved_hours=self.reserved_hours)
 
     def time(self) -> int:
-        """Returns the reference time; raises UsageError if options contradict each other."""
-        if not self.dry_run and (self.as_of is not None or self.used is not None):
-            raise UsageError("--as-of and --used only predict; add --dry-run")
+        """Returns the reference time."""
         return time.time_ns() // 1_000_000 if self.as_of is None else ranges.parse_time(self.as_of)
+
+    def predict(self, store: Store, policy: RetentionPolicy) -> Forecast:
+        """Returns what is deleted, and what is kept."""
+        from mqtool.engine.retention.forecast import forecast
+
+        used = None if self.used is None else self.used / 100
+        is_kept = not self.allow_unread
+        return forecast(store, policy, self.time(), used=used, manual=self.now, keep_needed=is_kept)
 
 
 @prints(CLEAN)
@@ -219,41 +224,42 @@ def clean(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Lists what would be deleted, and deletes it after consent."""
-    from mqtool.engine.retention.forecast import forecast
+    from mqtool.store.groups.unread import ADVICE, combined
 
+    is_prediction = as_of is not None or used is not None
+    if yes and is_prediction:
+        raise UsageError("--as-of and --used only predict; leave --yes out, or leave them out")
+    dry_run = dry_run or is_prediction
     options = _Options(store, dry_run, yes, allow_unread, keep, now, as_of, used, reserved_hours, config)
-    at, policy = options.time(), options.policy()
+    policy = options.policy()
     if not dry_run:
         _check_writable(store, config)
     try:
         with mqtool.open(store, config) as opened_store:
-            prediction = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
-            if not (dry_run or allow_unread) and any(file.is_deleted for file in prediction.files):
-                _check_queues(opened_store, config)
+            prediction = options.predict(opened_store, policy)
     except UnreadableError as error:
         reason = f"{error.reason}; which messages would be deleted unread is unknown, so nothing is deleted"
         raise RefusedError("unreadable", reason, error.path) from error
-    deleted = [file for file in prediction.files if file.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
-    would = _document(options, prediction, at, (), "")
-    style = Style.DOUBTFUL if would["deleted_unread"] or would["deleted_waiting"] else None
+    deleted = prediction.files[: prediction.count]
+    would = _document(options, prediction, (), "")
+    if prediction.withheld:
+        note(f"{len(prediction.withheld)} expired file(s) are kept: {ADVICE}")
     if not deleted:
-        return output.document(would)
-    if not dry_run and _is_withheld(options, prediction):
-        code = output.document(would, ExitCode.REFUSED)
-        note("nothing was deleted: export these messages first, or add --allow-unread to delete them, too")
-        return code
-    question = _question(options, deleted, prediction)
+        return output.document(would, ExitCode.REFUSED if prediction.withheld and not dry_run else ExitCode.OK)
+    question = _question(options, prediction)
+    style = Style.DOUBTFUL if combined(file.needed for file in deleted) else None
     refusal = consent(
         ctx.obj, question, lambda code: output.document(would, code, style=style), yes=yes, dry_run=dry_run
     )
     if refusal is not None:
         return refusal
     if not keep:
-        return output.document(_document(options, prediction, at, _delete(options, policy), ""))
+        removed = _delete(options, replace(policy, batch_max=len(deleted)))
+        return output.document(_document(options, prediction, removed, ""))
     done = _set_aside(options, deleted[-1])
     removed = [store / step.path for step in done.steps]
-    return output.document(_document(options, prediction, at, removed, str(done.quarantine)))
+    return output.document(_document(options, prediction, removed, str(done.quarantine)))
 
 
 def _check_writable(root: Path, config: Path | None) -> None:
@@ -276,38 +282,26 @@ def _check_writable(root: Path, config: Path | None) -> None:
         )
 
 
-def _check_queues(store: Store, config: Path | None) -> None:
-    """Raises RefusedError if the store is damaged: the queues or positions that decide what is unread may be gone."""
-    from mqtool.verify import State, verify
-
-    state = verify(store).state
-    if state in (State.CORRUPT, State.UNKNOWN):
-        check = command("verify", Opened(store.path, config))
-        raise RefusedError(
-            "damage",
-            f"the store is {state}, so which messages are unread is unknown: see {check}; or add --allow-unread",
-            store.path,
-        )
-
-
-def _is_withheld(options: _Options, forecast: Forecast) -> bool:
-    """Returns whether messages would be deleted that somebody still expects, without permission."""
-    return not options.allow_unread and any(file.unread or file.waiting for file in forecast.files if file.is_deleted)
-
-
 def _summary(forecast: Forecast) -> str:
-    deleted = [file for file in forecast.files if file.is_deleted]
-    messages, total = (sum(file.messages for file in files) for files in (deleted, forecast.files))
-    unread, waiting = sum(map(_count, deleted)), sum(map(_waiting, deleted))
-    return f"deletes {messages} of {total} messages: {unread} unread, {waiting} waiting for delivery"
+    from mqtool.store.groups.unread import combined
+
+    deleted, withheld = forecast.files[: forecast.count], forecast.withheld
+    messages, kept, total = (sum(file.messages for file in files) for files in (deleted, withheld, forecast.files))
+    words = f"deletes {messages} of {total} messages"
+    if deleted or not withheld:
+        words += f": {combined(file.needed for file in deleted).words}"
+    if withheld:
+        words += f"; keeps {kept} in expired files: {combined(file.needed for file in withheld).words}"
+    return words
 
 
-def _question(options: _Options, deleted: list[FileForecast], forecast: Forecast) -> str:
-    size = sum(file.size for file in deleted)
-    how = "They are kept for `mqtool undo`." if options.keep else "This cannot be undone."
+def _question(options: _Options, forecast: Forecast) -> str:
+    size = sum(file.size for file in forecast.files[: forecast.count])
+    how = "They are kept for `mqtool undo`, and take their space until `mqtool discard-undo`."
     return (
-        f"This {_summary(forecast)}. Delete {len(deleted)} of {len(forecast.files)} segments ({size} bytes) and "
-        f"{len(forecast.followers)} file(s) of queues and index of {options.store}? {how}"
+        f"This {_summary(forecast)}. Delete {forecast.count} of {len(forecast.files)} segments ({size} bytes) and "
+        f"{len(forecast.followers)} file(s) of queues and index of {options.store}? "
+        f"{how if options.keep else 'This cannot be undone.'}"
     )
 
 
@@ -336,15 +330,10 @@ def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:
 
 
 def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
-    if quarantine:
+    is_unknown = not forecast.count and any(file.needed.unknown for file in forecast.withheld)
+    if quarantine or is_unknown:
         return command("verify", Opened(options.store, options.config))
-    if (
-        removed
-        or not any(file.is_deleted for file in forecast.files)
-        or _is_withheld(options, forecast)
-        or options.as_of is not None
-        or options.used is not None
-    ):
+    if removed or not forecast.count or options.as_of is not None or options.used is not None:
         return None
     words = ["--now"] if options.now else []
     words += [] if options.reserved_hours is None else ["--reserved-hours", str(options.reserved_hours)]
@@ -353,34 +342,35 @@ def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], q
     return command("clean", Opened(options.store, options.config), "--yes", *words)
 
 
-def _document(
-    options: _Options, forecast: Forecast, now: int, removed: Sequence[Path], quarantine: str
-) -> dict[str, Any]:
+def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], quarantine: str) -> dict[str, Any]:
+    from mqtool.store.groups.unread import combined
+
     def name(path: Path) -> str:
         return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
 
-    deleted = [file for file in forecast.files if file.is_deleted]
+    deleted = forecast.files[: forecast.count]
+    needed = combined(file.needed for file in deleted)
     return {
         "summary": _summary(forecast),
         "path": str(options.store),
         "config": options.config and str(options.config),
-        "dry_run": not removed,
-        "at": now,
+        "dry_run": not (removed or options.yes),
+        "at": forecast.at,
         "used": forecast.used,
         "trigger": forecast.trigger.value,
         "deleted_files": len(deleted),
-        "deleted_unread": sum(map(_count, deleted)),
-        "deleted_waiting": sum(map(_waiting, deleted)),
+        "deleted_unread": needed.unread_messages,
+        "deleted_unclaimed": needed.unclaimed_messages,
+        "deleted_waiting": needed.waiting_messages,
+        "withheld_files": len(forecast.withheld),
         "files": [_file(name(file.path), file) for file in forecast.files],
-        "unread": [_unread(name(file.path), unread) for file in deleted for unread in file.unread],
-        "kept_unread": [
-            _unread(name(file.path), unread) for file in forecast.files if not file.is_deleted for unread in file.unread
-        ],
+        "unread": _unread(deleted, name),
+        "kept_unread": _unread(forecast.files[forecast.count :], name),
         "waiting": [
             {"file": name(file.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
             | {"messages": unread.messages}
             for file in deleted
-            for unread in file.waiting
+            for unread in file.needed.waiting
         ],
         "followers": list(forecast.followers),
         "removed": sorted(map(name, removed)),
@@ -388,6 +378,10 @@ def _document(
         "undo": command("undo", options.store, "--yes") if quarantine else None,
         "next_step": _next_step(options, forecast, removed, quarantine),
     }
+
+
+def _unread(files: Sequence[FileForecast], name: Callable[[Path], str]) -> list[dict[str, Any]]:
+    return [{"file": name(file.path), **asdict(part)} for file in files for part in file.needed.unread]
 
 
 def _file(name: str, file: FileForecast) -> dict[str, Any]:
@@ -398,26 +392,7 @@ def _file(name: str, file: FileForecast) -> dict[str, Any]:
         "modified": file.modified,
         "is_deleted": file.is_deleted,
         "deleted_at": file.deleted_at,
-        "unread": _count(file),
-        "waiting": _waiting(file),
+        "unread": file.needed.unread_messages,
+        "waiting": file.needed.waiting_messages,
         "reason": file.reason,
-    }
-
-
-def _count(file: FileForecast) -> int:
-    return sum(interval.last - interval.first + 1 for interval in file.unread)
-
-
-def _waiting(file: FileForecast) -> int:
-    return sum(waiting.messages for waiting in file.waiting)
-
-
-def _unread(name: str, unread: Any) -> dict[str, Any]:
-    return {
-        "file": name,
-        "group": unread.group,
-        "topic": unread.topic,
-        "queue_id": unread.queue_id,
-        "first": unread.first,
-        "last": unread.last,
     }

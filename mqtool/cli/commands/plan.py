@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.cli import offset_plan, zones
 from mqtool.cli.changes import STEPS, step_rows
+from mqtool.cli.consent import AllowUnreadOption
 from mqtool.cli.document import Listing
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
@@ -113,7 +114,8 @@ TRIM = (
     """
 mqtool plan trim /data/store --before 1073741824 -o plan.json
 
-Set aside the segments that end at or before an offset, and the derived files that only point to them."""
+Set aside the segments that end at or before an offset, and the derived files that only point to them. Messages that a
+group has not read, that wait for delivery, or of which that is unknown are set aside only with --allow-unread."""
     + _IMPACT
 )
 
@@ -122,7 +124,8 @@ PURGE = (
 mqtool plan purge /data/store --topic Orders -o plan.json
 
 Remove all messages of topics from the log. The gaps between the others are closed, so that `mqtool discard-undo` frees
-the space. Every physical offset changes; queue offsets and groups' positions stay."""
+the space. Every physical offset changes; queue offsets and groups' positions stay. Messages that a group has not read,
+or of which that is unknown, are removed only with --allow-unread."""
     + _IMPACT
 )
 
@@ -278,11 +281,11 @@ class _Place(Struct, frozen=True):
 
         return open_store(self.path, self.config)
 
-    def plan(self, *changes: "Change", damage: tuple[str, ...] = ()) -> _Planned:
+    def plan(self, *changes: "Change", damage: tuple[str, ...] = (), allow_unread: bool = False) -> _Planned:
         """Returns the plan of changes; damage kept it from being complete."""
         from mqtool.repair import make_plan
 
-        plan = make_plan(self.path, changes, config=self.config, work_dir=self.work_dir)
+        plan = make_plan(self.path, changes, config=self.config, work_dir=self.work_dir, allow_unread=allow_unread)
         return _Planned(plan, plan.complete and not damage, notes=damage)
 
     def names(self, files: list[str]) -> tuple[str, ...]:
@@ -366,7 +369,7 @@ def undelete(place: _Place, *, topic: TopicsOption) -> _Planned:
     return place.plan(Undelete(tuple(topic)))
 
 
-def purge(place: _Place, *, topic: TopicsOption) -> _Planned:
+def purge(place: _Place, *, topic: TopicsOption, allow_unread: AllowUnreadOption = False) -> _Planned:
     """Plans a log without the messages of topics."""
     from mqtool.cli.selected import require_selected
     from mqtool.repair import Purge
@@ -375,7 +378,7 @@ def purge(place: _Place, *, topic: TopicsOption) -> _Planned:
     with place.open() as store:
         require_selected([store], topic)
         topics = purgeable_topics([store], topic)
-    return place.plan(Purge(topics))
+    return place.plan(Purge(topics), allow_unread=allow_unread)
 
 
 def truncate(
@@ -434,12 +437,15 @@ def redact(
 
 
 def trim(
-    place: _Place, *, before: Annotated[int, option("--before", metavar="OFFSET", help="Physical offset that stays.")]
+    place: _Place,
+    *,
+    before: Annotated[int, option("--before", metavar="OFFSET", help="Physical offset that stays.")],
+    allow_unread: AllowUnreadOption = False,
 ) -> _Planned:
     """Plans a log that begins later."""
     from mqtool.repair import Trim
 
-    return place.plan(Trim(before))
+    return place.plan(Trim(before), allow_unread=allow_unread)
 
 
 FilesOption = Annotated[list[str], option("--file", metavar="NAME", help="Path below the store; may be repeated.")]

@@ -11,7 +11,7 @@ import typer
 from msgspec.structs import replace
 
 from mqtool.cli.changes import STEPS, step_rows
-from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.consent import AllowUnreadOption, DryRunOption, YesOption, consent
 from mqtool.cli.document import blocks, commands, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
@@ -307,6 +307,7 @@ def run(
     topic: TopicOption = None,
     at: AtOption = None,
     before: BeforeOption = None,
+    allow_unread: AllowUnreadOption = False,
     output_format: FormatOption = Format.TABLE,
     config: FoundConfigOption = None,
     _debug: DebugOption = False,
@@ -336,6 +337,7 @@ def run(
         topics=tuple(topic or ()),
         at=at,
         before=before,
+        allow_unread=allow_unread,
     )
 
     def show(code: ExitCode) -> ExitCode:

@@ -5,11 +5,11 @@ consumer offsets determine which messages a group has not read. Docs page: docs/
 """
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
@@ -20,19 +20,9 @@ from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
 from mqtool.store.files import MappedFile
+from mqtool.store.groups.unread import Needed, cuts, first_needed, needed_by_segment
 from mqtool.store.queues.consume_queue import Queue, units_from
 from mqtool.store.queues.consume_queue_ext import ExtUnits
-from mqtool.store.waiting.held_back import Undelivered, waiting_by_segment
-
-
-class Unread(Struct, frozen=True):
-    """Messages in one file that a group has not read yet."""
-
-    group: str  # and topic, queue_id: consumer group and queue
-    topic: str
-    queue_id: int
-    first: int  # and last: queue offsets, inclusive
-    last: int
 
 
 class FileForecast(Struct, frozen=True):
@@ -47,22 +37,29 @@ class FileForecast(Struct, frozen=True):
     # When it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
     deleted_at: int | None
     messages: int  # in it, as its queues name them; copies in light queues are not counted
-    unread: tuple[Unread, ...]  # messages in it that consumer groups have not read
-    # Messages in it that the broker has not delivered, or that were popped and not acknowledged.
-    waiting: tuple[Undelivered, ...]
+    needed: Needed  # what somebody still needs of it
 
 
 class Forecast(Struct, frozen=True):
     """What the next run of retention does."""
 
+    at: int  # time that it is for, ms since epoch
     trigger: Trigger  # why it may delete files
     used: float  # used fraction of the fullest disk on which files are created, 0 to 1; -1 if it is unknown
     files: tuple[FileForecast, ...]  # of the log, oldest first
+    count: int  # number of them that are deleted, from the first on
+    withheld: tuple[FileForecast, ...]  # those that are kept only because somebody needs their messages
     followers: tuple[str, ...]  # files of queues and index that follow the log, relative to the root
 
 
 def forecast(
-    store: Store, policy: RetentionPolicy, now: int, *, used: float | None = None, manual: bool = False
+    store: Store,
+    policy: RetentionPolicy,
+    now: int,
+    *,
+    used: float | None = None,
+    manual: bool = False,
+    keep_needed: bool = False,
 ) -> Forecast:
     """Returns what retention does at a given time.
 
@@ -72,6 +69,7 @@ def forecast(
         now: ms since epoch.
         used: used fraction of every disk, 0 to 1; None to read it from the disks.
         manual: deletion is requested, at any hour.
+        keep_needed: keep files from the first on whose messages somebody still needs. A broker does not.
 
     Raises:
         StoreError: a file cannot be read.
@@ -86,9 +84,15 @@ def forecast(
     candidates = [Candidate(file.path, _modified(files, file.path)) for file in segments]
     verdicts = rules.verdicts_of(policy, candidates, now, trigger)
     bases = [file.base for file in segments]
-    messages, unread = _messages(store, bases), _unread(store, bases)
-    waiting = [messages for _, messages in waiting_by_segment(store)]
-    times = _times(policy, candidates, now, trigger)
+    needed = needed_by_segment(store)
+    count = expired = sum(verdict.is_deleted for verdict in verdicts)
+    if keep_needed:
+        count, first = first_needed(store, needed[:expired])
+        for number in range(count, expired):
+            reason = rules.IN_ORDER if number > count else _NEEDED
+            needed[number] = needed[number] if number > count else first
+            verdicts[number] = replace(verdicts[number], is_deleted=False, reason=reason)
+    messages, times = _messages(store, bases), _times(policy, candidates, now, trigger)
     listed = tuple(
         FileForecast(
             file.path,
@@ -98,16 +102,17 @@ def forecast(
             verdict.is_deleted,
             verdict.reason,
             now if verdict.is_deleted else time,
-            count,
-            of_groups,
-            of_broker,
+            *of_file,
         )
-        for file, candidate, verdict, time, count, of_groups, of_broker in zip(
-            segments, candidates, verdicts, times, messages, unread, waiting, strict=True
+        for file, candidate, verdict, time, *of_file in zip(
+            segments, candidates, verdicts, times, messages, needed, strict=True
         )
     )
-    deleted = sum(file.is_deleted for file in listed)
-    return Forecast(trigger, max((*logs.values(), queues)), listed, _followers(store, segments, deleted))
+    ratio, followers = max((*logs.values(), queues)), _followers(store, segments, count)
+    return Forecast(now, trigger, ratio, listed, count, listed[count:expired], followers)
+
+
+_NEEDED = "somebody still needs its messages"
 
 
 def _modified(files: Files, path: Path) -> int:
@@ -151,34 +156,8 @@ def _messages(store: Store, bases: list[int]) -> list[int]:
         if not topics.is_lmq(queue.topic):
             offsets, physical = units_from(queue, max(queue.min_offset, 0))
             ends = np.append(offsets, queue.max_offset)
-            counts += np.diff(ends[_cuts(physical, bases)])
+            counts += np.diff(ends[cuts(physical, bases)])
     return counts.tolist()
-
-
-def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
-    """Returns for each segment the number of messages in it that groups have not read."""
-    unread: list[list[Unread]] = [[] for _ in bases]
-    for lag in store.lags():
-        queue = store.queue(lag.topic, lag.queue_id)
-        if queue is None or not lag.lag:
-            continue
-        places = units_from(queue, max(lag.consumer_offset, lag.min_offset or 0))
-        for (first, last), file in zip(_spans(places, bases), unread, strict=True):
-            if first <= last:
-                file.append(Unread(lag.group, lag.topic, lag.queue_id, first, last))
-    return [tuple(intervals) for intervals in unread]
-
-
-def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:
-    """Returns the first and last queue offset in each file; first > last if there is none."""
-    offsets, physical = places
-    cuts = _cuts(physical, bases)
-    return [(int(offsets[begin]), int(offsets[end - 1])) if begin < end else (0, -1) for begin, end in pairwise(cuts)]
-
-
-def _cuts(physical: np.ndarray, bases: list[int]) -> list[int]:
-    """Returns the index of the first unit of each segment, and the number of units."""
-    return [*np.searchsorted(physical, bases).tolist(), len(physical)]
 
 
 def derived_files_before(store: Store, lowest: int) -> list[Path]:

@@ -226,14 +226,14 @@ def verdicts_of(policy: RetentionPolicy, candidates: list[Candidate], now: int, 
         is_last = number == len(candidates) - 1
         stays = _LAST if is_last else blocked or _reason_to_keep(policy, file, number, now, trigger)
         if stays and not blocked:
-            blocked = stays if trigger is Trigger.NONE else _BEHIND
+            blocked = stays if trigger is Trigger.NONE else IN_ORDER
         is_early = not stays and _expires(policy, file) > now
         verdicts.append(Verdict(file.path, not stays, stays or _reason_to_delete(policy, file, now, trigger), is_early))
     return verdicts
 
 
 _LAST = "the last file is always kept"
-_BEHIND = "files are deleted in order, and an earlier one is kept"
+IN_ORDER = "files are deleted in order, and an earlier one is kept"
 
 
 def _expires(policy: RetentionPolicy, file: Candidate) -> int:

@@ -28,6 +28,7 @@ class Request(Struct, frozen=True):
     topics: tuple[str, ...] = ()  # names, for runbooks about topics
     at: int | None = None  # physical offset, for runbooks about one record
     before: int | None = None  # physical offset, for runbooks about the front of the log
+    allow_unread: bool = False  # messages may be deleted that somebody still needs
     free_ratio: float | None = None  # share of the disk that is free, 0 to 1; None to ask the system
 
     def opened(self, root: Path) -> Opened:

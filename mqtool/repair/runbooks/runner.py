@@ -204,7 +204,12 @@ def _plan(protocol: Protocol, proposal: InPlaceChange, request: Request) -> Plan
         return None
     is_final = not proposal.needs_another_run
     return make_plan(
-        protocol.store, proposal.changes, config=request.config, broker=protocol.broker, must_repair=is_final
+        protocol.store,
+        proposal.changes,
+        config=request.config,
+        broker=protocol.broker,
+        must_repair=is_final,
+        allow_unread=request.allow_unread,
     )
 
 

@@ -94,7 +94,7 @@ def _full(case: Case) -> Detection:
         return Detection(
             False, (*facts, f"no segment ends at or before {before} now; run mqtool discard-undo to free their space")
         )
-    return Detection(ratio < _LITTLE_SPACE, facts)
+    return Detection(before is not None or ratio < _LITTLE_SPACE, facts)
 
 
 def _has_segments_before(case: Case, before: int) -> bool:

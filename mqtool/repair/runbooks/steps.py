@@ -46,4 +46,4 @@ def _options(request: Request) -> tuple[str, ...]:
     words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     words += [word for path in request.copies for word in ("--with", str(path))]
     words += [word for topic in request.topics for word in ("--topic", topic)]
-    return tuple(words)
+    return (*words, "--allow-unread") if request.allow_unread else tuple(words)

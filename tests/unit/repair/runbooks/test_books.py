@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.cli.app import run as cli
@@ -310,7 +311,10 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
         for lag in lags
     )
     assert advice.next_steps == (f"mqtool runbook run RB-11 {root} --before {end}",)
-    request = Request(apply=True, backup_acknowledged=True, free_ratio=0.01, before=end)
+    request = Request(apply=True, backup_acknowledged=True, free_ratio=0.9, before=end)
+    with pytest.raises(RefusedError, match=r"7 unread, 0 waiting for delivery, .*--allow-unread"):
+        run(RUNBOOKS["RB-11"], root, request)
+    request = replace(request, allow_unread=True)
     assert run(RUNBOOKS["RB-11"], root, request).applied
     again = run(RUNBOOKS["RB-11"], root, request)
     assert (again.present, "mqtool discard-undo" in again.step("detect").evidence[-1]) == (False, True)
