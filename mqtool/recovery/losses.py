@@ -222,9 +222,13 @@ def without_moved(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> dict[Top
 
 
 def confirmed_by(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
-    """Returns the physical offsets, ascending, of records that only units confirm."""
+    """Returns the physical offsets, ascending, of records to which units lead and that only salvage can read.
+
+    They are in displaced blocks, or the unit confirms them.
+    """
     others = {key: claim.select(~among(claim.physical, proof.physical)) for key, claim in claims.items()}
-    return confirmed_places(proof.read, others)
+    claimed = np.concatenate([_NONE, *(claim.physical for claim in others.values())])
+    return union(confirmed_places(proof.read, others), claimed[among(claimed, proof.displaced)])
 
 
 def losses_of(

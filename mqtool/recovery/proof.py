@@ -3,6 +3,7 @@
 Stricter than the broker's test: a record counts if magic code, lengths, CRC and its own physical offset agree.
 """
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.displaced_blocks import DisplacedRecords
 from mqtool.store.log.log_walk import walk_file
 
 _HIGHEST_PORT = 0xFFFF
@@ -44,6 +47,7 @@ class _Columns(Struct, frozen=True):
     # (INNER_MULTI_DISPATCH), and that queue offset.
     further: np.ndarray
     damages: np.ndarray  # int64, two columns: physical offsets of the ranges without a record
+    displaced: np.ndarray  # int64, physical offsets of the records that belong there and are in displaced blocks
     queues: tuple[TopicQueue, ...]  # topic and queue id of each number
 
 
@@ -51,6 +55,7 @@ def _joined(
     windows: Iterable[tuple[np.ndarray, ...]],
     further: Iterable[np.ndarray],
     damages: Iterable[np.ndarray],
+    displaced: Iterable[np.ndarray],
     queues: tuple[TopicQueue, ...],
 ) -> _Columns:
     """Returns columns whose parts are the items of some windows."""
@@ -68,6 +73,7 @@ def _joined(
         decodable,
         np.concatenate([np.empty((0, 3), np.int64), *further]),
         np.concatenate([np.empty((0, 2), np.int64), *damages]),
+        np.concatenate([np.empty(0, np.int64), *displaced]),
         queues,
     )
 
@@ -163,9 +169,10 @@ class _FileColumns:
         """Adds a range without a record."""
         self._damages.append(np.array([[damage.start, damage.end]], np.int64))
 
-    def joined(self) -> _Columns:
-        """Returns all columns, concatenated."""
-        return _joined(self._windows, self._further, self._damages, tuple(self._queues))
+    def joined(self, file: MappedFile) -> _Columns:
+        """Returns all columns of a file, concatenated."""
+        displaced = _displaced(file, ((start, end) for part in self._damages for start, end in part.tolist()))
+        return _joined(self._windows, self._further, self._damages, [displaced], tuple(self._queues))
 
     def _queue_numbers(self, topic: np.ndarray, queue_id: np.ndarray) -> np.ndarray:
         numbers = np.empty(len(topic), np.int64)
@@ -203,7 +210,8 @@ def prove(settings: RecoverySettings, segments: Sequence[SimulatedFile]) -> Proo
         count += len(part.position)
     ends = [file.base + settings.segment_size for file in segments]
     gaps = [np.array([[end, file.base]]) for end, file in zip(ends, segments[1:], strict=False) if end < file.base]
-    columns = _joined(windows, further, (*(part.damages for part in parts), *gaps), tuple(queues))
+    damages, displaced = (*(part.damages for part in parts), *gaps), (part.displaced for part in parts)
+    columns = _joined(windows, further, damages, displaced, tuple(queues))
     edges = np.cumsum([0, *(len(part.position) for part in parts)])
     return Proof(**structs.asdict(columns), segments=tuple(segments), edges=edges)
 
@@ -218,15 +226,26 @@ def _proven(settings: RecoverySettings, file: SimulatedFile) -> _Columns:
         if known is not None and key in known:
             return known[key]
         columns = _FileColumns(settings)
-        for item in walk_file(opened, MappedFile(file.path, file.base, opened.size, file.entries)):
+        segment = MappedFile(file.path, file.base, opened.size, file.entries)
+        for item in walk_file(opened, segment):
             if isinstance(item, Frames):
                 columns.add(file.base, item)
             else:
                 columns.add_damage(item)
-    part = columns.joined()
+    part = columns.joined(segment)
     if known is not None:
         known[key] = part
     return part
+
+
+def _displaced(segment: MappedFile, damages: Iterable[tuple[int, int]]) -> np.ndarray:
+    """Returns the physical offsets of the records of one file that are in displaced blocks of it."""
+    inside = [(start, end) for start, end in damages if end <= segment.end]
+    log = CommitLog(() if segment.entries or not inside else (segment,))
+    with contextlib.closing(log):
+        by_segment = (DisplacedRecords(log, number, inside) for number in range(len(log.segments)))
+        places = [record.base for records in by_segment for record in records.between(segment.base, segment.end)]
+    return np.array(places, np.int64)
 
 
 def _messages(frames: Frames) -> np.ndarray:

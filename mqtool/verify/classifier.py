@@ -75,7 +75,6 @@ class Classifier:
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
-        self._displaced = 0
         self._known_lost = 0
 
     def classify(self) -> None:
@@ -107,7 +106,6 @@ class Classifier:
             ]
         refine(self._store.commit_log, units.wrong)
         saved = {} if self._survey.live else displaced_messages(self._store, facts, damages, self._collector)
-        self._displaced = sum(map(len, saved.values()))
         if not self._survey.live:
             for queue, parts in confirmed_messages(self._store, units.wrong, facts.queues).items():
                 saved.setdefault(queue, []).extend(parts)
@@ -185,8 +183,7 @@ class Classifier:
             is_consistent = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            displaced, broker = self._displaced, self._survey.broker
-            start = next_start(self._store, facts, state, displaced, broker, is_consistent=is_consistent)
+            start = next_start(self._store, facts, state, self._survey.broker, is_consistent=is_consistent)
         timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)

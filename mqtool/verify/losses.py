@@ -30,7 +30,7 @@ class LossAccount(Struct):
     """Lost messages by queue, and how many of them are in each damaged range."""
 
     damages: list[DamagedRange]  # in log order
-    # Queue offsets of messages that are not lost, because their records are in displaced blocks.
+    # Queue offsets of messages that are not lost: their records are in displaced blocks, or their units confirm them.
     saved: Mapping[TopicQueue, list[Interval]] = field(default_factory=dict)
     by_damage: list[dict[TopicQueue, int]] = field(default_factory=list)  # queues and messages, one item per damage
     _units: dict[TopicQueue, list[Interval]] = field(default_factory=dict)

@@ -35,7 +35,7 @@ _LIVE = (
 
 
 def next_start(
-    store: Store, facts: Facts, state: State, displaced: int, broker: str | None = None, *, is_consistent: bool
+    store: Store, facts: Facts, state: State, broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
     """Returns what the next start does; None for a store that is not a local directory.
 
@@ -47,8 +47,6 @@ def next_start(
         store: the store.
         facts: about the store.
         state: the verdict so far.
-        displaced: messages that a start loses because their records are in displaced blocks, where only salvage finds
-            them.
         broker: release that would be started; by default the detected one.
         is_consistent: log and queues were read and compared, and no fault was found in them.
 
@@ -79,12 +77,12 @@ def next_start(
 
     try:
         outcome = start(release, True)
-        result = _next_start_of(outcome, survey, evidence, displaced)
+        result = _next_start_of(outcome, survey, evidence)
         is_settled = state is State.CLEAN and not store.version.contrary
         other = None if broker is not None or is_settled else other_start(outcome, store.version, start)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
-    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, displaced))
+    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER))
 
 
 def _is_plain(facts: Facts) -> bool:
@@ -146,13 +144,10 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)
 
 
-def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, displaced: int) -> NextStart:
+def _next_start_of(outcome: Outcome, survey: Survey, evidence: str) -> NextStart:
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
         return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
     count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
-    displaced = min(displaced, count.gone)
-    by_start = None if count.by_start is None else count.by_start + displaced
-    count = replace(count, gone=count.gone - displaced, by_start=by_start)
     return NextStart(outcome.release, evidence, outcome.verdict, count, do_not_start=count.do_not_start)

@@ -4,6 +4,7 @@ import pytest
 
 import mqtool
 from mqtool.formats import commit_log
+from mqtool.recovery import predict
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
 from mqtool.store.log.commit_log import CommitLog, Segment
@@ -48,11 +49,13 @@ def test_salvage_puts_every_record_of_exchanged_blocks_back(base, number, first,
 def test_verify_does_not_count_them_as_lost_and_says_that_a_start_loses_them(
     base, number, first, second, size, tmp_path
 ):
-    with mqtool.open(damage_case(exchanged_blocks(base, number, first, second, size), tmp_path)) as store:
+    root = damage_case(exchanged_blocks(base, number, first, second, size), tmp_path)
+    with mqtool.open(root) as store:
         found = verify(store)
     assert "log-displaced-block" in {finding.code for finding in found.findings}
     assert found.losses.messages == 0
     assert found.next_start.do_not_start
+    assert (found.next_start.losses, found.next_start.losses.gone) == (predict(root).count(), 0)
 
 
 def test_blocks_that_moved_around_three_places_are_put_back(tmp_path):
