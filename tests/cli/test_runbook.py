@@ -22,6 +22,7 @@ WITHOUT = (
     "compaction-",
     "epoch-",
     "log-",
+    "owner-denied",
     "queue-transaction-unit",
     "config-offset-orphan",
 )
@@ -171,7 +172,8 @@ def test_a_wrong_size_is_answered_with_the_line_for_broker_conf_and_with_no_comm
     store = copy_store("crash-5.5.0", tmp_path)
     shutil.rmtree(store / "index")
     config = store.parent / "broker.conf"
-    config.write_text(f"{wrong}\n", "utf-8")
+    others = fixture("crash-5.5.0/broker.conf").read_text("utf-8").replace(f"{right}\n", "")
+    config.write_text(f"{others}\n{wrong}\n", "utf-8")
     before = tree_digest(store)
     for words in (
         ("verify", store),
@@ -190,7 +192,7 @@ def test_a_wrong_size_is_answered_with_the_line_for_broker_conf_and_with_no_comm
     assert mqtool("explain-start", store, "--json").document["next_steps"] == [
         f"mqtool verify {store} --config {config}"
     ]
-    config.write_text(f"{right}\n", "utf-8")
+    config.write_text(f"{others}\n{right}\n", "utf-8")
     assert mqtool("explain-start", store).text.startswith("starts")
 
 
