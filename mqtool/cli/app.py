@@ -17,18 +17,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from mqtool.cli.command_parser import Command, VerbGroup
+from mqtool.cli.command_parser import Command, VerbGroup, convert_plainly
 from mqtool.cli.commands import ALIASES, COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
 from mqtool.cli.options import DebugOption
-from mqtool.cli.rows.plain_values import convert_plainly
 from mqtool.jobs import unused_imports
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 _PATIENCE = 0.5
 """Seconds in which the reader of stdout has to take the end of the output of a command that was told to stop."""
 
+_LIBRARIES = ("numpy", "pyarrow", "orjson", "zstandard", "lz4", "typer")
+"""Whose versions `--version` prints."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -124,10 +125,25 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        from mqtool.cli.version import lines
-
-        typer.echo("\n".join(lines()))
+        typer.echo("\n".join(_versions()))
         raise typer.Exit(0)
+
+
+def _versions() -> Iterator[str]:
+    """Yields a line per component: name, version."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from mqtool import __version__, native
+
+    yield f"mqtool {__version__}"
+    yield f"python {platform.python_version()}"
+    for name in _LIBRARIES:
+        try:
+            yield f"{name} {version(name)}"
+        except PackageNotFoundError:
+            yield f"{name} not installed"
+    yield f"native {'compiled' if native.in_use() else 'not compiled' if native.is_enabled else 'switched off'}"
 
 
 @app.callback()

@@ -6,8 +6,8 @@ from pathlib import Path
 from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import commit_log, file_names
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.frames import Frames
-from mqtool.repair.accepted_losses import record_losses
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.sole_records import sole_records
@@ -15,8 +15,11 @@ from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.groups.unread import combined, needed_by_segment
+from mqtool.store.known_losses import LostOffsets, content, known_losses
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import waiting_by_segment
+from mqtool.verify import verify
+from mqtool.verify.losses import merged
 
 
 def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
@@ -128,8 +131,23 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
             staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
-    record_losses(store, out, staged)
+    _record_losses(store, out, staged)
     staged.read_log(store)
+
+
+def _record_losses(store: Store, out: Path, staged: StagedFiles) -> None:
+    """Adds the losses of a store to its record, so that `verify` expects them; `undo` removes it with the others."""
+    lost: dict[TopicQueue, list[tuple[int, int]]] = {}
+    losses = verify(store).losses.queues
+    parts = [LostOffsets(part.topic, part.queue_id, part.offsets) for part in losses]
+    for part in (*parts, *known_losses(store.path).queues):
+        lost.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
+    if losses:
+        queues = [LostOffsets(*queue, merged(offsets)) for queue, offsets in sorted(lost.items())]
+        (out / file_names.KNOWN_LOSSES).write_bytes(content(store.commit_log.max_offset, queues))
+        staged.put(file_names.KNOWN_LOSSES, out / file_names.KNOWN_LOSSES)
+        count = sum(part.messages for part in losses)
+        staged.notes.append(f"{file_names.KNOWN_LOSSES}: {count} message(s) are lost already; verify will expect that")
 
 
 def is_padded(segment: MappedFile, size: int) -> bool:

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from mqtool.cli import version
+from mqtool import native
 from tests.support.stores import fixture
 
 STORE, OTHER = fixture("orders-5.5.0/store"), fixture("orders-4.9.7/store")
@@ -123,12 +123,12 @@ def test_a_store_that_cannot_be_salvaged_is_said(mqtool, tmp_path):
     assert "a store of kind tiered cannot be salvaged; see `mqtool help formats`" in result.stderr
 
 
-def test_libraries_that_are_not_installed_are_said(monkeypatch):
+def test_libraries_that_are_not_installed_are_said(mqtool, monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(version, "version", missing)
-    monkeypatch.setattr(version.native, "in_use", lambda: False)
-    lines = version.lines()
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    monkeypatch.setattr(native, "in_use", lambda: False)
+    lines = mqtool("--version").text.splitlines()
     assert "numpy not installed" in lines
     assert lines[-1] in ("native not compiled", "native switched off")
