@@ -76,6 +76,7 @@ class Classifier:
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
         self._known_lost = 0
+        self._in_foreign = 0
 
     def classify(self) -> None:
         """Produces all findings."""
@@ -123,6 +124,7 @@ class Classifier:
         self._config_files()
         ranges.sort(key=lambda part: part.start)
         self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets, self._survey.includes)
+        self._in_foreign = self._losses.messages if foreign else 0
 
     def _classify_log_only(self, damages: list[DamagedRange]) -> None:
         """Reports findings of the readable segments alone; without the others no comparison is possible."""
@@ -183,7 +185,7 @@ class Classifier:
             is_consistent = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            start = next_start(self._store, facts, state, self._survey.broker, is_consistent=is_consistent)
+            start = next_start(self._store, facts, state, self._in_foreign, survey.broker, is_consistent=is_consistent)
         timer = [item for item in findings if area_of(item) is Area.TIMER and item.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
             start = without_timer(start, DAMAGED if timer else UNREAD)

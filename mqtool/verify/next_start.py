@@ -35,7 +35,7 @@ _LIVE = (
 
 
 def next_start(
-    store: Store, facts: Facts, state: State, broker: str | None = None, *, is_consistent: bool
+    store: Store, facts: Facts, state: State, in_foreign: int, broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
     """Returns what the next start does; None for a store that is not a local directory.
 
@@ -47,6 +47,8 @@ def next_start(
         store: the store.
         facts: about the store.
         state: the verdict so far.
+        in_foreign: messages that are lost because another broker's segment is in the place of their own. Its records
+            name the same places in queues, so that to the start they are those messages, and not served.
         broker: release that would be started; by default the detected one.
         is_consistent: log and queues were read and compared, and no fault was found in them.
 
@@ -77,12 +79,12 @@ def next_start(
 
     try:
         outcome = start(release, True)
-        result = _next_start_of(outcome, survey, evidence)
+        result = _next_start_of(outcome, survey, evidence, in_foreign)
         is_settled = state is State.CLEAN and not store.version.contrary
         other = None if broker is not None or is_settled else other_start(outcome, store.version, start)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
-    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER))
+    return result if other is None else replace(result, other=_next_start_of(other, survey, OTHER, in_foreign))
 
 
 def _is_plain(facts: Facts) -> bool:
@@ -144,10 +146,12 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)
 
 
-def _next_start_of(outcome: Outcome, survey: Survey, evidence: str) -> NextStart:
+def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, in_foreign: int) -> NextStart:
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
         return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
     count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
+    others = min(max(0, in_foreign - count.gone), count.unserved)
+    count = replace(count, gone=count.gone + others, unserved=count.unserved - others)
     return NextStart(outcome.release, evidence, outcome.verdict, count, do_not_start=count.do_not_start)

@@ -12,7 +12,7 @@ from mqtool.recovery.losses import LossCount
 from mqtool.verify import NextStart, Options, State, verify
 from mqtool.verify import next_start as module
 from tests.support.builder import StoreBuilder
-from tests.support.damage import damage_answers, damage_case, held_lock
+from tests.support.damage import base_messages, damage_answers, damage_case, held_lock
 from tests.support.stores import copy_store
 from tests.support.tiers import one_in
 
@@ -49,6 +49,13 @@ def test_the_headline_has_the_losses_that_the_real_broker_had(tmp_path, name, br
     assert found.headline == headline.format(more=recorded_losses(name, broker) - 1)
     assert found.do_not_start is ("do not start" in headline)
     assert found.release_evidence == "given"
+
+
+def test_messages_in_whose_place_another_brokers_segment_is_are_lost_already(tmp_path):
+    with mqtool.open(damage_case("foreign-segment-0@5.5.0-crash", tmp_path)) as store:
+        found = verify(store)
+    own = [line for line in base_messages("5.5.0-crash") if line["offset"] >= 0 and line["phy"] < 16384]
+    assert (found.losses.messages, found.next_start.losses) == (len(own), LossCount(gone=len(own)))
 
 
 def test_a_broker_that_would_refuse_is_not_to_be_started(tmp_path):
