@@ -67,7 +67,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
 def _steps(store: Store, verification: Verification, *, may_try: bool) -> tuple[str, ...]:
     from mqtool.repair.from_findings import RepairProposal, changes_of, try_out
 
-    proposal = changes_of(store, verification.findings)
+    proposal = changes_of(store, verification.findings, verification.losses.offsets)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:
             return _steps_for(store, try_out(store, proposal, verification.findings), verification)

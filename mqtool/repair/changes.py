@@ -2,10 +2,12 @@
 
 from typing import Any, NoReturn
 
+import msgspec
 from msgspec import Struct, structs
 
 from mqtool.errors import UsageError
 from mqtool.store.groups.offset_moves import Move, move_from_json
+from mqtool.store.known_losses import LostOffsets
 from mqtool.values import asdict
 
 
@@ -78,6 +80,7 @@ class Pad(Struct, frozen=True):
     """Bring segments to the length of the others, which ends with zeros, because a broker refuses any other length."""
 
     files: tuple[str, ...]  # relative to the root
+    lost: tuple[LostOffsets, ...] | None = None  # messages that are lost already; None to verify the store for them
 
 
 class MoveOffsets(Struct, frozen=True):
@@ -139,6 +142,8 @@ def change_to_json(change: Change) -> dict[str, Any]:
     """Returns a change as plans store it."""
     verb = next(name for name, kind in VERBS.items() if type(change) is kind)
     values: dict[str, Any] = structs.asdict(change)
+    if isinstance(change, Pad):
+        values["lost"] = msgspec.to_builtins(change.lost)
     if isinstance(change, MoveOffsets):
         values["moves"] = tuple(asdict(move) for move in change.moves)
     return {"verb": verb} | {name: list(value) if type(value) is tuple else value for name, value in values.items()}
@@ -160,6 +165,11 @@ def change_from_json(value: Any) -> Change:
 
 
 def _value(name: str, value: Any) -> Any:
+    if name == "lost":
+        try:
+            return msgspec.convert(value, tuple[LostOffsets, ...] | None)
+        except msgspec.ValidationError:
+            return _refused(name, value)
     if name == "moves":
         return tuple(move_from_json(member) for member in value) if isinstance(value, list) else _refused(name, value)
     if isinstance(value, list):

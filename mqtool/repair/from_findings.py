@@ -32,6 +32,7 @@ from mqtool.repair.sole_records import sole_records
 from mqtool.repair.trimming import is_padded
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
+from mqtool.store.known_losses import LostOffsets
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
 from mqtool.verify.catalogue import NOT_READ
@@ -70,7 +71,9 @@ class RepairProposal(Struct, frozen=True):
     needs_another_run: bool = False
 
 
-def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
+def changes_of(
+    store: Store, findings: Iterable[Finding], lost: tuple[LostOffsets, ...] | None = None
+) -> RepairProposal:
     """Returns the changes that repair findings.
 
     Three kinds of change are proposed alone, in this order: files in the place of directories, misnamed segments,
@@ -79,6 +82,7 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
     Args:
         store: the one that was verified.
         findings: of `mqtool.verify.verify`, or read from its JSON.
+        lost: losses that `verify` proved; None if they are not at hand.
     """
     repairable = [finding for finding in findings if finding.severity is not Severity.NOTE]
     blocking = [item for item in repairable if item.code in _NOT_DIRECTORIES and _is_file(store, item.file)]
@@ -100,7 +104,7 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
     collector = _ChangeCollector({file.path: file for file in store.layout.commit_log.files}, composable(store))
     remaining = [finding for finding in repairable if not collector.take(store, finding)]
     return RepairProposal(
-        collector.changes(), tuple(finding for finding in remaining if not collector.removes(finding))
+        collector.changes(lost), tuple(finding for finding in remaining if not collector.removes(finding))
     )
 
 
@@ -172,7 +176,7 @@ class _ChangeCollector(Struct):
             self.index = True
         return True
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self, lost: tuple[LostOffsets, ...] | None) -> tuple[Change, ...]:
         """Returns the collected changes, one of each kind."""
         changes: list[Change] = []
         if self.topics:
@@ -187,7 +191,7 @@ class _ChangeCollector(Struct):
         if self.set_aside:
             changes.append(SetAside(tuple(sorted(self.set_aside))))
         if self.padded:
-            changes.append(Pad(tuple(sorted(self.padded))))
+            changes.append(Pad(tuple(sorted(self.padded)), lost))
         return tuple(changes)
 
 

@@ -24,6 +24,7 @@ from mqtool.repair.outlook import LOSSES, Comparison, LossesError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
 from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.known_losses import LostOffsets
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Finding, Options, Severity, Verification, corrections, verify
 from mqtool.verify.finding_collector import PERMISSIONS
@@ -50,6 +51,7 @@ def plan_repair(
     root: Path,
     findings: Iterable[Finding] | None = None,
     *,
+    lost: tuple[LostOffsets, ...] | None = None,
     config: "str | Path | Mapping[str, object] | None" = None,
     release: str | None = None,
     work_dir: Path | None = None,
@@ -59,6 +61,7 @@ def plan_repair(
     Args:
         root: of the store.
         findings: of `verify`; None to verify the store now.
+        lost: what that proved lost; None if it is not at hand.
         release: that will be started; None for the one that wrote the store.
         config, work_dir: as for `make_plan`.
 
@@ -68,10 +71,13 @@ def plan_repair(
         RefusedError, UnsupportedFormatError, StoreError: as for `make_plan`.
     """
     with open_store(root, config) as store:
-        chosen = verify(store).findings if findings is None else tuple(findings)
+        if findings is None:
+            verification = verify(store)
+            findings, lost = verification.findings, verification.losses.offsets
+        chosen = tuple(findings)
         if wrong := corrections(chosen):
             raise UsageError("; ".join(wrong))
-        proposal = changes_of(store, chosen)
+        proposal = changes_of(store, chosen, lost)
     if not proposal.changes:
         raise NothingToChangeError(f"{root}: these findings contain nothing that a plan can repair")
     after: list[RepairProposal] = []
@@ -180,7 +186,8 @@ def diagnose(
     reason = reason or next(denials, "")
     if in_place and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
         try:
-            plan = plan_repair(root, verification.findings, config=config, release=release)
+            lost = verification.losses.offsets
+            plan = plan_repair(root, verification.findings, lost=lost, config=config, release=release)
         except NothingToChangeError:
             start_repairs = losses is not None and not (losses.by_start or losses.unserved)
             if not start_repairs or any(finding.severity.is_serious for finding in verification.findings):

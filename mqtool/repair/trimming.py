@@ -131,22 +131,21 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
             staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
-    _record_losses(store, out, staged)
+    _record_losses(store, change.lost, out, staged)
     staged.read_log(store)
 
 
-def _record_losses(store: Store, out: Path, staged: StagedFiles) -> None:
+def _record_losses(store: Store, known: tuple[LostOffsets, ...] | None, out: Path, staged: StagedFiles) -> None:
     """Adds the losses of a store to its record, so that `verify` expects them; `undo` removes it with the others."""
     lost: dict[TopicQueue, list[tuple[int, int]]] = {}
-    losses = verify(store).losses.queues
-    parts = [LostOffsets(part.topic, part.queue_id, part.offsets) for part in losses]
-    for part in (*parts, *known_losses(store.path).queues):
+    losses = verify(store).losses.offsets if known is None else known
+    for part in (*losses, *known_losses(store.path).queues):
         lost.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
     if losses:
         queues = [LostOffsets(*queue, merged(offsets)) for queue, offsets in sorted(lost.items())]
         (out / file_names.KNOWN_LOSSES).write_bytes(content(store.commit_log.max_offset, queues))
         staged.put(file_names.KNOWN_LOSSES, out / file_names.KNOWN_LOSSES)
-        count = sum(part.messages for part in losses)
+        count = sum(last - first + 1 for part in losses for first, last in part.offsets)
         staged.notes.append(f"{file_names.KNOWN_LOSSES}: {count} message(s) are lost already; verify will expect that")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from mqtool.recovery.losses import LossCount
+from mqtool.store.known_losses import LostOffsets
 
 
 class Severity(enum.StrEnum):
@@ -145,6 +146,11 @@ class Losses(Struct, frozen=True):
     def bytes(self) -> int:
         """Bytes of the CommitLog without a valid record."""
         return sum(part.end - part.start for part in self.ranges)
+
+    @property
+    def offsets(self) -> tuple[LostOffsets, ...]:
+        """The lost messages as a repair records them."""
+        return tuple(LostOffsets(part.topic, part.queue_id, part.offsets) for part in self.queues)
 
     @property
     def messages(self) -> int:

@@ -348,7 +348,10 @@ def test_a_file_is_named_as_the_shell_completes_it(mqtool, tmp_path, monkeypatch
     for number, name in enumerate((path, path.relative_to(tmp_path), path.relative_to(root))):
         out = tmp_path / f"{number}.json"
         found = mqtool("plan", "pad", root, "--file", name, "-o", out, "--format", "json")
-        assert (found.code, found.document["changes"]) == (0, [{"verb": "pad", "files": [f"commitlog/{path.name}"]}])
+        assert (found.code, found.document["changes"]) == (
+            0,
+            [{"verb": "pad", "files": [f"commitlog/{path.name}"], "lost": None}],
+        )
 
 
 def test_a_plan_on_stdout_says_what_it_leaves_and_what_to_type_on_stderr(mqtool, tmp_path):

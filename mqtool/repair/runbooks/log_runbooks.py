@@ -26,7 +26,7 @@ _NO_UNIT = "no unit in it: "
 
 def repair_findings(case: Case, detection: Detection) -> InPlaceChange:
     """Proposes the changes that repair the findings."""
-    proposal = changes_of(case.store, detection.findings)
+    proposal = changes_of(case.store, detection.findings, case.verification.losses.offsets)
     return InPlaceChange(proposal.changes, proposal.remaining, proposal.needs_another_run)
 
 
@@ -62,7 +62,7 @@ def _clear_way(case: Case, detection: Detection) -> Proposal:
     lint = [f"{finding.file}: {finding.evidence}" for finding in detection.findings if finding.code in _LINT]
     if lint:
         return Advice(("correct the configuration, not the files", *lint))
-    proposal = changes_of(case.store, detection.findings)
+    proposal = changes_of(case.store, detection.findings, case.verification.losses.offsets)
     away = {
         finding.file
         for finding in proposal.remaining

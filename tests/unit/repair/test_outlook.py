@@ -11,7 +11,9 @@ from mqtool.recovery.losses import LossCount
 from mqtool.repair import Pad, Plan, RebuildIndex, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
 from mqtool.repair.outlook import Preview
 from mqtool.repair.plan import Forecast
+from mqtool.repair.plans import diagnose
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from mqtool.store.known_losses import known_losses
 from mqtool.store.store import open_store
 from mqtool.verify import verify
 from tests.support.damage import base_config, damage_answers, damage_case, held_lock
@@ -86,6 +88,15 @@ def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
     assert (plan.forecast.losses, plan.forecast.unserved_after) == (LossCount(223, None), 0)
     apply(plan, backup_acknowledged=True, verify_after=False)
     assert predict(truncated, "4.9").readable == known - 223
+
+
+def test_what_was_verified_for_a_repair_is_not_verified_again(truncated, monkeypatch):
+    monkeypatch.setattr("mqtool.repair.trimming.verify", lambda _: pytest.fail("verified again"))
+    repair = diagnose(truncated).plan
+    assert repair is not None
+    apply(Plan.from_json(repair.plan.to_json()), backup_acknowledged=True, verify_after=False)
+    lost = [part for queue in known_losses(truncated).queues for part in queue.offsets]
+    assert sum(last - first + 1 for first, last in lost) == 223
 
 
 def test_padding_is_refused_where_a_start_would_then_cut_intact_records(truncated):
