@@ -29,6 +29,7 @@ COMMANDS = (
     "plan repair -o plan",
     "plan recover -o plan",
     "clean --dry-run --now --reserved-hours 0",
+    "salvage -o new",
 )
 
 
@@ -86,7 +87,7 @@ def test_a_printed_command_carries_release_and_the_config_that_was_given_or_foun
             if takes_release and called in WITH_RELEASE:
                 assert str(options.get("release") or options.get("started")) == RELEASE, (command, line)
     assert len(seen) > 2
-    assert stating >= {"verify", "explain-start", "repair", "runbook", "clean"}
+    assert stating >= {"verify", "explain-start", "repair", "runbook", "clean", "salvage"}
 
 
 def test_the_lists_of_commands_that_take_the_options_are_those_of_the_program():

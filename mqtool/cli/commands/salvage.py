@@ -23,7 +23,7 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.rows.sibling_rows import SALVAGE_KIND
-from mqtool.cli.schema import NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import CONFIG, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
@@ -49,6 +49,7 @@ SALVAGE = OutputSchema(
     "result of a salvage",
     (
         text("store", "root of the damaged store"),
+        CONFIG,
         text("target", "root of the new one"),
         Column("copies", "array", "further copies that were read", show=TABLE),
         Column("compact", "boolean", "records moved together", show=TABLE),
@@ -111,7 +112,7 @@ SALVAGE = OutputSchema(
             ),
         ),
         Column(
-            "config",
+            "config_files",
             "array",
             "files of config/, and the checkpoint",
             show=WIDE,
@@ -183,8 +184,6 @@ def salvage(
     )
     with show_progress(progress, "salvage", 0, total) as bar:
         result = salvage_store(store, target, options, share_of(bar, total))
-    document = result.as_dict()
-    if config is not None:
-        document["notes"].append(f"broker.conf: {config}")
+    document = result.as_dict() | {"config": config and str(config)}
     code = ExitCode.OK if result.is_complete else ExitCode.NO
     return Output(ctx.obj, SALVAGE, output_format).document(document, code)

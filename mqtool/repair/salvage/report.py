@@ -113,7 +113,7 @@ class SalvageResult(Struct):
             "queues": [row.as_dict() for row in self.queues],
             "holes": [asdict(hole) for hole in self.holes],
             "groups": [asdict(loss) for loss in self.groups],
-            "config": [{"file": name, "source": source} for name, source in self.config.items()],
+            "config_files": [{"file": name, "source": source} for name, source in self.config.items()],
             "index_files": self.index_files,
             "notes": self.notes,
             "next_steps": self.next_steps,
