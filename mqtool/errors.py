@@ -19,6 +19,7 @@ MqtoolError
 │   ├── RefusedError       gate; a change is not carried out: its plan is stale, the store in use, space short
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
 ├── UsageError             an argument of the caller is wrong: a range, a filter, an option
+│   ├── PortInUseError     port; another process listens on the address
 │   └── NothingToChangeError   a plan was requested, but the store is already in the state the plan would produce
 ├── UnavailableError       a required program or library is not installed
 ├── UnsupportedFormatError a kind of file or record that is recognised but not supported
@@ -162,6 +163,14 @@ class CorruptionError(StoreError):
 
 class UsageError(MqtoolError):
     """A range, filter or option is invalid; nothing was done."""
+
+
+class PortInUseError(UsageError):
+    """Another process listens on an address."""
+
+    def __init__(self, address: str, port: int) -> None:
+        super().__init__(f"cannot listen on {address}: the port is in use")
+        self.port = port
 
 
 class NothingToChangeError(UsageError):

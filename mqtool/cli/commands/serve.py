@@ -20,7 +20,7 @@ from mqtool.cli.invocation import FORMAT_OPTIONS
 from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, Flush, option, schema_if_help
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.commands import with_extra
-from mqtool.errors import NotAStoreError, UsageError
+from mqtool.errors import NotAStoreError, PortInUseError, UsageError
 
 if TYPE_CHECKING:
     from mqtool.store.config.broker_config import BrokerConfig
@@ -246,14 +246,10 @@ def serve(
     )
     try:
         server.run(options, ready)
-    except UsageError as error:
-        for name, number in (
-            ("--port", port),
-            ("--namesrv-port", namesrv_port),
-            ("--grpc-port", grpc_port),
-            ("--admin-port", admin_port),
-        ):
-            if number and f":{number}: the port is in use" in str(error):
+    except PortInUseError as error:
+        ports = {"--port": port, "--namesrv-port": namesrv_port, "--grpc-port": grpc_port, "--admin-port": admin_port}
+        for name, number in ports.items():
+            if number == error.port:
                 raise UsageError(f"{error}; free it, or choose another with {name}") from error
         raise
     return ExitCode.OK

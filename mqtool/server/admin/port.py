@@ -49,7 +49,7 @@ class AdminHttp:
         Raises:
             UsageError: the address cannot be bound.
         """
-        with listening_on(f"{self._host}:{self.port}"):
+        with listening_on(self._host, self.port):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_MAX_HEAD)
         self.port = self._server.sockets[0].getsockname()[1]
 

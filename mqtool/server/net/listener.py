@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 
 from mqtool.choices import TlsMode
-from mqtool.errors import UsageError
+from mqtool.errors import PortInUseError, UsageError
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Answer, Endpoint, Guard, Handler, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import TlsPipe
@@ -42,13 +42,15 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def listening_on(address: str) -> Iterator[None]:
+def listening_on(host: str, port: int, purpose: str = "") -> Iterator[None]:
     """Context manager around an attempt to listen: converts its errors to a UsageError that names the address."""
+    address = f"{host}:{port}{purpose}"
     try:
         yield
     except (OSError, OverflowError, UnicodeError) as error:  # there is no such port; no host can have this name
-        reason = "the port is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else error
-        raise UsageError(f"cannot listen on {address}: {reason}") from error
+        if getattr(error, "errno", 0) == errno.EADDRINUSE:
+            raise PortInUseError(address, port) from error
+        raise UsageError(f"cannot listen on {address}: {error}") from error
 
 
 class Listener:
@@ -114,7 +116,7 @@ class Listener:
             UsageError: the address cannot be bound.
         """
         loop = asyncio.get_running_loop()
-        with listening_on(self.address):
+        with listening_on(self.host, self.port):
             self._server = await loop.create_server(
                 lambda: Peer(self._endpoint), self.host or None, self.port, backlog=BACKLOG, reuse_address=True
             )

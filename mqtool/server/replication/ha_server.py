@@ -49,7 +49,7 @@ class HaListener:
         Raises:
             UsageError: the address cannot be bound.
         """
-        with listening_on(f"{self._host}:{self.port} for slaves"):
+        with listening_on(self._host, self.port, " for slaves"):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 

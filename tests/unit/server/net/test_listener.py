@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.errors import LocalProtocolError, UsageError
+from mqtool.errors import LocalProtocolError, PortInUseError, UsageError
 from mqtool.protocol import Command, RequestCode, ResponseCode, encode
 from mqtool.server.net import listener as listener_module
 from mqtool.server.net import loop_factory
@@ -539,8 +539,9 @@ def test_a_guard_answers_in_place_of_the_handler(run):
 def test_a_port_in_use_is_an_error_of_one_line(run):
     async def main() -> None:
         async with serving() as listener:
-            with pytest.raises(UsageError, match="cannot listen on 127"):
+            with pytest.raises(PortInUseError, match="cannot listen on 127") as caught:
                 await Listener("127.0.0.1", listener.port, {}).start()
+            assert caught.value.port == listener.port
 
     run(main())
 
