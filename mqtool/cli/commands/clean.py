@@ -118,24 +118,24 @@ CLEAN = OutputSchema(
         Column(
             "unread",
             "array",
-            "messages in deleted files that groups have not read",
+            "messages in expired files, deleted or kept, that groups have not read",
             show=TABLE,
-            label="unread messages in deleted files",
+            label="unread messages in expired files",
             fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
         Column(
             "kept_unread",
             "array",
-            "the same in files that are kept",
+            "the same in other files",
             label="unread messages in other files",
             fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
         Column(
             "waiting",
             "array",
-            "messages in deleted files that the broker has not delivered yet",
+            "messages in expired files, deleted or kept, that the broker has not delivered yet",
             show=TABLE,
-            label="waiting messages in deleted files",
+            label="waiting messages in expired files",
             fields=(
                 Column("file", "string", "relative to the root", show=TABLE),
                 Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
@@ -259,6 +259,9 @@ def clean(
         return output.document(_document(options, prediction, removed, ""))
     done = _set_aside(options, deleted[-1])
     removed = [store / step.path for step in done.steps]
+    note(
+        f"the deleted files take their space until {command('discard-undo', store, '--yes')}; then no undo is possible"
+    )
     return output.document(_document(options, prediction, removed, str(done.quarantine)))
 
 
@@ -350,6 +353,7 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
 
     deleted = forecast.files[: forecast.count]
     needed = combined(file.needed for file in deleted)
+    expired = len(deleted) + len(forecast.withheld)
     return {
         "summary": _summary(forecast),
         "path": str(options.store),
@@ -364,12 +368,12 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
         "deleted_waiting": needed.waiting_messages,
         "withheld_files": len(forecast.withheld),
         "files": [_file(name(file.path), file) for file in forecast.files],
-        "unread": _unread(deleted, name),
-        "kept_unread": _unread(forecast.files[forecast.count :], name),
+        "unread": _unread(forecast.files[:expired], name),
+        "kept_unread": _unread(forecast.files[expired:], name),
         "waiting": [
             {"file": name(file.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
             | {"messages": unread.messages}
-            for file in deleted
+            for file in forecast.files[:expired]
             for unread in file.needed.waiting
         ],
         "followers": list(forecast.followers),
@@ -381,7 +385,9 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
 
 
 def _unread(files: Sequence[FileForecast], name: Callable[[Path], str]) -> list[dict[str, Any]]:
-    return [{"file": name(file.path), **asdict(part)} for file in files for part in file.needed.unread]
+    """Returns the rows of files; those without a group last."""
+    rows = [{"file": name(file.path), **asdict(part)} for file in files for part in file.needed.unread]
+    return sorted(rows, key=lambda row: row["group"] is None)
 
 
 def _file(name: str, file: FileForecast) -> dict[str, Any]:
