@@ -22,6 +22,7 @@ from mqtool.repair.runbooks.model import (
     words_of,
 )
 from mqtool.repair.runbooks.steps import explain_start, run_again
+from mqtool.store.groups.unread import first_needed, needed_by_segment
 from mqtool.store.lock import holder_words, lock_holder
 from mqtool.store.queues.queue_database import has_queue_database
 from mqtool.store.real_path import real_path
@@ -121,9 +122,10 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
         for segment, undelivered in waiting_by_segment(case.store)
         for messages in undelivered
     ]
-    ends = [segment.end for segment in log.segments[: log.last_used][:1]]
-    steps = tuple(run_again("RB-11", case.root, case.request, "--before", end) for end in ends)
-    return Advice((*offers, *unread, *waiting), steps)
+    step = command("clean", case.request.opened(case.root), "--dry-run")
+    if log.last_used and not first_needed(case.store, needed_by_segment(case.store)[:1])[1]:
+        step = run_again("RB-11", case.root, case.request, "--before", log.segments[0].end)
+    return Advice((*offers, *unread, *waiting), (step,))
 
 
 def _renew_timer(case: Case, detection: Detection) -> InPlaceChange:

@@ -310,7 +310,10 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
         in advice.step("plan").evidence
         for lag in lags
     )
-    assert advice.next_steps == (f"mqtool runbook run RB-11 {root} --before {end}",)
+    assert advice.next_steps == (f"mqtool clean {root} --dry-run",), "the first segment has unread messages"
+    read = damage_case("none@5.5.0-clean", tmp_path / "read")
+    steps = run(RUNBOOKS["RB-11"], read, Request(free_ratio=0.01)).next_steps
+    assert steps == (f"mqtool runbook run RB-11 {read} --before 16384",)
     request = Request(apply=True, backup_acknowledged=True, free_ratio=0.9, before=end)
     with pytest.raises(RefusedError, match=r"7 unread, 0 waiting for delivery, .*--allow-unread"):
         run(RUNBOOKS["RB-11"], root, request)
