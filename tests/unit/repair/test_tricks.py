@@ -168,7 +168,7 @@ def test_what_is_ours_being_a_link_is_refused(places, part):
     assert tree_digest(outside) == before
 
 
-FORGED = [("time",), ("barrier",), ("made", 0), ("directories",), ("plan", "steps", 0, "path"), ("plan", "store")]
+FORGED = [("time",), ("barrier",), ("made", 0), ("directories",), ("plan", "steps", 0, "path"), ("plan", "inode")]
 
 
 @pytest.mark.slow
