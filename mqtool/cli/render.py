@@ -265,7 +265,7 @@ class Table(Plain):
         if not self._upright:
             return self._aligned(["-" if text is None else text for text in row])
         pairs = zip(self._headings, row, strict=True)
-        lines = fields([(heading, text) for heading, text in pairs if text is not None], self._indent)
+        lines = fields([(heading, text) for heading, text in pairs if text], self._indent)
         has_rows, self._has_rows = self._has_rows, True
         return ["", *lines] if has_rows else lines
 

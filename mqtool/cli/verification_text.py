@@ -9,6 +9,7 @@ from mqtool.recovery.outcome import GIVEN
 from mqtool.store.config.broker_config import UNCHECKED
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification, corrections
 from mqtool.verify.finding_collector import OWNER_DENIED
+from mqtool.words import size
 
 STYLES = {
     Severity.ERROR: Style.BAD,
@@ -68,7 +69,7 @@ def _head(verification: Verification) -> Iterator[str]:
     else:
         yield f"{verification.store}: {verification.state}: {verdict}{known}"
     if verification.losses.bytes or verification.losses.messages:
-        yield f"lost: {counted(verification.losses.messages, 'message')}, {counted(verification.losses.bytes, 'byte')}"
+        yield f"lost: {counted(verification.losses.messages, 'message')}, {size(verification.losses.bytes)}"
     start = verification.next_start
     if start and (start.do_not_start or verification.state is not State.CLEAN):
         denied = any(finding.code == OWNER_DENIED for finding in verification.findings)
@@ -114,7 +115,7 @@ def _finding(finding: Finding, *, wide: bool, has_step: bool) -> bytes:
     if finding.topic is not None:
         place.append(f"topic {finding.topic}" + ("" if finding.queue_id is None else f" queue {finding.queue_id}"))
     lost = [counted(finding.lost_messages, "message")] if finding.lost_messages else []
-    lost += [counted(finding.lost_bytes, "byte")] if finding.lost_bytes else []
+    lost += [size(finding.lost_bytes)] if finding.lost_bytes else []
     lines = [finding.evidence + (f"; lost {', '.join(lost)}" if lost else "")]
     if wide and finding.code in CATALOGUE:
         check = CATALOGUE[finding.code]

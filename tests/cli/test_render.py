@@ -168,8 +168,9 @@ def test_nothing_in_upright_rows_can_steer_a_terminal():
     assert text.replace("\n", "").isprintable()
 
 
-def test_upright_rows_leave_out_nulls_and_stand_apart():
-    text = drawn(upright(), [{**ROW, "name": None}, ROW])
+@pytest.mark.parametrize("empty", [None, ""])
+def test_upright_rows_leave_out_empty_values_and_stand_apart(empty):
+    text = drawn(upright(), [{**ROW, "name": empty}, ROW])
     assert text == (
         "number  1\nat      2023-11-14T22:13:20.123Z\nmore    k=v\n"
         "\nnumber  1\nname    x\nat      2023-11-14T22:13:20.123Z\nmore    k=v\n"

@@ -14,6 +14,7 @@ from tests.cli.answers import problems
 from tests.support.damage import base_config, base_messages, damage_answers, damage_case, held_lock
 from tests.support.permissions import without_rights
 from tests.support.stores import copy_store, fixture, tree_digest
+from tests.support.terminal import run_on_terminal
 from tests.support.unreadable import unreadable
 
 FLIPPED = "recent-flip-body@4.9.7-clean"
@@ -316,3 +317,11 @@ def test_sizes_that_broker_conf_lacks_are_the_defaults_of_the_broker(mqtool, tmp
     with config.open("a") as file:
         file.writelines(f"{line.replace(' and ', chr(10))}\n" for line in lines)
     assert mqtool("explain-start", root).code == mqtool("verify", root).code == ExitCode.OK
+
+
+def test_the_state_is_coloured_on_a_terminal(tmp_path):
+    root = damage_case("old-flip-body@5.5.0-clean", tmp_path)
+    _, screen = run_on_terminal(["repair", str(root), "--dry-run"])
+    assert screen.startswith(f"\x1b[1;31m{root}: corrupt\x1b[0m\n")
+    _, screen = run_on_terminal(["repair", str(root), "--dry-run"], NO_COLOR="1")
+    assert screen.startswith(f"{root}: corrupt\n")

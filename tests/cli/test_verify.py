@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mqtool as library
+from mqtool import words
 from mqtool.verify import verify as check
 from tests.cli.answers import problems
 from tests.support.damage import damage_case, held_lock
@@ -205,3 +206,12 @@ def test_text_json_and_nagios_say_not_to_start_the_broker(mqtool, tmp_path):
         0,
         False,
     )
+
+
+def test_lost_bytes_are_in_units_for_readers(mqtool, tmp_path):
+    root = damage_case("old-zero-page@5.5.0-clean", tmp_path)
+    found = mqtool("verify", root, "--format", "json").document
+    assert found["lost_bytes"] > 1024
+    text = mqtool("verify", root).text
+    assert f"lost: {found['lost_messages']} messages, {words.size(found['lost_bytes'])}\n" in text
+    assert f"{found['lost_bytes']} byte" not in text

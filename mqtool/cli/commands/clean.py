@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 import mqtool
+from mqtool import words
 from mqtool.cli import ranges, zones
 from mqtool.cli.colour import Style
 from mqtool.cli.consent import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
@@ -299,10 +300,10 @@ def _summary(forecast: Forecast) -> str:
 
 
 def _question(options: _Options, forecast: Forecast) -> str:
-    size = sum(file.size for file in forecast.files[: forecast.count])
+    size = words.size(sum(file.size for file in forecast.files[: forecast.count]))
     how = "They are kept for `mqtool undo`, and take their space until `mqtool discard-undo`."
     return (
-        f"This {_summary(forecast)}. Delete {forecast.count} of {len(forecast.files)} segments ({size} bytes) and "
+        f"This {_summary(forecast)}. Delete {forecast.count} of {len(forecast.files)} segments ({size}) and "
         f"{len(forecast.followers)} file(s) of queues and index of {options.store}? "
         f"{how if options.keep else 'This cannot be undone.'}"
     )

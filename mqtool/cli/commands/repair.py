@@ -111,10 +111,14 @@ def repair(
     def show(code: ExitCode) -> ExitCode:
         output = Output(ctx.obj, REPAIR, output_format)
         if output_format in TABLE_FORMATS:
+            from mqtool.cli.verification_text import STYLES
+            from mqtool.verify import State
+
             undo = [document["undo"]] if document["undo"] else []
+            verdict, *lines = _lines(document)
             return output.page(
                 [
-                    prose(*_lines(document)),
+                    prose(verdict, style=STYLES[State(document["status"])]) + prose(*lines),
                     section("lost messages", document["lost"], wide=True),
                     commands("next", document["next_steps"]),
                     commands("undo", undo),

@@ -28,6 +28,7 @@ from mqtool.repair.runbooks.steps import after_change, after_directory, match, r
 from mqtool.store.config.broker_config import load
 from mqtool.store.store import open_store
 from mqtool.verify import CATALOGUE, State, corrections, verify
+from mqtool.words import size
 
 _FILES_TOLD = 100
 
@@ -232,7 +233,7 @@ def _summary(plan: Plan, proposal: InPlaceChange) -> str:
     verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
     more = "" if plan.complete else "; damage prevents a complete repair"
     hint = "; run it again after mqtool discard-undo" if proposal.needs_another_run else ""
-    return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{hint}"
+    return f"{verbs}: {len(plan.steps)} file(s), {size(plan.space)} of space{more}{hint}"
 
 
 def _files(plan: Plan) -> tuple[str, ...]:
