@@ -68,8 +68,14 @@ def after_apply(applied: ApplyResult) -> list[str]:
     named = applied.opened
     cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
     append = [command("append", named, "--from", applied.store / path) for path in cut]
-    look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
-    return [*append, look]
+    if applied.verification is None or not applied.errors:
+        return [*append, command("explain-start", named)]
+    from mqtool.cli.next_steps import next_steps
+    from mqtool.store.store import open_store
+
+    config = named.config if isinstance(named.config, str | Path) else None
+    with open_store(applied.store, config) as store:
+        return [*append, *next_steps(store, applied.verification)]
 
 
 def undo_schema(name: str, doc: str) -> OutputSchema:

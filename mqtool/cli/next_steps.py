@@ -15,7 +15,6 @@ from mqtool.verify.finding_collector import PERMISSIONS
 
 if TYPE_CHECKING:
     from mqtool.repair.from_findings import RepairProposal
-    from mqtool.repair.outlook import LossesError
     from mqtool.repair.runbooks.model import Runbook
 
 _COPYING = ("RB-05", "RB-13")
@@ -86,7 +85,7 @@ def _is_small(store: Store, verification: Verification) -> bool:
     return size <= TRIED_LOG and len(verification.findings) <= TRIED_FINDINGS
 
 
-def _steps_for(store: Store, tried: RepairProposal | LossesError, verification: Verification) -> tuple[str, ...]:
+def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification: Verification) -> tuple[str, ...]:
     """Returns the step if the plan was tried: the repair in place, or a new store where that would lose messages."""
     if isinstance(tried, RefusedError):
         return (_new_store(store, verification),)

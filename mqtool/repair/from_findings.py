@@ -3,14 +3,15 @@
 import glob
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.errors import UsageError
+from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.metadata import composable
 from mqtool.repair.change_builders import build
@@ -69,6 +70,23 @@ class RepairProposal(Struct, frozen=True):
     remaining: tuple[Finding, ...]  # findings that these changes do not repair
     # Whether another plan, made after the undo data of this one is discarded, may repair some of `remaining`.
     needs_another_run: bool = False
+    new: tuple[Finding, ...] = ()  # errors that the store would have after these changes only
+
+    def require_nothing_new(self, root: Path) -> None:
+        """Checks that there are no new errors, such as units of a queue whose messages are all lost.
+
+        Raises:
+            RefusedError: there are.
+        """
+        if self.new:
+            counts = Counter(finding.code for finding in self.new)
+            words = ", ".join(f"{count} x {code}" for code, count in counts.items())
+            raise RefusedError("new-errors", f"after a change in place there would be {words}", root)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether its result is verified before it is offered: findings remain, or filler may end queues."""
+        return bool(self.remaining) or any(isinstance(change, Pad) for change in self.changes)
 
 
 def changes_of(
@@ -195,7 +213,7 @@ class _ChangeCollector(Struct):
         return tuple(changes)
 
 
-def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding]) -> RepairProposal | LossesError:
+def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding]) -> RepairProposal | RefusedError:
     """Builds and judges the result of proposed changes, as `mqtool plan` does, without writing a plan.
 
     Args:
@@ -217,16 +235,20 @@ def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding])
             return RepairProposal((), tuple(finding for finding in findings if finding.severity is not Severity.NOTE))
         try:
             forecast_of(store, proposal.changes, staged, steps, must_repair=not proposal.needs_another_run)
-            if not proposal.remaining:
+            if not proposal.is_verified:
                 return proposal
             with Preview(store).tree(staged.files, staged.removed) as (root, config):
-                return remaining_after(proposal, findings, root, config)
+                left = remaining_after(proposal, findings, root, config)
+            left.require_nothing_new(store.path)
         except LossesError as error:  # of this store, or of what it becomes
             return error.comparison.refusal(store.path, store.config.file)
+        except RefusedError as error:
+            return error
+        return left
 
 
 def remaining_after(
-    proposal: RepairProposal, findings: Iterable[Finding], root: Path, config: BrokerConfig
+    proposal: RepairProposal, findings: Sequence[Finding], root: Path, config: BrokerConfig
 ) -> RepairProposal:
     """Returns a proposal whose `remaining` are the findings that remain after its changes.
 
@@ -245,6 +267,9 @@ def remaining_after(
         following = changes_of(store, after.findings) if proposal.needs_another_run else proposal
         if proposal.needs_another_run:
             _check_following(store, following, after.findings)
+    known = {finding.code for finding in findings}
+    serious = (finding for finding in after.findings if finding.severity.is_serious)
+    new = () if proposal.needs_another_run else tuple(item for item in serious if item.code not in known)
     remaining = {(finding.code, finding.file) for finding in after.findings}
     not_planned = set(proposal.remaining)
     unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
@@ -257,10 +282,11 @@ def remaining_after(
             or (finding in not_planned and CATALOGUE[finding.code].area in unknown)
         )
     )
-    return replace(proposal, remaining=left, needs_another_run=proposal.needs_another_run and bool(following.changes))
+    another = proposal.needs_another_run and bool(following.changes)
+    return replace(proposal, remaining=left, needs_another_run=another, new=new)
 
 
-def _check_following(store: Store, following: RepairProposal, findings: Iterable[Finding]) -> None:
+def _check_following(store: Store, following: RepairProposal, findings: Sequence[Finding]) -> None:
     """Raises LossesError if a store that the first of several plans changed cannot be repaired by the others."""
     if following.changes:
         tried = try_out(store, following, findings)

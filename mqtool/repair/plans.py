@@ -83,7 +83,7 @@ def plan_repair(
     after: list[RepairProposal] = []
 
     def look(tree: Path, keys: BrokerConfig) -> None:
-        if proposal.remaining:
+        if proposal.is_verified:
             after.append(remaining_after(proposal, chosen, tree, keys))
 
     must_repair = not proposal.needs_another_run
@@ -99,6 +99,8 @@ def plan_repair(
         )
     except LossesError as error:  # of this store, or of what the first of several plans makes of it
         raise error.comparison.refusal(root, config if isinstance(config, Path) else None) from None
+    for made in after:
+        made.require_nothing_new(root)
     left = after[0] if after else proposal  # what damage kept from being made is in it, if it is an error
     return RepairPlan(plan, left.remaining, left.needs_another_run, bool(after) or plan.complete)
 
@@ -193,9 +195,8 @@ def diagnose(
             if not start_repairs or any(finding.severity.is_serious for finding in verification.findings):
                 reason = "no change of its files repairs this"
         except (RefusedError, UnsupportedFormatError) as error:
-            is_loss = isinstance(error, LossesError)
             words = "after any change in place, a start of the broker would lose messages that the store still has"
-            reason = words if is_loss else str(error)
+            reason = words if isinstance(error, LossesError) else str(error)
     return Diagnosis(verification, gone, plan, reason)
 
 
