@@ -354,7 +354,7 @@ class Store:
 
     def lags(self) -> list[Lag]:
         """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
-        return lags_of(self.metadata, self.queue)
+        return lags_of(self.metadata.consumer_offsets, self.queue)
 
     def messages(self, **conditions: object) -> Iterator[Message | Damage]:
         """Yields messages in CommitLog order, and damage between them.

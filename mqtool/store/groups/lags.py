@@ -1,11 +1,13 @@
 """Lag of consumer groups."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from mqtool.store.config.metadata import Metadata
 from mqtool.store.queues.consume_queue import Queue
+
+Positions = Mapping[str, Mapping[str, Mapping[int, int]]]
+"""Next queue offset by group, topic and queue id."""
 
 
 class Lag(Struct, frozen=True):
@@ -20,10 +22,10 @@ class Lag(Struct, frozen=True):
     lag: int | None  # number of unread messages; None if the queue does not exist
 
 
-def lags_of(metadata: Metadata, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
+def lags_of(positions: Positions, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
     """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
     lags = []
-    for group, topics in sorted(metadata.consumer_offsets.items()):
+    for group, topics in sorted(positions.items()):
         for topic, offsets in sorted(topics.items()):
             for queue_id, offset in sorted(offsets.items()):
                 queue = queue_of(topic, queue_id)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mqtool.formats.topics import is_lmq, is_system_topic
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import is_queued
+from mqtool.store.groups.lags import lags_of
 from mqtool.store.queues.consume_queue import Queue, units_from
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import Undelivered, waiting_by_segment
@@ -154,8 +155,14 @@ def cuts(physical: np.ndarray, bases: list[int]) -> list[int]:
 
 def _positions(store: Store) -> Iterator[tuple[str | None, Queue, int]]:
     """Yields queues with the position of each group that has not read all of it; with None if no group has one."""
-    known = set()
-    for lag in store.lags():
+    known: set[tuple[str, int]] = set()
+    positions: dict[str, dict[str, dict[int, int]]] = {}
+    tables = store.metadata.offset_tables
+    for table in (*tables.tables, tables.read):  # a broker with another configuration reads another one
+        for group, topics in table.offsets.by_group().items() if table else ():
+            for topic, offsets in topics.items():
+                positions.setdefault(group, {}).setdefault(topic, {}).update(offsets)
+    for lag in lags_of(positions, store.queue):
         known.add((lag.topic, lag.queue_id))
         queue = store.queue(lag.topic, lag.queue_id)
         if queue is not None and lag.lag:
