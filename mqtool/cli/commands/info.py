@@ -14,9 +14,9 @@ from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     ProgressMode,
     ProgressOption,
     StoreArgument,
@@ -229,7 +229,7 @@ def info(
     deep: Annotated[bool, option("--deep", help="Read every record.")] = False,
     everything: Annotated[bool, option("--all", help="Print all topics, groups, index files and sizes.")] = False,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,

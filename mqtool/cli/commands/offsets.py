@@ -16,9 +16,9 @@ from mqtool.cli.cells import counted
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     StoreArgument,
     TopicOption,
     ZoneOption,
@@ -102,7 +102,7 @@ def offsets(
     topic: TopicOption = None,
     compare: CompareOption = None,
     broadcast: BroadcastOption = None,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     output_format: FormatOption = Format.TABLE,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,

@@ -11,9 +11,9 @@ from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
-    ConfigOption,
     DebugOption,
     FormatOption,
+    FoundConfigOption,
     StoreArgument,
     TopicOption,
     ZoneOption,
@@ -94,7 +94,7 @@ def pending(
     group: GroupOption = None,
     show: Annotated[bool, option("--list", help="Print every message instead of counts.")] = False,
     output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:

@@ -15,8 +15,8 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 from mqtool.cli.options import (
     OUTPUT,
-    ConfigOption,
     DebugOption,
+    FoundConfigOption,
     StoreArgument,
     ZoneOption,
     option,
@@ -101,7 +101,7 @@ def story(
         output_option("File for an HTML page; an existing one is replaced."),
     ] = None,
     output_format: StoryFormatOption = StoryFormat.TABLE,
-    config: ConfigOption = None,
+    config: FoundConfigOption = None,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
