@@ -217,7 +217,14 @@ class _Salvage:
         self._work = work
         self._new = work / "store"
         self._config = stores[0].config.for_copy(self._new)
-        self._result = SalvageResult(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
+        self._result = SalvageResult(
+            stores[0].path,
+            target,
+            options.copies,
+            options.compact,
+            map_file=options.map_file,
+            broker_conf=options.config,
+        )
         self._settings_source = next((store for store in stores if store.commit_log.segments), stores[0])
         self._settings = settings_of(self._settings_source)
         self._foreign: list[tuple[int, ForeignRecords]] = []

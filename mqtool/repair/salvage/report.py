@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.commands import command
+from mqtool.commands import Opened, command
 from mqtool.errors import UnreadableError
 from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
@@ -64,6 +64,7 @@ class SalvageResult(Struct):
     config: dict[str, str] = field(default_factory=dict)
     map_file: Path | None = None  # with the moves, of a compacted store
     notes: list[str] = field(default_factory=list)  # in words
+    broker_conf: object = None  # configuration that the stores were read with; see `commands.Opened`
     verify: str = "unknown"  # state that `mqtool verify` gives the new store
     starts: bool = True  # whether a broker starts on the new store, as far as that can be predicted
     # Commands that put the new store in the place of `store`; empty if something is missing from it that can still be
@@ -73,7 +74,8 @@ class SalvageResult(Struct):
     @property
     def next_steps(self) -> list[str]:
         """Commands that check the new store and put it in place."""
-        return [command("verify", self.target), command("explain-start", self.target), *self.put_in_place]
+        new = Opened(self.target, self.broker_conf)
+        return [command("verify", new), command("explain-start", new), *self.put_in_place]
 
     @property
     def lost(self) -> int:
