@@ -165,16 +165,20 @@ def print_start_outcome(
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
+    if outcome.runs and any(start.do_not_start for start in starts):
+        verdict += "; do not start the broker"
     if config is None and outcome.runs:
         verdict += f"; {UNCHECKED}"
     if denial is not None:
-        verdict = f"may not start: {denial.path}: {denial.evidence}; once it may: {verdict}"
+        verdict = f"cannot use {denial.path}: {denial.evidence}; with permission: {verdict}"
         steps = [shlex.join(denial.words)]
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
         wide = output_format is Format.WIDE
         facts = _facts(path, config, outcome, other)
         sections = _sections(outcome, waiting, wide=wide)
+        if not timer and waiting is not None:  # the timer's files were checked
+            sections[_UNDECIDED] = [line for line in sections[_UNDECIDED] if not line.startswith(_TIMER_FILES)]
         return output.page(_page(verdict, code, facts, steps, sections, wide=wide), code)
     prediction = {
         "path": str(path),
@@ -276,11 +280,13 @@ def _unknown(
         version, clean_stop = store.version, store.clean_stop
     release = str(version.release if broker is None else release_of(broker))
     evidence = evidence_of(version) if broker is None else GIVEN
-    needed = (
-        f"what a start of {release} does depends on what is in {error.path}: run this as a user who can read it; if "
-        "the disk fails, copy what is readable to another disk, or take the file from a replica"
+    is_denied = isinstance(error, PermissionDeniedError)
+    as_root = "sudo " if is_denied else ""
+    needed = f"what a start of {release} does depends on what is in {error.path}: " + (
+        "run this as root; if it is the broker's user who may not read it, the broker does not start"
+        if is_denied
+        else "copy what is readable to another disk, or take the file from a replica"
     )
-    as_root = "sudo " if isinstance(error, PermissionDeniedError) else ""
     step = as_root + command("verify", Opened(path, config, broker))
     rest = {"undecided": [needed], "next_steps": [step]}
     verdict = f"unknown: {error}"
@@ -308,6 +314,7 @@ def _unknown(
 
 
 _UNDECIDED = "what the files do not decide"
+_TIMER_FILES = ("timerlog", "timerwheel")
 
 
 def _page(

@@ -8,7 +8,6 @@ from mqtool.cli.colour import Style, paint
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store.config.broker_config import UNCHECKED
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification, corrections
-from mqtool.verify.finding_collector import OWNER_DENIED
 from mqtool.words import size
 
 STYLES = {
@@ -67,13 +66,14 @@ def _head(verification: Verification) -> Iterator[str]:
     if known and verification.state is State.CLEAN:
         yield f"{verification.store}: {verification.state}{_REPAIRED}{known}: {verdict}"
     else:
-        yield f"{verification.store}: {verification.state}: {verdict}{known}"
-    if verification.losses.bytes or verification.losses.messages:
+        yield f"{verification.store}: {verification.state_words}: {verdict}{known}"
+    if verification.losses.messages:
         yield f"lost: {counted(verification.losses.messages, 'message')}, {size(verification.losses.bytes)}"
+    elif verification.losses.bytes:
+        yield f"damaged: {size(verification.losses.bytes)} of the log; no message is known to be lost already"
     start = verification.next_start
     if start and (start.do_not_start or verification.state is not State.CLEAN):
-        denied = any(finding.code == OWNER_DENIED for finding in verification.findings)
-        yield f"once the broker may use every file: {start.headline}" if denied else start.headline
+        yield verification.start_words or ""
         if start.other is not None:
             yield start.other.headline
         if start.release_evidence != GIVEN:

@@ -89,7 +89,7 @@ class _Search5(Struct, frozen=True):
                 return ScanStart(number, f"the last one whose first record is intact and {self._anchor}")
             if last - number + 1 >= self.rules.recover_max:
                 return ScanStart(number, f"{self.rules.recover_max} segments were checked, none fits (5.5)")
-        return ScanStart(0, f"the first one: no later segment's first record is intact and {self._anchor}")
+        return ScanStart(0, f"the first one: no later segment begins with an intact record that {self._anchor}")
 
     @property
     def _anchor(self) -> str:

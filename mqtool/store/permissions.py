@@ -82,7 +82,8 @@ def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path]) -> Itera
                 where = str(root if path.is_relative_to(root) else path.parent)
                 is_own = status.st_uid == owner.st_uid
                 how = ("chmod", "-R", "u+rwX") if is_own else ("chown", "-R", f"--reference={root}")
-                yield OwnerDenial(path, evidence_of(path, name), (*how, where))
+                sudo = ("sudo",) if "SUDO_USER" in os.environ else ()  # the next command is typed without it
+                yield OwnerDenial(path, evidence_of(path, name), (*sudo, *how, where))
 
 
 def denied(path: Path, what: str, more: str = "") -> PermissionDeniedError:

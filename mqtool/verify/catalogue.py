@@ -336,8 +336,8 @@ _LOG = (
     ),
     _log_unknown(
         "permission-denied",
-        "This user may not read a file or directory, of whatever part of the store: its contents are unknown, and "
-        "nothing is wrong with it.",
+        "This user may not read a file or directory, of whatever part of the store: its contents are "
+        "unknown, and nothing is known to be wrong with it.",
         "Verify as root, who may read everything.",
         "sudo mqtool verify {store}",
         no_runbook=NOT_READ,
@@ -849,7 +849,8 @@ _SHUTDOWN = (
     _shutdown_warning(
         "abort-present",
         "The broker was not shut down cleanly: there is an abort file. On its next start it recovers: it scans the "
-        "end of the log, cuts a torn tail, brings queues up to date and deletes the last index file.",
+        "log from the last point that is safe, cuts a torn tail, brings queues up to date and deletes index files that "
+        "are newer than the checkpoint.",
         "Verify before the start; if nothing else is found, start.",
         _EXPLAIN,
         "RB-08",

@@ -18,8 +18,9 @@ from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
 from mqtool.verify.dledger import LedgerCheck
 from mqtool.verify.facts import Facts
-from mqtool.verify.finding_collector import OWNER_DENIED, FindingCollector, area_of, in_order
+from mqtool.verify.finding_collector import FindingCollector, area_of, in_order
 from mqtool.verify.findings import (
+    OWNER_DENIED,
     Area,
     CheckState,
     Finding,

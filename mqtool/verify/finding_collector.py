@@ -9,12 +9,10 @@ from msgspec.structs import replace
 from mqtool.commands import PLAN_FILE, Opened, fill
 from mqtool.store.permissions import evidence_of, is_denied
 from mqtool.verify.catalogue import CATALOGUE
-from mqtool.verify.findings import Area, Finding, Severity
+from mqtool.verify.findings import OWNER_DENIED, Area, Finding, Severity
 
 PERMISSION_DENIED = "permission-denied"
 """Code of anything that this user may not read, whatever it is."""
-OWNER_DENIED = "owner-denied"
-"""Code of anything that the owner of the store, as whom the broker runs, may not use."""
 PERMISSIONS = (PERMISSION_DENIED, OWNER_DENIED)
 """With a finding of these codes nothing else can be judged or repaired."""
 MAX_OF_A_CODE = 10_000

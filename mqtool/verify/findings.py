@@ -168,6 +168,12 @@ class Statistics(Struct, frozen=True):
     seconds: float = 0.0  # elapsed time
 
 
+OWNER_DENIED = "owner-denied"
+"""Code of anything that the owner of the store, as whom the broker runs, may not use."""
+_SIZE = "lint-size"
+"""Code of a size in broker.conf that does not fit the files."""
+
+
 class NextStart(Struct, frozen=True):
     """What the next start of a broker would do."""
 
@@ -217,13 +223,27 @@ class Verification(Struct, frozen=True):
         """Number of findings that are errors, or could not be checked."""
         return sum(finding.severity.is_serious for finding in self.findings)
 
+    @property
+    def state_words(self) -> str:
+        """The state for a reader: a wrong size in broker.conf, or a wrong owner, corrupts nothing."""
+        codes = {finding.code for finding in self.findings if finding.severity.is_serious}
+        return "no file is damaged" if codes and codes <= {_SIZE, OWNER_DENIED} else self.state
+
+    @property
+    def start_words(self) -> str | None:
+        """What the next start does, in words, and under which condition; None if it was not predicted."""
+        if self.next_start is None:
+            return None
+        is_denied = any(finding.code == OWNER_DENIED for finding in self.findings)
+        return f"{'with permission: ' if is_denied else ''}{self.next_start.headline}"
+
 
 def corrections(findings: Iterable[Finding]) -> tuple[str, ...]:
     """Returns the lines to write into a broker.conf whose sizes do not fit the files, each with the reason.
 
     With such a configuration nothing else can be judged or repaired.
     """
-    return tuple(f"{finding.file}: {finding.evidence}" for finding in findings if finding.code == "lint-size")
+    return tuple(f"{finding.file}: {finding.evidence}" for finding in findings if finding.code == _SIZE)
 
 
 def state_of(findings: Iterable[Finding]) -> State:

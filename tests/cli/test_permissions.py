@@ -106,8 +106,10 @@ def test_root_is_shown_what_the_owner_may_not_use_and_the_one_command_that_permi
     assert finding["evidence"] == f"Permission denied to {OTHER}, owner {owner}, mode {mode}"
     (step,) = document["next_steps"]
     assert shlex.split(step)[0] == command
-    assert "once the broker may use every file: a start of 5.5 loses no message" in mqtool("verify", root).text
-    assert mqtool("explain-start", root).text.startswith(f"may not start: {root / place}: Permission denied to {OTHER}")
+    for name in ("verify", "repair"):
+        assert "with permission: a start of 5.5 loses no message" in mqtool(name, root).text
+    assert mqtool("verify", root).text.startswith(f"{root}: no file is damaged: 1 error")
+    assert mqtool("explain-start", root).text.startswith(f"cannot use {root / place}: Permission denied to {OTHER}")
     for name in ("explain-start", "repair"):
         shown = mqtool(name, root, "--json")
         assert (shown.code, shown.document["next_steps"]) == (ExitCode.NO, [step])

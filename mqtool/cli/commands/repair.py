@@ -115,7 +115,7 @@ def repair(
             from mqtool.verify import State
 
             undo = [document["undo"]] if document["undo"] else []
-            verdict, *lines = _lines(document)
+            verdict, *lines = _lines(document, diagnosis.verification.state_words)
             return output.page(
                 [
                     prose(verdict, style=STYLES[State(document["status"])]) + prose(*lines),
@@ -167,7 +167,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
             lost_row(f"{lost.topic}/{lost.queue_id}", lost.offsets, wide=True)
             for lost in diagnosis.verification.losses.queues
         ],
-        "start": None if start is None else start.headline,
+        "start": diagnosis.verification.start_words,
         "lost_by_start": losses and losses.by_start,
         "not_served": losses and losses.unserved,
         "lost_by_change": (0 if plan is not None else None) if forecast is None else forecast.losses.by_change,
@@ -184,11 +184,11 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _lines(document: dict[str, Any]) -> Iterator[str]:
+def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
     """Yields the document for a reader."""
     from mqtool.store.config.broker_config import UNCHECKED
 
-    yield f"{document['store']}: {document['status']}"
+    yield f"{document['store']}: {state}"
     yield from (f"  {line}" for line in document["wrong"])
     if document["wrong"] and document["start"] is not None:
         yield document["start"]
@@ -196,17 +196,22 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     if document["already_lost"] and document["lost_by_start"] is None:
         yield f"lost already: {counted(document['already_lost'], 'message')}"
     if document["target"] is not None:
-        yield f"Repair: copy every intact record to {document['target']}; the old store is only read"
+        records = "every record that is intact, or that its queue confirms"
+        yield f"Repair: copy {records}, to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
         yield f"No plan: {document['reason']}"
     elif not document["changes"]:
         yield "nothing to repair"
     else:
         lost = document["lost_by_change"]
-        loss = "is unknown" if lost is None else f"is {counted(lost, 'message')}"
-        yield f"Repair: {', '.join(document['changes'])}: {counted(document['files'], 'file')}; what it loses {loss}"
+        number = counted(lost, "message") if lost else "no message"
+        loss = "what it loses is unknown" if lost is None else f"loses {number}"
+        yield f"Repair: {', '.join(document['changes'])}: {counted(document['files'], 'file')}; {loss}"
     if not document["dry_run"]:
-        yield f"Done: verify now says {document['result']}"
+        lost = sum(row["messages"] for row in document["lost"])
+        missing = counted(lost, "message") if lost else "no message"
+        kept = f"; {missing} of the old store {'is' if lost < 2 else 'are'} missing in the new one"
+        yield f"Done: verify now says {document['result']}{kept if document['target'] is not None else ''}"
     yield from (f"  still there: {problem}" for problem in document["left"])
 
 
@@ -215,7 +220,9 @@ def _wrong(findings: list[Finding]) -> list[str]:
     counts = Counter(finding.code for finding in findings)
     first = {finding.code: finding for finding in reversed(findings)}
     codes = sorted(first, key=lambda code: not first[code].severity.is_serious)
-    lines = [f"{counts[code]} x {code}, {first[code].severity.value}: {first[code].file}" for code in codes]
+    several = {finding.code for finding in findings if finding.file != first[finding.code].file}
+    places = {code: f"{first[code].file}{' and others' if code in several else ''}" for code in codes}
+    lines = [f"{counts[code]} x {code}, {first[code].severity.value}: {places[code]}" for code in codes]
     more = len(lines) - _LINES
     return lines if more <= 0 else [*lines[:_LINES], f"and {more} more codes; `mqtool verify` lists all"]
 
