@@ -608,3 +608,14 @@ def test_no_position_changes_if_its_undo_file_cannot_be_written(mqtool, broker, 
     result = mqtool("apply", plan, "--yes")
     assert (result.code, now()) == (74, 8)
     assert "plan.undo.json: cannot be written: Read-only file system" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["offsets", "info", "pending"])
+def test_broker_conf_is_found_and_decides_which_positions_a_broker_reads(mqtool, tmp_path, command):
+    root, conf = copy_store("orders-5.5.0", tmp_path), tmp_path / "conf" / "broker.conf"
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {"Payments@reports": {"0": 11}}}')
+    without = mqtool(command, root, "--json").stdout
+    conf.parent.mkdir()
+    conf.write_text(fixture("orders-5.5.0/broker.conf").read_text())
+    found, given = (mqtool(command, root, *more, "--json").stdout for more in ((), ("--config", conf)))
+    assert found == given != without

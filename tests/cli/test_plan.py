@@ -326,6 +326,17 @@ def test_messages_that_all_groups_have_read_are_deleted_without_further_permissi
     assert mqtool("plan", "purge", root, "--topic", "Orders", "-o", tmp_path / "plan.json").code == 0
 
 
+def test_positions_in_a_file_that_the_broker_does_not_read_count_too(mqtool, tmp_path):
+    """Which file it reads depends on broker.conf, and may change."""
+    root = copy_store(ORDERS, tmp_path)
+    all_read(mqtool, root)
+    table = {"offsetTable": {"Payments@reports": {"0": 11}}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    refused = mqtool("plan", "purge", root, "--topic", "Payments", "-o", tmp_path / "plan.json")
+    assert refused.code == 4
+    assert "of the messages to be deleted, 3 unread" in refused.stderr
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_and_its_options_make_one_change_that_undo_undoes(verb, mqtool, tmp_path):
     root = copy_store(ORDERS, tmp_path)

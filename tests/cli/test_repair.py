@@ -326,3 +326,18 @@ def test_the_state_is_coloured_on_a_terminal(tmp_path):
     _, screen = run_on_terminal(["repair", str(root), "--dry-run"], NO_COLOR="1")
     assert f"{root}: corrupt\n" in screen
     assert "\x1b[1;31m" not in screen
+
+
+def test_a_repair_in_place_that_would_make_new_errors_gives_way_to_a_new_store(mqtool, tmp_path):
+    """All messages of 23 queues are in the part that was cut off: with filler there, their units lead nowhere."""
+    root, new = copy_store("orders-5.5.0", tmp_path), tmp_path / "new"
+    os.truncate(root / "commitlog" / "00000000000000262144", 70_000)
+    shown = mqtool("repair", root, "--dry-run", "--json")
+    assert shown.code == ExitCode.NO
+    assert shown.document["reason"].endswith("after a change in place there would be 23 x queue-dangling-unit")
+    (step,) = shown.document["next_steps"]
+    assert step == mqtool("verify", root, "--json").document["next_steps"][0]
+    assert shlex.split(step)[-2:] == ["-o", f"{root}.new"]
+    done = mqtool("repair", root, "-o", new, "--yes", "--json").document
+    assert (done["result"], sum(row["messages"] for row in done["lost"])) == ("clean", 146)
+    assert bodies(new) == bodies(root)
