@@ -340,12 +340,13 @@ def run(
         allow_unread=allow_unread,
     )
 
+    planned = None if yes else run_book(runbook, store, request)
+    if planned is not None and not (planned.ready and code_of(planned) is ExitCode.OK):
+        return _print(ctx.obj, planned, protocol, output_format, code_of(planned))
+
     def show(code: ExitCode) -> ExitCode:
-        planned = run_book(runbook, store, request)
-        own = code_of(planned)
-        if own is ExitCode.OK and planned.ready:
-            own = code
-        return _print(ctx.obj, planned, protocol, output_format, own)
+        assert planned is not None  # `consent` shows nothing with --yes
+        return _print(ctx.obj, planned, protocol, output_format, code)
 
     code = consent(ctx.obj, f"Carry out {runbook.id} on {store}?", show, yes=yes, dry_run=dry_run)
     if code is not None:

@@ -24,7 +24,7 @@ from mqtool.repair.runbooks.model import (
     start_of,
 )
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
-from mqtool.repair.runbooks.steps import after_change, after_directory, match, run_again, with_directory
+from mqtool.repair.runbooks.steps import after_change, after_directory, next_verify, run_again, with_directory
 from mqtool.store.config.broker_config import load
 from mqtool.store.store import open_store
 from mqtool.verify import CATALOGUE, State, corrections, verify
@@ -57,7 +57,7 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         protocol.present = detection.present
         if not detection.present:
             protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", detection.evidence)
-            protocol.next_steps = (match(root, options),)
+            protocol.next_steps = (next_verify(root, options),)
             return protocol
         protocol.add("detect", DONE, f"the symptom is there: {len(detection.findings)} finding(s)", detection.evidence)
         preview = Preview(store, case.broker)
@@ -138,7 +138,7 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     status = DONE if protocol.repaired else FAILED
     protocol.add("verify", status, f"verify: {state.value}", tuple(evidence))
     in_place = result.put_in_place if protocol.repaired else ()
-    protocol.next_steps = (*after_directory(request.to, protocol.broker), *in_place)
+    protocol.next_steps = (*after_directory(request.to, request.config, protocol.broker), *in_place)
 
 
 def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection) -> None:
@@ -190,7 +190,7 @@ def _planned(
         protocol.add("plan", REFUSED, "no change of these files repairs this", left)
         serious = [finding for finding in case.verification.findings if finding.severity.is_serious]
         has_others = any(runbook.id not in CATALOGUE[finding.code].runbooks for finding in serious)
-        steps = (match(protocol.store, case.request),) if has_others else ()
+        steps = (next_verify(protocol.store, case.request),) if has_others else ()
         if not case.store.layout.dledger_dirs:  # salvage refuses a DLedger log
             steps = (salvage_command(protocol.store, case.request.config), *steps)
         protocol.next_steps = steps

@@ -16,9 +16,9 @@ def explain_start(case: Case) -> str:
     return command("explain-start", Opened(case.root, case.request.config, case.broker))
 
 
-def match(root: Path, request: Request) -> str:
-    """Returns the command that lists the runbooks that a store needs, in order."""
-    return command("runbook", "match", request.opened(root))
+def next_verify(root: Path, request: Request) -> str:
+    """Returns the command that names the one thing to do next."""
+    return command("verify", request.opened(root))
 
 
 def with_directory(runbook_id: str, root: Path, request: Request) -> str:
@@ -27,15 +27,15 @@ def with_directory(runbook_id: str, root: Path, request: Request) -> str:
     return run_again(runbook_id, root, request, *more, "--yes")
 
 
-def after_directory(directory: Path, broker: str) -> tuple[str, ...]:
+def after_directory(directory: Path, config: object, broker: str) -> tuple[str, ...]:
     """Returns the commands that check a new store and predict a broker's start on it."""
-    return command("verify", directory), command("explain-start", directory, "--release", broker)
+    return command("verify", Opened(directory, config)), command("explain-start", Opened(directory, config, broker))
 
 
 def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -> tuple[str, ...]:
     """Returns the commands to choose from after a change in place: undo it, or check it and free the space."""
     if not repaired:
-        return command("undo", root, "--yes"), match(root, request)
+        return command("undo", root, "--yes"), next_verify(root, request)
     start = command("explain-start", Opened(root, request.config, broker))
     return start, command("undo", root, "--yes"), command("discard-undo", root, "--yes")
 
