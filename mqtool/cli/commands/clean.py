@@ -245,7 +245,10 @@ def clean(
     deleted = prediction.files[: prediction.count]
     would = _document(options, prediction, (), "")
     if prediction.withheld:
-        note(f"{len(prediction.withheld)} expired file(s) are kept: {ADVICE}")
+        note(
+            f"{len(prediction.withheld)} expired file(s) are kept: {ADVICE}; a broker that starts deletes them, unless "
+            "broker.conf has a longer fileReservedTime and cleanFileForciblyEnable=false"
+        )
     if not deleted:
         return output.document(would, ExitCode.REFUSED if prediction.withheld and not dry_run else ExitCode.OK)
     question = _question(options, prediction)
