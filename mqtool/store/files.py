@@ -236,10 +236,11 @@ def unreadable(what: str, error: OSError, path: "str | Path") -> UnreadableError
     Args:
         what: what cannot be done.
         error: of the system.
-        path: that it concerns, unless the error states another one.
+        path: that it concerns.
     """
-    path = Path(error.filename or path)
-    return denied(path, what) if error.errno in DENIED else UnreadableError(f"{what}: {_reason(error)}", path)
+    if error.errno in DENIED:
+        return denied(Path(error.filename or path), what)
+    return UnreadableError(f"{what}: {_reason(error)}", path)
 
 
 def _reason(error: Exception) -> str:

@@ -64,8 +64,7 @@ def denied_to_owner(root: Path, *more: Path) -> Iterator[OwnerDenial]:
         root, more: as for `denied_paths`.
     """
     with contextlib.suppress(OSError):
-        owner = root.stat()
-        if os.geteuid() == 0 and owner.st_uid != 0:
+        if os.geteuid() == 0 and (owner := root.stat()).st_uid != 0:
             yield from _denied_to(owner, root, more)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import mqtool
 from tests.house.modules import ROOT
-from tests.support.stores import copy_store
+from tests.support.stores import copy_store, sizes_of
 
 yaml = pytest.importorskip("yaml")
 DEPLOY = ROOT / "deploy"
@@ -71,7 +71,7 @@ def script_of(container: str, store: Path, **variables: str) -> tuple[list[str],
     """The command of a container with the paths of this test, and its environment."""
     one = containers()[container]
     config = next(document for _, document in documents() if document["kind"] == "ConfigMap")["data"]["broker.conf"]
-    (store.parent / "broker.conf").write_text(config.replace("/store", str(store)))
+    (store.parent / "broker.conf").write_text(config.replace("/store", str(store)) + sizes_of("crash-5.5.0"))
     (script,) = one["args"]
     places = {"store": store, "etc/rocketmq/broker.conf": store.parent / "broker.conf"}
     script, count = re.subn(

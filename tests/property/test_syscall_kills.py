@@ -76,7 +76,12 @@ def recover(store, config=None):
 @pytest.mark.long
 def test_a_store_killed_between_two_calls_opens_again_and_is_clean(store, in_memory):
     pristine, conf = in_memory / "pristine", in_memory / "broker.conf"
-    conf.write_text("maxHashSlotNum=100\nmaxIndexNum=400\n")  # an index without entries does not state them
+    log, queue = (
+        next(path for path in sorted((store / name).rglob("0*")) if path.is_file())
+        for name in ("commitlog", "consumequeue")
+    )
+    sizes = f"mappedFileSizeCommitLog={log.stat().st_size}\nmappedFileSizeConsumeQueue={queue.stat().st_size}\n"
+    conf.write_text(f"{sizes}maxHashSlotNum=100\nmaxIndexNum=400\n")  # an index without entries does not state them
     (store / "abort").touch()
     shutil.copytree(store, pristine)
     append = ["append", "STORE", "--from", "ROWS", "--duplicates", "append", "--config", str(conf)]

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import json
+import re
 import shutil
 import stat
 import tarfile
@@ -86,6 +87,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON Lines file."""
     with path.open("rb") as lines:
         return [json.loads(line) for line in lines]
+
+
+def sizes_of(name: str) -> str:
+    """The keys of a broker.conf that state how large the files of a store are, as lines."""
+    lines = fixture(f"{name}/broker.conf").read_text("utf-8").splitlines()
+    return "".join(f"{line}\n" for line in lines if re.match(r"mapp\w+FileSize|max(HashSlotNum|IndexNum)", line))
 
 
 def copy_store(name: str, tmp_path: Path) -> Path:

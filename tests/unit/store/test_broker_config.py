@@ -10,7 +10,7 @@ from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import effective_value
-from tests.support.stores import store_fixture
+from tests.support.stores import sizes_of, store_fixture
 
 ORDERS = store_fixture("orders-5.5.0").directory
 
@@ -121,7 +121,7 @@ def test_a_file_that_java_refuses_is_an_error(tmp_path):
     ],
 )
 def test_a_value_that_does_not_become_what_it_says_is_reported(line, words, tmp_path, capsys):
-    path = written(tmp_path, f"{line}\n")
+    path = written(tmp_path, f"{sizes_of('orders-5.5.0')}{line}\n")
     assert run(["info", str(ORDERS), "--config", str(path)]) == 0
     assert capsys.readouterr().err == f"mqtool: {path}: {words}\n"
     assert run(["verify", str(ORDERS), "--config", str(path)]) == 0  # the store itself is clean

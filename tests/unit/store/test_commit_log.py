@@ -69,7 +69,9 @@ def test_a_configured_directory_of_the_log_is_below_the_root_however_both_are_na
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     roots = {"absolute": tmp_path / "store", "relative": Path("store"), "link": tmp_path / "link" / "store"}
-    Path("broker.conf").write_text(f"storePathCommitLog={roots[named] / 'commitlog'}\n")
+    sizes = f"mappedFileSizeCommitLog={SIZE}\nmappedFileSizeConsumeQueue={builder.queue_file_units * 20}\n"
+    sizes += f"maxHashSlotNum={builder.slots}\nmaxIndexNum={builder.entries}\n"
+    Path("broker.conf").write_text(f"{sizes}storePathCommitLog={roots[named] / 'commitlog'}\n")
     with mqtool.open(roots[root], Path("broker.conf")) as store:
         assert store.layout.commit_log_dirs == (roots[root] / "commitlog",)
         assert read(store) == ([put.physical_offset for put in builder.puts], [])
