@@ -22,7 +22,7 @@ from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, start_runbooks
 from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
 from mqtool.repair.runbooks.protocol import Protocol
-from mqtool.repair.runbooks.steps import match
+from mqtool.repair.runbooks.steps import next_verify
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
 from mqtool.verify import CATALOGUE, Finding, Severity
@@ -689,7 +689,7 @@ def test_a_plan_that_changes_nothing_is_no_plan_and_other_findings_have_their_ru
     plan, protocol = rehearsed(monkeypatch, case, NothingToChangeError("nothing", case.root))
     assert plan is None
     assert protocol.step("plan").summary == "no change of these files repairs this"
-    assert protocol.next_steps == (salvage_command(case.root), match(case.root, case.request))
+    assert protocol.next_steps == (salvage_command(case.root), next_verify(case.root, case.request))
 
 
 def test_a_plan_that_is_refused_for_another_reason_than_losses_ends_the_run(case, monkeypatch):
