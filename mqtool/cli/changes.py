@@ -75,7 +75,9 @@ def after_apply(applied: ApplyResult) -> list[str]:
 
     config = named.config if isinstance(named.config, str | Path) else None
     with open_store(applied.store, config) as store:
-        return [*append, *next_steps(store, applied.verification)]
+        steps = next_steps(store, applied.verification)
+    undo = command("undo", applied.store, "--yes")  # printed apart
+    return [*append, *(step for step in steps if step != undo)]
 
 
 def undo_schema(name: str, doc: str) -> OutputSchema:
