@@ -72,16 +72,13 @@ class RepairProposal(Struct, frozen=True):
     needs_another_run: bool = False
     new: tuple[Finding, ...] = ()  # errors that the store would have after these changes only
 
-    def require_nothing_new(self, root: Path) -> None:
-        """Checks that there are no new errors, such as units of a queue whose messages are all lost.
-
-        Raises:
-            RefusedError: there are.
-        """
-        if self.new:
-            counts = Counter(finding.code for finding in self.new)
-            words = ", ".join(f"{count} x {code}" for code, count in counts.items())
-            raise RefusedError("new-errors", f"after a change in place there would be {words}", root)
+    def refusal(self, root: Path) -> RefusedError | None:
+        """Returns why it is refused: new errors, such as units of a queue whose messages are all lost."""
+        if not self.new:
+            return None
+        counts = Counter(finding.code for finding in self.new)
+        words = ", ".join(f"{count} x {code}" for code, count in counts.items())
+        return RefusedError("new-errors", f"after a change in place there would be {words}", root)
 
     @property
     def is_verified(self) -> bool:
@@ -239,12 +236,9 @@ def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding])
                 return proposal
             with Preview(store).tree(staged.files, staged.removed) as (root, config):
                 left = remaining_after(proposal, findings, root, config)
-            left.require_nothing_new(store.path)
         except LossesError as error:  # of this store, or of what it becomes
             return error.comparison.refusal(store.path, store.config.file)
-        except RefusedError as error:
-            return error
-        return left
+        return left.refusal(store.path) or left
 
 
 def remaining_after(

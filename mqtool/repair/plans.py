@@ -99,8 +99,8 @@ def plan_repair(
         )
     except LossesError as error:  # of this store, or of what the first of several plans makes of it
         raise error.comparison.refusal(root, config if isinstance(config, Path) else None) from None
-    for result in after:
-        result.require_nothing_new(root)
+    if after and (refusal := after[0].refusal(root)):
+        raise refusal
     left = after[0] if after else proposal  # what damage kept from being made is in it, if it is an error
     return RepairPlan(plan, left.remaining, left.needs_another_run, bool(after) or plan.complete)
 
