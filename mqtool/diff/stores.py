@@ -22,6 +22,10 @@ from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.queues.queue_database import has_queues_only_in_database
 
+PARTS = ("log", "queues", "offsets")
+"""The parts of a store that can be compared."""
+Key = tuple[str, str, int]
+
 
 def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -> LogDifference:
     """Compares two logs.
@@ -92,12 +96,6 @@ def _tail(log: CommitLog, other: CommitLog) -> LogTail | None:
     tail = log.tail
     same = same_length(log, other, tail.end, tail.length) if tail.length else 0
     return LogTail(tail.kind, tail.end, tail.length, same, tail.detail)
-
-
-PARTS = ("log", "queues", "offsets")
-"""The parts of a store that can be compared."""
-
-Key = tuple[str, str, int]
 
 
 def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnProgress = ignore) -> Difference:

@@ -28,6 +28,10 @@ Converted = tuple[Any, dict[int, str]]
 """A string array, and by row the reason of each null in it."""
 
 
+PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
+KEY_COLUMNS = (*schema.SORT_COLUMNS, "store_timestamp", "record_class")
+
+
 def as_text(bodies: Any, undecoded: Any = None) -> Converted:
     """Returns binary bodies as strings.
 
@@ -71,9 +75,6 @@ def _still_packed(undecoded: Any) -> dict[int, str]:
     return {index: NOT_DECOMPRESSED for index, packed in enumerate(undecoded.to_pylist()) if packed}
 
 
-PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
-
-
 class Rows(Struct):
     """Some rows of the messages table."""
 
@@ -82,9 +83,6 @@ class Rows(Struct):
     batch: Any
     keys: Any  # `pa.RecordBatch` with the columns by which rows are sorted and partitioned
     rejected_values: list[dict[str, Any]] = field(default_factory=list)  # rows of that table, without the broker
-
-
-KEY_COLUMNS = (*schema.SORT_COLUMNS, "store_timestamp", "record_class")
 
 
 def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:

@@ -41,6 +41,10 @@ from mqtool.store.files import read_file, unreadable
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
 
+_CACHED_BYTES_PER_MINUTE = 60 * (500 << 20)
+_DISK_BYTES_PER_MINUTE = 60 * (80 << 20)
+_DISPATCHED_PER_MINUTE = 60 * 150_000
+
 
 def file_changes(start: Start) -> FileChanges:
     """Returns which files are deleted, created and changed."""
@@ -104,11 +108,6 @@ def index_after(start: Start) -> tuple[IndexSummary, ...]:
     newest = max((name for name, _ in summaries if name.isdigit()), default="") + ":"
     new = [(newest, file.summary) for file in start.state.index.files if file.path is None]
     return tuple(summary for _, summary in sorted(summaries + new, key=lambda item: item[0]))
-
-
-_CACHED_BYTES_PER_MINUTE = 60 * (500 << 20)
-_DISK_BYTES_PER_MINUTE = 60 * (80 << 20)
-_DISPATCHED_PER_MINUTE = 60 * 150_000
 
 
 def predict(

@@ -47,6 +47,27 @@ _OTHER_ENGINES = {
 _BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL)
 
 
+DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
+DEFAULT_SIZES = {
+    COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
+    CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
+    BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
+    CONSUME_QUEUE_EXT.key: CONSUME_QUEUE_EXT.default,
+    "maxHashSlotNum": DEFAULT_SHAPE.slots,
+    "maxIndexNum": DEFAULT_SHAPE.places,
+    TIMER_LOG.key: timer.DEFAULT_LOG_FILE_SIZE,
+}
+"""Defaults of the sizes that a start depends on (MessageStoreConfig, 4.9.7, 5.5.0)."""
+_LEFT_OVER = {
+    file_names.LOCK,
+    file_names.ABORT,
+    file_names.ABORT_BACKUP,
+    file_names.ABORT_NEW,
+    file_names.ROCKSDB_STORE,
+    file_names.TIMER_WHEEL,
+}
+
+
 def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
     """Checks that the plain file-based store would open the directory.
 
@@ -77,27 +98,6 @@ def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
     if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
         parts.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
     return tuple(parts)
-
-
-DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
-DEFAULT_SIZES = {
-    COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
-    CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
-    BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
-    CONSUME_QUEUE_EXT.key: CONSUME_QUEUE_EXT.default,
-    "maxHashSlotNum": DEFAULT_SHAPE.slots,
-    "maxIndexNum": DEFAULT_SHAPE.places,
-    TIMER_LOG.key: timer.DEFAULT_LOG_FILE_SIZE,
-}
-"""Defaults of the sizes that a start depends on (MessageStoreConfig, 4.9.7, 5.5.0)."""
-_LEFT_OVER = {
-    file_names.LOCK,
-    file_names.ABORT,
-    file_names.ABORT_BACKUP,
-    file_names.ABORT_NEW,
-    file_names.ROCKSDB_STORE,
-    file_names.TIMER_WHEEL,
-}
 
 
 class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):

@@ -28,6 +28,19 @@ _OUTSIDE = 0.001
 """Share of the messages at either end that may lie outside of the axis: a broken clock must not squeeze the rest."""
 
 
+MAX_ROWS = 500
+"""Maximum number of rows of a table; further ones are only counted."""
+MAX_PLACES = 50
+"""Maximum number of locations listed per code."""
+VERDICTS = {
+    State.CLEAN: "Nothing is wrong.",
+    State.DIRTY: "Everything found is repaired by the broker's next start, but check it.",
+    State.CORRUPT: "The store is damaged, and the broker's next start does not repair it.",
+    State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
+}
+_RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.NOTE: 3}
+
+
 class Row(Struct, frozen=True):
     """One topic."""
 
@@ -109,20 +122,6 @@ def _row(
 
 def _time(minute: int) -> str:
     return words.moment(minute * MINUTE_MS)[:16]
-
-
-MAX_ROWS = 500
-"""Maximum number of rows of a table; further ones are only counted."""
-MAX_PLACES = 50
-"""Maximum number of locations listed per code."""
-
-VERDICTS = {
-    State.CLEAN: "Nothing is wrong.",
-    State.DIRTY: "Everything found is repaired by the broker's next start, but check it.",
-    State.CORRUPT: "The store is damaged, and the broker's next start does not repair it.",
-    State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
-}
-_RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.NOTE: 3}
 
 
 class Group(Struct, frozen=True):

@@ -31,6 +31,19 @@ from mqtool.records.frame_scan import Stop, scan_some
 from mqtool.records.frames import frames_at
 from mqtool.records.queue_build import batch_units, pack, queue_keys
 
+_LOG = logging.getLogger(__name__)
+WINDOW = 8 << 20
+"""Bytes of log that are dispatched as columns at once."""
+FEWEST_IN_COLUMNS = 12
+"""Below this number of records, dispatching one by one is faster.
+
+Measured with extension modules, in µs of processor time a record, medians of nine alternating rounds on a busy machine:
+in columns 371, 93, 68, 44, 30 for 1, 4, 8, 12, 23 records at once; one by one 65, 48, 63, 57, 75.
+Without the modules the two are about equal at 23 records: 56 and 48.
+"""
+BitMapOf = Callable[[DispatchRequest], bytes]
+"""Computes the filter bit map of a record, for the extension of its queue."""
+
 
 def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     """Appends the units of some records to their queues.
@@ -84,23 +97,6 @@ def _append_batches(queue: AnyQueue, units: QueueUnits) -> None:
     assert not isinstance(queue, ConsumeQueue)
     for unit in batch_units(units):
         queue.put_batch(unit)
-
-
-_LOG = logging.getLogger(__name__)
-
-WINDOW = 8 << 20
-"""Bytes of log that are dispatched as columns at once."""
-
-FEWEST_IN_COLUMNS = 12
-"""Below this number of records, dispatching one by one is faster.
-
-Measured with extension modules, in µs of processor time a record, medians of nine alternating rounds on a busy machine:
-in columns 371, 93, 68, 44, 30 for 1, 4, 8, 12, 23 records at once; one by one 65, 48, 63, 57, 75.
-Without the modules the two are about equal at 23 records: 56 and 48.
-"""
-
-BitMapOf = Callable[[DispatchRequest], bytes]
-"""Computes the filter bit map of a record, for the extension of its queue."""
 
 
 class Dispatcher:

@@ -24,6 +24,10 @@ from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
 from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.formats import commit_log, hosts
 
+_LOG = logging.getLogger(__name__)
+_NOT_LOCKED_MS = 10_000_000
+"""The broker treats longer times as a lock that is not held."""
+
 
 class BufferPool:
     """A fixed number of buffers, each as long as a CommitLog file; allocated when first needed, and reused."""
@@ -56,12 +60,6 @@ class BufferPool:
     def free(self) -> int:
         """Number of buffers that are available."""
         return self._left + len(self._free)
-
-
-_LOG = logging.getLogger(__name__)
-
-_NOT_LOCKED_MS = 10_000_000
-"""The broker treats longer times as a lock that is not held."""
 
 
 class CommitLog:

@@ -26,6 +26,11 @@ _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}
 """The field after a port, which is the last part of a host."""
 
 
+_EVER = 1 << 62
+_NOTED = 1000
+"""Conflicts that are listed; all are counted."""
+
+
 def correct_fields(frames: Frames, time: int) -> tuple[Frames, list[int]]:
     """Returns frames with corrected fields, and the physical offsets of the changed records.
 
@@ -86,11 +91,6 @@ class _Changes:
             data[start:end] = properties.renew_crc32(bytes(data[start:end]))
         changed = sorted(int(frames.base + frames.positions[row]) for row in self._rows)
         return Frames(memoryview(data), frames.base, frames.positions, frames.sizes), changed
-
-
-_EVER = 1 << 62
-_NOTED = 1000
-"""Conflicts that are listed; all are counted."""
 
 
 class Run(Struct, frozen=True):

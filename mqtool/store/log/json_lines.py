@@ -29,6 +29,10 @@ _WAITING = 8
 """Blocks that are ready or being made before this process waits for the first: what bounds memory."""
 
 
+BLOCK = 16_384
+"""Messages of a block: their text stays in the processor's cache, and memory flat."""
+
+
 class Lines(Struct, frozen=True):
     """A block of lines."""
 
@@ -54,10 +58,6 @@ class LineMaker(Struct, frozen=True):
             undecoded = tuple((frames.positions[~decoded] + frames.base).tolist())
         end = frames.base + int(frames.positions[-1] + frames.sizes[-1])
         return Lines(lines_of(frames, self.body_mode, raw=self.raw), len(frames), end, undecoded)
-
-
-BLOCK = 16_384
-"""Messages of a block: their text stays in the processor's cache, and memory flat."""
 
 
 class Block(Struct, frozen=True):
