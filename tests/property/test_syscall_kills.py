@@ -24,7 +24,7 @@ from mqtool.verify.findings import Severity
 from mqtool.verify.store import verify
 from tests.fuzz.test_sibling_fuzz import small_copy
 from tests.support.ha_master import Master, playing
-from tests.support.stores import copy_store
+from tests.support.stores import copy_store, sizes_of
 from tests.support.syscall_kills import contents, fill, fresh, kills, messages_of
 from tests.support.watch import ROOT
 
@@ -74,14 +74,9 @@ def recover(store, config=None):
 
 
 @pytest.mark.long
-def test_a_store_killed_between_two_calls_opens_again_and_is_clean(store, in_memory):
+def test_a_store_killed_between_two_calls_opens_again_and_is_clean(store, in_memory, request):
     pristine, conf = in_memory / "pristine", in_memory / "broker.conf"
-    log, queue = (
-        next(path for path in sorted((store / name).rglob("0*")) if path.is_file())
-        for name in ("commitlog", "consumequeue")
-    )
-    sizes = f"mappedFileSizeCommitLog={log.stat().st_size}\nmappedFileSizeConsumeQueue={queue.stat().st_size}\n"
-    conf.write_text(f"{sizes}maxHashSlotNum=100\nmaxIndexNum=400\n")  # an index without entries does not state them
+    conf.write_text(sizes_of(STORES[request.node.callspec.params["store"]]))
     (store / "abort").touch()
     shutil.copytree(store, pristine)
     append = ["append", "STORE", "--from", "ROWS", "--duplicates", "append", "--config", str(conf)]
