@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shlex
 from bisect import bisect_right
@@ -19,6 +18,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, flag, text
 from mqtool.commands import Opened, command
 from mqtool.errors import PermissionDeniedError, StoreError, UnreadableError
+from mqtool.formats import file_names
 from mqtool.formats.release import release_of
 from mqtool.words import size
 
@@ -157,8 +157,7 @@ def print_start_outcome(
         outcome, other, disputed = _starts(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     except UnreadableError as error:
         return _unknown(invocation, path, config, output_format, broker, error)
-    waiting, timer = _waiting(path, config, outcome)
-    denial = _denial(path, config)
+    denial, waiting, timer = _in_store(path, config, outcome)
     starts = [outcome, other] if other is not None and disputed else [outcome]
     code = ExitCode.NO if denial or timer or any(start.do_not_start for start in starts) else ExitCode.OK
     steps = [] if code is ExitCode.OK else [command("verify", Opened(path, config, broker))]
@@ -211,35 +210,30 @@ def _starts(
     return outcome, other, bool(version.contrary)
 
 
-def _denial(path: Path, config: Path | None) -> OwnerDenial | None:
-    """Returns the first file or directory that the broker may not use, although root may."""
-    from mqtool.store import open_readable
-    from mqtool.store.permissions import denied_to_owner
+def _in_store(
+    path: Path, config: Path | None, outcome: Outcome
+) -> tuple[OwnerDenial | None, list[dict[str, Any]] | None, str]:
+    """Returns what the broker may not use, although root may, and the waiting messages, with how many the start loses.
 
-    with contextlib.suppress(StoreError), open_readable(path, config) as store:
-        return next(denied_to_owner(store.path, *store.layout.log_dirs), None)
-    return None
-
-
-def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[dict[str, Any]] | None, str]:
-    """Returns the waiting messages, and how many of them the start loses; None if they cannot be read.
-
+    The first such file or directory, None if there is none; None for the messages if they cannot be read.
     The text states why timer messages are not counted among the losses: the timer's files are damaged, or cannot be
     read. It is "" if they are counted, and for a release without a timer.
     """
     from mqtool.store import open_readable
+    from mqtool.store.permissions import denied_to_owner
     from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
     from mqtool.verify.next_start import uncounted_timers
     from mqtool.verify.timer import timer_damage
 
-    unknown = ""
+    denial, unknown = None, ""
     try:
         with open_readable(path, config) as store:
+            denial = next(denied_to_owner(store.path, *store.layout.log_dirs), None)
             damage = timer_damage(store) if release_of(outcome.release) >= (5, 0) else ""
             unknown = uncounted_timers(damage) if damage else ""
             waiting = waiting_messages(store)
     except StoreError:
-        return None, unknown
+        return denial, None, unknown
     rows = [
         {
             "kind": messages.kind.value,
@@ -251,7 +245,7 @@ def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[di
         }
         for messages in waiting
     ]
-    return rows, unknown
+    return denial, rows, unknown
 
 
 def _lost_of(outcome: Outcome, queue: str, offsets: list[int]) -> int | None:
@@ -314,7 +308,7 @@ def _unknown(
 
 
 _UNDECIDED = "what the files do not decide"
-_TIMER_FILES = ("timerlog", "timerwheel")
+_TIMER_FILES = (file_names.TIMER_LOG, file_names.TIMER_WHEEL)
 
 
 def _page(
