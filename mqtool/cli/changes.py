@@ -70,12 +70,10 @@ def after_apply(applied: ApplyResult) -> list[str]:
     append = [command("append", named, "--from", applied.store / path) for path in cut]
     if applied.verification is None or not applied.errors:
         return [*append, command("explain-start", named)]
-    from mqtool.cli.next_steps import next_steps
-    from mqtool.store.store import open_store
+    from mqtool.cli.next_steps import next_steps_of
 
     config = named.config if isinstance(named.config, str | Path) else None
-    with open_store(applied.store, config) as store:
-        steps = next_steps(store, applied.verification)
+    steps = next_steps_of(applied.store, config, applied.verification)
     undo = command("undo", applied.store, "--yes")  # printed apart
     return [*append, *(step for step in steps if step != undo)]
 

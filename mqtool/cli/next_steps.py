@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from mqtool.commands import Opened, command, new_directory
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.recovery.outcome import GIVEN
-from mqtool.store import Store
+from mqtool.store import Store, open_store
 from mqtool.verify import Finding, Severity, Verification, corrections
 from mqtool.verify.finding_collector import PERMISSIONS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mqtool.repair.from_findings import RepairProposal
     from mqtool.repair.runbooks.model import Runbook
 
@@ -61,6 +63,12 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     if not ending or _new_store(store, verification) in steps:
         return steps
     return (command("discard-undo", store.path, "--dry-run"), undo)
+
+
+def next_steps_of(root: Path, config: str | Path | None, verification: Verification) -> list[str]:
+    """Opens a store that was verified, and returns its `next_steps`."""
+    with open_store(root, config) as store:
+        return list(next_steps(store, verification))
 
 
 def _steps(store: Store, verification: Verification, *, may_try: bool) -> tuple[str, ...]:

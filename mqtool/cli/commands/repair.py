@@ -96,6 +96,7 @@ def repair(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Diagnoses, asks, repairs, and says how to undo it."""
+    from mqtool.cli.next_steps import next_steps_of
     from mqtool.repair.plans import diagnose
     from mqtool.repair.salvage import SalvageOptions, check_salvage
 
@@ -128,7 +129,8 @@ def repair(
         return output.document(document, code)
 
     if target is None and diagnosis.plan is None:
-        document["next_steps"] = _alternative(store, diagnosis, config) if document["wrong"] else []
+        if document["wrong"]:
+            document["next_steps"] = next_steps_of(store, config, diagnosis.verification)
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"
@@ -225,15 +227,6 @@ def _wrong(findings: list[Finding]) -> list[str]:
     lines = [f"{counts[code]} x {code}, {first[code].severity.value}: {places[code]}" for code in codes]
     more = len(lines) - _LINES
     return lines if more <= 0 else [*lines[:_LINES], f"and {more} more codes; `mqtool verify` lists all"]
-
-
-def _alternative(store: Path, diagnosis: Diagnosis, config: Path | None) -> list[str]:
-    """Returns what to do where no plan is enough."""
-    from mqtool.cli.next_steps import next_steps
-    from mqtool.store.store import open_store
-
-    with open_store(store, config) as unchanged:
-        return list(next_steps(unchanged, diagnosis.verification))
 
 
 def _apply(diagnosis: Diagnosis) -> dict[str, Any]:
