@@ -11,7 +11,7 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, size, text
+from mqtool.cli.schema import DATA, NEXT_STEPS, OutputSchema, count, flag, listing, size, text
 from mqtool.commands import command
 
 if TYPE_CHECKING:
@@ -30,19 +30,15 @@ def refuse_half_changed(root: Path) -> None:
         check_finished(root)
 
 
-STEPS = Column(
+STEPS = listing(
     "steps",
-    "array",
     "what becomes of which file",
-    show=TABLE,
-    fields=(
-        text("action", "create, replace or set-aside"),
-        text("path", "file, below the store"),
-        size("before", "bytes now; null where there is no file", nullable=True),
-        size("after", "bytes afterwards; null if the file is removed", nullable=True),
-        text("sha256_before", "of the file now", show=DATA, nullable=True),
-        text("sha256_after", "of the file then", show=DATA, nullable=True),
-    ),
+    text("action", "create, replace or set-aside"),
+    text("path", "file, below the store"),
+    size("before", "bytes now; null where there is no file", nullable=True),
+    size("after", "bytes afterwards; null if the file is removed", nullable=True),
+    text("sha256_before", "of the file now", show=DATA, nullable=True),
+    text("sha256_after", "of the file then", show=DATA, nullable=True),
 )
 
 

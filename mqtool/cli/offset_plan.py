@@ -12,7 +12,7 @@ from msgspec import Struct
 from mqtool.cli import ranges
 from mqtool.cli.document import Listing
 from mqtool.cli.options import group_option, option
-from mqtool.cli.schema import DATA, TABLE, Column, count, flag, text
+from mqtool.cli.schema import DATA, TABLE, Column, count, flag, listing, moment, nested, text
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,42 +65,34 @@ _SPAN = (
     count("messages", "how many"),
     count("start", "first queue offset", show=DATA),
     count("end", "queue offset after the last", show=DATA),
-    Column("first_time", "int64", "store time of the first, ms since epoch", show=TABLE, time=True, nullable=True),
-    Column("last_time", "int64", "store time of the last, ms since epoch", show=TABLE, time=True, nullable=True),
+    moment("first_time", "store time of the first"),
+    moment("last_time", "store time of the last"),
     text("first_key", "key of the first, else its unique key", nullable=True),
     text("last_key", "key of the last, else its unique key", nullable=True),
 )
 _WHOSE = (text("group", "consumer group"), text("topic", "topic"), count("queue_id", "queue of the topic"))
 
-MOVES = Column(
+MOVES = listing(
     "positions",
-    "array",
     "new positions of consumer groups, and what consumers get again or never",
-    show=TABLE,
-    fields=(
-        *_WHOSE,
-        count("before", "position now; null if there is none", nullable=True),
-        count("after", "position then; null if it is deleted", nullable=True),
-        count("again", "messages that are delivered again", show=TABLE),
-        count("never", "messages that are never delivered", show=TABLE),
-        flag("certain", "false if it depends on the consumeFromWhere of clients; then the counts are the maximum"),
-        Column("again_span", "object", "messages that are delivered again", show=DATA, nullable=True, fields=_SPAN),
-        Column("never_span", "object", "messages that are never delivered", show=DATA, nullable=True, fields=_SPAN),
-    ),
+    *_WHOSE,
+    count("before", "position now; null if there is none", nullable=True),
+    count("after", "position then; null if it is deleted", nullable=True),
+    count("again", "messages that are delivered again", show=TABLE),
+    count("never", "messages that are never delivered", show=TABLE),
+    flag("certain", "false if it depends on the consumeFromWhere of clients; then the counts are the maximum"),
+    nested("again_span", "messages that are delivered again", *_SPAN, show=DATA, nullable=True),
+    nested("never_span", "messages that are never delivered", *_SPAN, show=DATA, nullable=True),
 )
-MESSAGES = Column(
+MESSAGES = listing(
     "messages",
-    "array",
     "with --list, the messages that are delivered again or never",
-    show=TABLE,
-    fields=(
-        text("change", "again or never"),
-        *_WHOSE,
-        count("queue_offset", "place in the queue"),
-        Column("store_time", "int64", "ms since epoch", show=TABLE, time=True),
-        text("key", "first key, else unique key", nullable=True),
-        text("message_id", "offset message id", show=DATA),
-    ),
+    text("change", "again or never"),
+    *_WHOSE,
+    count("queue_offset", "place in the queue"),
+    Column("store_time", "int64", "ms since epoch", show=TABLE, time=True),
+    text("key", "first key, else unique key", nullable=True),
+    text("message_id", "offset message id", show=DATA),
 )
 
 

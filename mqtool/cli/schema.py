@@ -80,6 +80,31 @@ def flag(name: str, doc: str, *, nullable: bool = False, label: str = "") -> Col
     return Column(name, "boolean", doc, show=TABLE, nullable=nullable, label=label)
 
 
+def moment(name: str, doc: str, *, show: str = TABLE) -> Column:
+    """Returns a column of ms since the epoch, which may be null; shown in tables as RFC 3339."""
+    return Column(name, "int64", f"{doc}, ms since epoch", show=show, time=True, nullable=True)
+
+
+def listing(
+    name: str,
+    doc: str,
+    *fields: Column,
+    show: str = TABLE,
+    label: str = "",
+    optional: bool = False,
+    nullable: bool = False,
+) -> Column:
+    """Returns a column with an array of objects, or of texts if there are no fields; shown in tables."""
+    return Column(name, "array", doc, show, fields=fields, label=label, optional=optional, nullable=nullable)
+
+
+def nested(
+    name: str, doc: str, *fields: Column, show: str = TABLE, optional: bool = False, nullable: bool = False
+) -> Column:
+    """Returns a column with an object, shown in tables."""
+    return Column(name, "object", doc, show, fields=fields, optional=optional, nullable=nullable)
+
+
 CONFIG = text("config", "broker.conf: given, or found where brokers keep it; else null", nullable=True)
 NEXT_STEP = Column("next_step", "string", "the command to type", show=TABLE, label="next", is_command=True)
 NEXT_STEPS = Column(

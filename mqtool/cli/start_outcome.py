@@ -15,7 +15,7 @@ from mqtool.cli.colour import Style
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, flag, text
+from mqtool.cli.schema import CONFIG, Column, OutputSchema, count, flag, listing, nested, text
 from mqtool.commands import Opened, command
 from mqtool.errors import PermissionDeniedError, StoreError, UnreadableError
 from mqtool.formats import file_names
@@ -27,35 +27,27 @@ if TYPE_CHECKING:
     from mqtool.store.permissions import OwnerDenial
 
 
-def _number(name: str, doc: str, *, nullable: bool = False) -> Column:
-    return Column(name, "int64", doc, show=TABLE, nullable=nullable)
-
-
-def _texts(name: str, doc: str) -> Column:
-    return Column(name, "array", doc, show=TABLE)
-
-
 def _map(name: str, doc: str) -> Column:
     return Column(name, "object", doc, items="any", nullable=True)
 
 
 _FILES = (
-    _texts("deleted", "missing files"),
-    _texts("created", "new files; index/<new-N> gets the clock's name"),
-    _texts("changed", "files with other bytes"),
+    listing("deleted", "missing files"),
+    listing("created", "new files; index/<new-N> gets the clock's name"),
+    listing("changed", "files with other bytes"),
 )
 _EFFORT = (
-    _number("scanned_bytes", "bytes of records that recovery and the first dispatch read"),
-    _number("scanned_records", "records that recovery tests"),
-    _number("dispatched_records", "records that are given to queues and index"),
+    count("scanned_bytes", "bytes of records that recovery and the first dispatch read"),
+    count("scanned_records", "records that recovery tests"),
+    count("dispatched_records", "records that are given to queues and index"),
     Column("minutes", "array", "at least, at most: all in memory, or from a slow disk", items="number"),
 )
 
 _WAITING = (
     text("kind", "delay, timer, transaction or popped"),
     text("queue", "topic/queue that keeps them"),
-    _number("messages", "how many wait now"),
-    _number("lost", "how many of them the start loses; null if that is unknown", nullable=True),
+    count("messages", "how many wait now"),
+    count("lost", "how many of them the start loses; null if that is unknown", nullable=True),
 )
 _WAITING_DOC = "messages that are waiting to be delivered; null if that cannot be read"
 
@@ -68,35 +60,33 @@ EXPLAIN_START = OutputSchema(
         CONFIG,
         text("release", "of the broker: 4.9 or 5.5"),
         text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
-        Column(
+        nested(
             "other",
-            "object",
             "the start of the other known release, if the evidence for the release disagrees; if the store may be of "
             "4.9, also if its outcome is another one; else null",
-            show=TABLE,
+            text("release", "4.9 or 5.5"),
+            text("verdict", "in one line"),
             nullable=True,
-            fields=(text("release", "4.9 or 5.5"), text("verdict", "in one line")),
         ),
         text("verdict", "in one line; begins with unknown: where files cannot be read that decide it"),
         flag("clean_stop", "there is no abort file: recovered normally"),
-        _number("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
+        count("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
         text("refusal", "the broker's own words", nullable=True),
         text("hung", "where the start never ends", nullable=True),
-        Column(
+        nested(
             "after_start",
-            "object",
             "physical offsets; null if it does not come so far",
+            count("min", "of the log's first byte"),
+            count("max", "after its last"),
             nullable=True,
-            show=TABLE,
-            fields=(_number("min", "of the log's first byte"), _number("max", "after its last")),
         ),
-        _number("scan_from", "physical offset at which recovery begins to scan", nullable=True),
-        _number("cut_at", "physical offset at which the log ends by the scan", nullable=True),
+        count("scan_from", "physical offset at which recovery begins to scan", nullable=True),
+        count("cut_at", "physical offset at which the log ends by the scan", nullable=True),
         _map("queues", "by topic/queue: min, max and next offset; null unless it runs"),
         _map("lost", "by topic/queue: ranges of queue offsets that are provable now and not delivered then"),
         _map("gone", "those of lost that are lost already: no intact record is left"),
         _map("unserved", "those of lost whose records stay in the log, but no queue leads to them, now or then"),
-        _number("readable", "messages that consumers get intact", nullable=True),
+        count("readable", "messages that consumers get intact", nullable=True),
         _map("repeated", "by topic/queue: ranges of queue offsets that are delivered more than once"),
         Column(
             "index_after",
@@ -104,32 +94,24 @@ EXPLAIN_START = OutputSchema(
             "index files: name or new, begin and end physical offset, used slots, entry counter",
             items="any",
         ),
-        _number(
+        count(
             "index_lost",
             "index entries of records in the log that the start deletes and does not write again; null if unknown",
             nullable=True,
         ),
-        Column(
-            "abort_after",
-            "boolean",
-            "the abort file remains after a clean shutdown; null if unknown",
-            show=TABLE,
-            nullable=True,
-        ),
-        Column("waiting", "array", _WAITING_DOC, show=TABLE, fields=_WAITING, nullable=True),
-        Column("files", "object", "what is different after the start and a clean shutdown", show=TABLE, fields=_FILES),
-        _texts("why", "the rules that were applied"),
-        _texts("accepted", "what is wrong and accepted silently"),
-        _texts("undecided", "what the files do not decide"),
-        Column(
-            "effort", "object", "how much there is to do; null if unknown", show=TABLE, fields=_EFFORT, nullable=True
-        ),
-        _texts("next_steps", "commands to type if it would not start, or messages would be lost"),
+        flag("abort_after", "the abort file remains after a clean shutdown; null if unknown", nullable=True),
+        listing("waiting", _WAITING_DOC, *_WAITING, nullable=True),
+        nested("files", "what is different after the start and a clean shutdown", *_FILES),
+        listing("why", "the rules that were applied"),
+        listing("accepted", "what is wrong and accepted silently"),
+        listing("undecided", "what the files do not decide"),
+        nested("effort", "how much there is to do; null if unknown", *_EFFORT, nullable=True),
+        listing("next_steps", "commands to type if it would not start, or messages would be lost"),
     ),
     single=True,
 )
 
-LOST = (text("queue", "topic/queue"), _number("messages", "how many"), text("offsets", "queue offsets"))
+LOST = (text("queue", "topic/queue"), count("messages", "how many"), text("offsets", "queue offsets"))
 """Columns of `lost_row`."""
 
 _RANGES = 8

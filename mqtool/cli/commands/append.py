@@ -15,21 +15,13 @@ import typer
 from msgspec import Struct
 
 from mqtool.choices import Compat
-from mqtool.cli import bars
+from mqtool.cli import bars, options
 from mqtool.cli.consent import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    ConfigOption,
-    DebugOption,
-    Duplicates,
-    DuplicatesOption,
-    FormatOption,
-    option,
-    release_option,
-)
+from mqtool.cli.options import Duplicates, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -59,26 +51,16 @@ ACK = OutputSchema(
     "what became of a row",
     (
         Column("row", "int64", "line of the text, or row of the table, from 1 on", show=TABLE),
-        Column(
-            "status",
-            "string",
-            "the store's answer, as RocketMQ names it; null for a row that is not a message",
-            show=TABLE,
-            nullable=True,
-        ),
+        text("status", "the store's answer, as RocketMQ names it; null for a row that is not a message", nullable=True),
         Column("stored", "boolean", "the message is in the log", show=TABLE),
         Column("topic", "string", "where it lies: of a delayed message the schedule topic", show=TABLE, nullable=True),
         Column("queue_id", "integer", "queue of the topic", show=TABLE, nullable=True),
         Column("queue_offset", "int64", "ordinal in the queue; null if it was not stored", show=TABLE, nullable=True),
-        Column(
-            "physical_offset",
-            "int64",
-            "byte address of its record in the CommitLog; null if it was not stored",
-            show=TABLE,
-            nullable=True,
+        count(
+            "physical_offset", "byte address of its record in the CommitLog; null if it was not stored", nullable=True
         ),
-        Column(
-            "offset_message_id", "string", "store host and physical offset; null if it was not stored", nullable=True
+        text(
+            "offset_message_id", "store host and physical offset; null if it was not stored", show=WIDE, nullable=True
         ),
         Column("reason", "string", "why it was not stored; null if it was", show=TABLE, nullable=True),
     ),
@@ -115,7 +97,7 @@ FlushOption = Annotated[
 ]
 ReleaseOption = Annotated[
     Compat | None,
-    release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
+    options.release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
 ]
 WholeOption = Annotated[
     bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
@@ -132,10 +114,10 @@ def append(
     release: ReleaseOption = None,
     all_or_nothing: WholeOption = False,
     dry_run: DryRunOption = False,
-    duplicates: DuplicatesOption = Duplicates.REFUSE,
-    output_format: FormatOption = Format.JSONL,
-    config: ConfigOption = None,
-    _debug: DebugOption = False,
+    duplicates: options.DuplicatesOption = Duplicates.REFUSE,
+    output_format: options.FormatOption = Format.JSONL,
+    config: options.ConfigOption = None,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Appends rows, or reports the result for each row without writing."""
     from mqtool.engine.start.detect import config_for_reading

@@ -14,7 +14,7 @@ from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import DebugOption, FormatOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import NEXT_STEPS, TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import NEXT_STEPS, TABLE, Column, OutputSchema, count, listing, prints, text
 from mqtool.commands import command
 
 if TYPE_CHECKING:
@@ -71,12 +71,7 @@ BROKER_APPLY = OutputSchema(
         Column("dry_run", "boolean", "preconditions were checked, nothing was set", show=TABLE),
         count("moved", "queues whose position was set, or would be"),
         count("already", "queues that had the new position before"),
-        Column(
-            "notified",
-            "array",
-            "groups whose running consumers were notified; they follow within some 15 s",
-            show=TABLE,
-        ),
+        listing("notified", "groups whose running consumers were notified; they follow within some 15 s"),
         text("undo", "file with the plan that sets the positions back; null if nothing was set", nullable=True),
         NEXT_STEPS,
     ),

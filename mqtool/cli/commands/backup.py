@@ -8,18 +8,10 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import (
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    ProgressMode,
-    ProgressOption,
-    StoreArgument,
-    option,
-    output_option,
-)
+from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, flag, prints, size, text
@@ -65,19 +57,19 @@ BACKUP = OutputSchema(
 @prints(BACKUP)
 def backup(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
-    destination: Annotated[Path, output_option("New directory, or one with earlier backups.")],
+    destination: Annotated[Path, options.output_option("New directory, or one with earlier backups.")],
     check: Annotated[
         bool, option("--check/--no-check", help="Read everything back at the end.", show_default=False)
     ] = False,
     without_users: Annotated[
         bool, option("--without-users", help="Leave out users, whose passwords are in plain text in a store.")
     ] = False,
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Backs up and reports."""
     from mqtool.repair import backup as snapshots

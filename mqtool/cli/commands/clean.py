@@ -20,7 +20,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StoreArgument, ZoneOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, NEXT_STEP, TABLE, Column, OutputSchema, prints, text
+from mqtool.cli.schema import CONFIG, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, listing, prints, text
 from mqtool.commands import Opened, command
 from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
@@ -81,77 +81,60 @@ CLEAN = OutputSchema(
         Column("deleted_files", "integer", "files of the log that are deleted"),
         Column("deleted_unread", "int64", "messages in them that some group has not read, counted by group"),
         Column("deleted_unclaimed", "int64", "messages in them of queues in which no group has a position"),
-        Column(
+        count(
             "deleted_waiting",
-            "int64",
             "messages in them that are not delivered: delays, timers, open transactions, popped messages without ack",
+            show=WIDE,
         ),
         Column("withheld_files", "integer", "files that have expired and are kept: somebody needs their messages"),
-        Column(
+        listing(
             "files",
-            "array",
             "files of the log, oldest first",
-            show=TABLE,
-            fields=(
-                Column("file", "string", "relative to the root", show=TABLE),
-                Column("base", "int64", "physical offset of its first byte"),
-                Column("size", "int64", "its bytes", is_size=True),
-                Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
-                Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE, label="deleted"),
-                Column(
-                    "deleted_at",
-                    "int64",
-                    "when it is deleted if disk usage does not change; null: never, it is the last",
-                    time=True,
-                    nullable=True,
-                    label="on",
-                ),
-                Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
-                Column(
-                    "waiting",
-                    "int64",
-                    "delays, timers, open transactions and popped messages in it, not delivered or acknowledged",
-                    show=TABLE,
-                ),
-                Column("reason", "string", "why it is deleted or kept", show=TABLE),
+            Column("file", "string", "relative to the root", show=TABLE),
+            Column("base", "int64", "physical offset of its first byte"),
+            Column("size", "int64", "its bytes", is_size=True),
+            Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
+            Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE, label="deleted"),
+            Column(
+                "deleted_at",
+                "int64",
+                "when it is deleted if disk usage does not change; null: never, it is the last",
+                time=True,
+                nullable=True,
+                label="on",
             ),
+            Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
+            count(
+                "waiting", "delays, timers, open transactions and popped messages in it, not delivered or acknowledged"
+            ),
+            Column("reason", "string", "why it is deleted or kept", show=TABLE),
         ),
-        Column(
+        listing(
             "unread",
-            "array",
             "messages in expired files, deleted or kept, that groups have not read",
-            show=TABLE,
+            Column("file", "string", "relative to the root", show=TABLE),
+            *_UNREAD,
             label="unread messages in expired files",
-            fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
-        Column(
+        listing(
             "kept_unread",
-            "array",
             "the same in other files",
+            Column("file", "string", "relative to the root", show=TABLE),
+            *_UNREAD,
+            show=WIDE,
             label="unread messages in other files",
-            fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
-        Column(
+        listing(
             "waiting",
-            "array",
             "messages in expired files, deleted or kept, that the broker has not delivered yet",
-            show=TABLE,
+            Column("file", "string", "relative to the root", show=TABLE),
+            Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
+            Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
+            Column("queue_id", "integer", "its queue", show=TABLE),
+            Column("messages", "int64", "how many", show=TABLE),
             label="waiting messages in expired files",
-            fields=(
-                Column("file", "string", "relative to the root", show=TABLE),
-                Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
-                Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
-                Column("queue_id", "integer", "its queue", show=TABLE),
-                Column("messages", "int64", "how many", show=TABLE),
-            ),
         ),
-        Column(
-            "followers",
-            "array",
-            "files of queues and index that are deleted with them",
-            TABLE,
-            label="deleted with them",
-        ),
+        listing("followers", "files of queues and index that are deleted with them", label="deleted with them"),
         Column("removed", "array", "files that were deleted", show=TABLE, label="deleted"),
         Column("quarantine", "string", "directory that keeps the deleted files; null: none", show=TABLE, nullable=True),
         Column("undo", "string", "the command that restores the deleted files", TABLE, nullable=True, is_command=True),

@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    ProgressMode,
-    ProgressOption,
-    StoreArgument,
-    output_option,
-)
+from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.rows.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
@@ -83,13 +76,13 @@ WhatArgument = Annotated[
 def convert(
     ctx: typer.Context,
     what: WhatArgument,
-    source: StoreArgument,
+    source: options.StoreArgument,
     *,
-    target: Annotated[Path, output_option("New or empty directory for the new store.")],
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    target: Annotated[Path, options.output_option("New or empty directory for the new store.")],
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Converts, verifies the new store, and reports."""
     from mqtool.store.store import open_store

@@ -14,7 +14,7 @@ from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, listing, nested, prints, size, text
 from mqtool.values import asdict
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ _LOG = (
     count("messages_a", "valid records of A in the regions"),
     count("messages_b", "valid records of B in the regions"),
     count("region_count", "regions in all"),
-    Column("regions", "array", "what both have, and not the same; the first 1000", show=TABLE, fields=_REGION),
-    Column("alone", "array", "what only one side has", show=TABLE, fields=_ALONE),
-    Column("tails", "array", "what follows the last record; not a difference", show=TABLE, fields=_TAIL),
+    listing("regions", "what both have, and not the same; the first 1000", *_REGION),
+    listing("alone", "what only one side has", *_ALONE),
+    listing("tails", "what follows the last record; not a difference", *_TAIL),
 )
 
 _QUEUE = (
@@ -116,11 +116,11 @@ DIFF = OutputSchema(
         text("a", "one store, as given"),
         text("b", "the other"),
         Column("equal", "boolean", "nothing differs, and all could be compared", show=TABLE),
-        Column("log", "object", "the CommitLogs; null if not asked for", nullable=True, show=TABLE, fields=_LOG),
+        nested("log", "the CommitLogs; null if not asked for", *_LOG, nullable=True),
         count("queues_compared", "how many"),
-        Column("queues", "array", "queues that are not the same", show=TABLE, fields=_QUEUE),
+        listing("queues", "queues that are not the same", *_QUEUE),
         count("offsets_compared", "consumer offsets: how many"),
-        Column("offsets", "array", "consumer offsets that are not the same", show=TABLE, fields=_OFFSET),
+        listing("offsets", "consumer offsets that are not the same", *_OFFSET),
         Column("not_compared", "array", "what could not be read, as text", show=TABLE),
     ),
     single=True,

@@ -11,41 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mqtool.choices import FileKind
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation
-from mqtool.cli.options import (
-    OUTPUT,
-    SELECTION,
-    WORK,
-    BodyOption,
-    ConfigOption,
-    DamageMode,
-    DamageOption,
-    DebugOption,
-    FormatOption,
-    GrepOption,
-    KeyOption,
-    LimitOption,
-    MaxBodyOption,
-    MaxBytesOption,
-    ProgressMode,
-    ProgressOption,
-    PropertyOption,
-    QueueOption,
-    RangeOption,
-    RawOption,
-    RedactOption,
-    TagOption,
-    TimeOption,
-    TopicOption,
-    UniqueKeyOption,
-    ZoneOption,
-    jobs_option,
-    option,
-)
+from mqtool.cli.options import OUTPUT, SELECTION, WORK, DamageMode, ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import Range
@@ -76,7 +47,7 @@ reading continues after it; the exit code is then 1.
 impact: read-only
 """
 
-JobsOption = Annotated[int, jobs_option("Parallel workers for JSON output.", panel=WORK)]
+JobsOption = Annotated[int, options.jobs_option("Parallel workers for JSON output.", panel=WORK)]
 KindOption = Annotated[
     FileKind | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
 ]
@@ -93,17 +64,17 @@ def dump(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A store, a part of one, or a file.")],
     *,
-    offset: RangeOption = None,
-    time: TimeOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    unique_key: UniqueKeyOption = None,
-    user_property: PropertyOption = None,
-    grep: GrepOption = None,
-    limit: LimitOption = None,
-    max_bytes: MaxBytesOption = None,
+    offset: options.RangeOption = None,
+    time: options.TimeOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
+    tag: options.TagOption = None,
+    key: options.KeyOption = None,
+    unique_key: options.UniqueKeyOption = None,
+    user_property: options.PropertyOption = None,
+    grep: options.GrepOption = None,
+    limit: options.LimitOption = None,
+    max_bytes: options.MaxBytesOption = None,
     kind: KindOption = None,
     table: Annotated[
         str | None,
@@ -112,21 +83,21 @@ def dump(
         ),
     ] = None,
     follow: Annotated[bool, option("--follow", "-F", panel=SELECTION, help="Wait for new messages.")] = False,
-    output_format: FormatOption = Format.TABLE,
-    body: BodyOption = None,
-    max_body: MaxBodyOption = None,
-    raw: RawOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    body: options.BodyOption = None,
+    max_body: options.MaxBodyOption = None,
+    raw: options.RawOption = False,
     explode: Annotated[
         bool, option("--explode", panel=OUTPUT, help="Print the messages of inner batches one by one.")
     ] = False,
     hex_: Annotated[bool, option("--hex", panel=OUTPUT, help="Print each field with its bytes.")] = False,
-    damage: DamageOption = DamageMode.STDERR,
-    redact: RedactOption = False,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
+    damage: options.DamageOption = DamageMode.STDERR,
+    redact: options.RedactOption = False,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
     jobs: JobsOption = 1,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the content of a path."""
     from mqtool.store.files import recording_unlisted

@@ -13,33 +13,16 @@ import typer
 from msgspec import Struct, field
 
 from mqtool.choices import TableFormat
-from mqtool.cli import ranges, zones
+from mqtool.cli import options, ranges, zones
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import (
-    WORK,
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    Include,
-    ProgressMode,
-    ProgressOption,
-    QueueOption,
-    RangeOption,
-    TimeOption,
-    TopicOption,
-    ZoneOption,
-    include_option,
-    jobs_option,
-    option,
-    output_option,
-)
+from mqtool.cli.options import WORK, Include, ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
 from mqtool.cli.rows.sibling_rows import EXPORT_KIND
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, size
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
@@ -82,34 +65,23 @@ EXPORT = OutputSchema(
         count("damage", "rows of the damage table", label="damaged ranges"),
         size("damaged_bytes", "bytes of CommitLog in it", label="damaged"),
         count("rejected_values", "rows of the table of rejected values"),
-        Column(
+        listing(
             "stores",
-            "array",
             "what was read",
-            show=TABLE,
-            fields=(
-                Column("broker", "string", "value of the column broker", show=TABLE),
-                count("start", "physical offset of the first byte"),
-                count("end", "physical offset after the last; fixed before reading began"),
-                Column("path", "string", "root", show=TABLE),
-            ),
+            Column("broker", "string", "value of the column broker", show=TABLE),
+            count("start", "physical offset of the first byte"),
+            count("end", "physical offset after the last; fixed before reading began"),
+            Column("path", "string", "root", show=TABLE),
         ),
-        Column(
-            "topics",
-            "array",
-            "messages by topic",
-            show=TABLE,
-            fields=(Column("topic", "string", "name", show=TABLE), count("messages", "rows")),
+        listing(
+            "topics", "messages by topic", Column("topic", "string", "name", show=TABLE), count("messages", "rows")
         ),
-        Column(
+        listing(
             "classes",
-            "array",
             "messages by class of record",
+            Column("record_class", "string", "committed, half, rolled-back or system", show=TABLE),
+            count("messages", "rows"),
             show=WIDE,
-            fields=(
-                Column("record_class", "string", "committed, half, rolled-back or system", show=TABLE),
-                count("messages", "rows"),
-            ),
         ),
     ),
     single=True,
@@ -142,14 +114,14 @@ StoresArgument = Annotated[
 ]
 ToOption = Annotated[
     str,
-    output_option("Directory or URL for the result; new, empty, or written with --state before."),
+    options.output_option("Directory or URL for the result; new, empty, or written with --state before."),
 ]
 StateOption = Annotated[
     str | None,
     option("--state", metavar="FILE", panel=INCREMENTAL, help="Checkpoint file: later runs export only what is new."),
 ]
-WorkersOption = Annotated[int | None, jobs_option(panel=WORK)]
-IncludeOption = Annotated[Include, include_option(CONTENT)]
+WorkersOption = Annotated[int | None, options.jobs_option(panel=WORK)]
+IncludeOption = Annotated[Include, options.include_option(CONTENT)]
 ColumnsOption = Annotated[
     str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
 ]
@@ -216,10 +188,10 @@ def export(
     body: BodyOption = LakeBody.BINARY,
     redact: RedactOption = None,
     mode: ModeOption = Mode.PERMISSIVE,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    time: TimeOption = None,
-    offset: RangeOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
+    time: options.TimeOption = None,
+    offset: options.RangeOption = None,
     partition_by: PartitionOption = None,
     file_size: FileSizeOption = SIZE,
     split: SplitOption = None,
@@ -229,11 +201,11 @@ def export(
     spark: SparkOption = False,
     master: MasterOption = LOCAL,
     conf: ConfOption = None,
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Exports and reports; ends with 1 if some of the log could not be read."""
     from mqtool.cli.selected import require_selected

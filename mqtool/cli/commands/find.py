@@ -7,37 +7,12 @@ from typing import Annotated
 import typer
 
 from mqtool.choices import SearchMethod
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    SELECTION,
-    BodyOption,
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    GrepOption,
-    KeyOption,
-    LimitOption,
-    MaxBodyOption,
-    MaxBytesOption,
-    ProgressMode,
-    ProgressOption,
-    PropertyOption,
-    QueueOption,
-    RangeOption,
-    RawOption,
-    RedactOption,
-    StoreArgument,
-    TagOption,
-    TimeOption,
-    TopicOption,
-    UniqueKeyOption,
-    ZoneOption,
-    option,
-)
+from mqtool.cli.options import SELECTION, ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.rows.message_rows import MESSAGE
@@ -66,31 +41,31 @@ _CRITERIA = ("key", "unique_key", "tag", "user_property", "grep", "time", "offse
 @prints(MESSAGE, *MAIN)
 def find(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
-    key: KeyOption = None,
-    unique_key: UniqueKeyOption = None,
-    tag: TagOption = None,
-    user_property: PropertyOption = None,
-    grep: GrepOption = None,
-    time: TimeOption = None,
-    offset: RangeOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    limit: LimitOption = None,
-    max_bytes: MaxBytesOption = None,
+    key: options.KeyOption = None,
+    unique_key: options.UniqueKeyOption = None,
+    tag: options.TagOption = None,
+    user_property: options.PropertyOption = None,
+    grep: options.GrepOption = None,
+    time: options.TimeOption = None,
+    offset: options.RangeOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
+    limit: options.LimitOption = None,
+    max_bytes: options.MaxBytesOption = None,
     method: Annotated[
         SearchMethod, option("--by", panel=SELECTION, help="Lookup method: index, scan, or whichever applies.")
     ] = SearchMethod.AUTO,
-    output_format: FormatOption = Format.TABLE,
-    body: BodyOption = None,
-    max_body: MaxBodyOption = None,
-    raw: RawOption = False,
-    redact: RedactOption = False,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    body: options.BodyOption = None,
+    max_body: options.MaxBodyOption = None,
+    raw: options.RawOption = False,
+    redact: options.RedactOption = False,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages that match."""
     from mqtool.cli.rows.message_stream import MessageStream

@@ -6,22 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    Body,
-    BodyOption,
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    MaxBodyOption,
-    RawOption,
-    RedactOption,
-    StoreArgument,
-    ZoneOption,
-)
+from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.rows.message_rows import MESSAGE, MessageRows
 from mqtool.cli.rows.message_view import MessageView
@@ -49,17 +38,17 @@ impact: read-only
 @prints(MESSAGE, *MAIN)
 def get(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     address: Annotated[list[str], typer.Argument(metavar="ADDRESS...", help="Offset, place in a queue, or id.")],
     *,
-    output_format: FormatOption = Format.TABLE,
-    body: BodyOption = None,
-    max_body: MaxBodyOption = None,
-    raw: RawOption = False,
-    redact: RedactOption = False,
-    config: ConfigOption = None,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    body: options.BodyOption = None,
+    max_body: options.MaxBodyOption = None,
+    raw: options.RawOption = False,
+    redact: options.RedactOption = False,
+    config: options.ConfigOption = None,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages at all addresses, in order."""
     from mqtool.store import open_readable

@@ -8,26 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool import words
-from mqtool.cli import cells, document, zones
+from mqtool.cli import cells, document, options, zones
 from mqtool.cli.colour import Style
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    ProgressMode,
-    ProgressOption,
-    StoreArgument,
-    ZoneOption,
-    option,
-)
+from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.rows.message_rows import DAMAGE, damage_row
 from mqtool.cli.rows.sibling_rows import KIND_INFO
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, listing, moment, nested, prints, size, text
 from mqtool.formats.topics import is_for_consumers
 from mqtool.siblings.registry import recognise
 
@@ -46,33 +37,19 @@ impact: read-only
 """
 
 
-def _time(name: str, doc: str, *, show: str = TABLE) -> Column:
-    return Column(name, "int64", f"{doc}, ms since epoch", show=show, time=True, nullable=True)
-
-
-def _list(name: str, doc: str, *fields: Column, show: str = TABLE, optional: bool = False) -> Column:
-    return Column(name, "array", doc, show=show, fields=fields, optional=optional)
-
-
 _COMMIT_LOG = (
     count("min_offset", "physical offset of the first byte"),
     count("max_offset", "physical offset after the last record"),
     count("files", "segments"),
     Column("directories", "array", "where they are", show=TABLE),
-    _time("first_timestamp", "store time of the first record"),
-    _time("last_timestamp", "store time of the newest record that a queue names"),
-    Column(
+    moment("first_timestamp", "store time of the first record"),
+    moment("last_timestamp", "store time of the newest record that a queue names"),
+    nested(
         "tail",
-        "object",
         "what follows the last record",
-        show=TABLE,
-        fields=(
-            text(
-                "kind", "clean, torn (an unfinished record), stale (records of an earlier life), garbage or unreadable"
-            ),
-            count("length", "bytes up to the last that is not zero"),
-            text("detail", "in words"),
-        ),
+        text("kind", "clean, torn (an unfinished record), stale (records of an earlier life), garbage or unreadable"),
+        count("length", "bytes up to the last that is not zero"),
+        text("detail", "in words"),
     ),
 )
 
@@ -80,8 +57,8 @@ _TOPIC_SCAN = (
     text("topic", "name"),
     count("messages", "records read"),
     size("size", "their bytes"),
-    _time("first_timestamp", "oldest store time", show="wide"),
-    _time("last_timestamp", "newest store time"),
+    moment("first_timestamp", "oldest store time", show="wide"),
+    moment("last_timestamp", "newest store time"),
 )
 
 _DEEP = (
@@ -89,8 +66,8 @@ _DEEP = (
     size("size", "their bytes"),
     count("damaged_ranges", "ranges without a valid record"),
     size("damaged_bytes", "bytes in them"),
-    _list("topics", "by topic, according to the records", *_TOPIC_SCAN),
-    _list("damage", "the first 1000 ranges", *DAMAGE.columns[0].fields, show="wide"),
+    listing("topics", "by topic, according to the records", *_TOPIC_SCAN),
+    listing("damage", "the first 1000 ranges", *DAMAGE.columns[0].fields, show="wide"),
 )
 
 INFO = OutputSchema(
@@ -103,29 +80,29 @@ INFO = OutputSchema(
         text("version_evidence", "why"),
         Column("clean_stop", "boolean", "there is no abort file", show=TABLE),
         Column("oddities", "array", "what to know first, in words", show=TABLE),
-        Column("commit_log", "object", "the CommitLog", show=TABLE, fields=_COMMIT_LOG),
-        _list(
+        nested("commit_log", "the CommitLog", *_COMMIT_LOG),
+        listing(
             "layout",
             "sizes",
             text("name", "of what"),
             count("value", "bytes of a file, or a number", nullable=True),
             text("evidence", "where it is known from"),
         ),
-        _list(
+        listing(
             "topics",
             "topics with queues or configuration",
             text("topic", "name"),
             count("messages", "that its queues hold and the log still has"),
             count("queues", "on disk"),
             size("size", "bytes of their records according to the queues; null in very large stores", nullable=True),
-            _time("first_timestamp", "store time of its first message", show="wide"),
-            _time("last_timestamp", "store time of its last message"),
+            moment("first_timestamp", "store time of its first message", show="wide"),
+            moment("last_timestamp", "store time of its last message"),
             Column("configured", "boolean", "it is in topics.json", show="wide"),
             count("perm", "4 read, 2 write, 1 inherit", nullable=True, show="wide"),
             count("read_queues", "readQueueNums", nullable=True, show="wide"),
             count("write_queues", "writeQueueNums", nullable=True, show="wide"),
         ),
-        _list(
+        listing(
             "queues",
             "queues on disk",
             text("topic", "name"),
@@ -137,7 +114,7 @@ INFO = OutputSchema(
             count("files", "on disk", show="wide"),
             show="wide",
         ),
-        _list(
+        listing(
             "groups",
             "consumer groups with configuration or offsets",
             text("group", "name"),
@@ -146,7 +123,7 @@ INFO = OutputSchema(
             count("queues", "that it has offsets for"),
             count("lag", "messages not yet read"),
         ),
-        _list(
+        listing(
             "lags",
             "consumer offsets",
             text("group", "name"),
@@ -158,56 +135,46 @@ INFO = OutputSchema(
             count("lag", "messages not yet read; null if the queue is missing", nullable=True),
             show="wide",
         ),
-        _list(
+        listing(
             "index_files",
             "index files, oldest first",
             text("file", "name"),
             count("entries", "that are there"),
             count("max_entries", "places, place 0 unused; null if unknown", nullable=True, show="wide"),
             count("slots", "hash slots; null if unknown", nullable=True, show="wide"),
-            _time("begin_timestamp", "store time of the first entry's record"),
-            _time("end_timestamp", "store time of the last entry's record"),
+            moment("begin_timestamp", "store time of the first entry's record"),
+            moment("end_timestamp", "store time of the last entry's record"),
             count("begin_physical_offset", "of the first entry's record", show="wide"),
             count("end_physical_offset", "of the last entry's record", show="wide"),
         ),
-        Column(
+        nested(
             "checkpoint",
-            "object",
             "null if there is none that can be read",
-            show=TABLE,
+            moment("physic_msg_timestamp", "store time up to which the CommitLog is flushed"),
+            moment("logics_msg_timestamp", "store time up to which the queues are flushed"),
+            moment("index_msg_timestamp", "end time of the last full index file"),
+            count("master_flushed_offset", "that the master had flushed; since 5.0"),
+            count("confirm_physical_offset", "since 5.1.1"),
+            count("logics_physical_offset", "up to which the queues are flushed; since 5.5"),
             nullable=True,
-            fields=(
-                _time("physic_msg_timestamp", "store time up to which the CommitLog is flushed"),
-                _time("logics_msg_timestamp", "store time up to which the queues are flushed"),
-                _time("index_msg_timestamp", "end time of the last full index file"),
-                count("master_flushed_offset", "that the master had flushed; since 5.0"),
-                count("confirm_physical_offset", "since 5.1.1"),
-                count("logics_physical_offset", "up to which the queues are flushed; since 5.5"),
-            ),
         ),
-        Column(
+        nested(
             "timer",
-            "object",
             "timer messages of 5.x; null if there are none",
-            show=TABLE,
+            count("log_files", "files of the timer log"),
+            count("waiting", "messages in slots that are not due; null without a wheel", nullable=True),
+            moment("last_read_time", "slots before it are delivered"),
+            count("last_queue_offset", "of rmq_sys_wheel_timer, up to which messages are in the wheel", nullable=True),
             nullable=True,
-            fields=(
-                count("log_files", "files of the timer log"),
-                count("waiting", "messages in slots that are not due; null without a wheel", nullable=True),
-                _time("last_read_time", "slots before it are delivered"),
-                count(
-                    "last_queue_offset", "of rmq_sys_wheel_timer, up to which messages are in the wheel", nullable=True
-                ),
-            ),
         ),
-        _list(
+        listing(
             "delay_offsets",
             "how far each delay level is delivered",
             count("level", "queue id + 1"),
             count("offset", "next queue offset"),
             show="wide",
         ),
-        Column("deep", "object", "result of reading every record: --deep", show=TABLE, optional=True, fields=_DEEP),
+        nested("deep", "result of reading every record: --deep", *_DEEP, optional=True),
     ),
     single=True,
 )
@@ -224,15 +191,15 @@ _BESIDES = 32
 @prints(INFO, KIND_INFO)
 def info(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
     deep: Annotated[bool, option("--deep", help="Read every record.")] = False,
     everything: Annotated[bool, option("--all", help="Print all topics, groups, index files and sizes.")] = False,
-    output_format: FormatOption = Format.TABLE,
-    config: FoundConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.FoundConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Describes a store."""
     from mqtool.store import open_readable

@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool import commands
-from mqtool.cli import document, zones
+from mqtool.cli import document, options, zones
 from mqtool.cli.cells import counted
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    StoreArgument,
-    TopicOption,
-    ZoneOption,
-    group_option,
-    option,
-)
+from mqtool.cli.options import option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.values import asdict
@@ -83,7 +74,7 @@ OFFSETS = OutputSchema(
     ),
 )
 _COMPARED = ("other_offset", "other_min_offset", "other_max_offset", "difference")
-GroupOption = Annotated[list[str] | None, group_option()]
+GroupOption = Annotated[list[str] | None, options.group_option()]
 CompareOption = Annotated[
     Path | None, option("--compare", metavar="OTHER", help="Another store, for instance the other replica.")
 ]
@@ -96,16 +87,16 @@ BroadcastOption = Annotated[
 @prints(OFFSETS)
 def offsets(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
     group: GroupOption = None,
-    topic: TopicOption = None,
+    topic: options.TopicOption = None,
     compare: CompareOption = None,
     broadcast: BroadcastOption = None,
-    config: FoundConfigOption = None,
-    output_format: FormatOption = Format.TABLE,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    config: options.FoundConfigOption = None,
+    output_format: options.FormatOption = Format.TABLE,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the positions; ends with 1 if there are none, or a queue cannot be read."""
     from mqtool.store.groups.positions import positions_of

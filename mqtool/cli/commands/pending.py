@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool import commands
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    StoreArgument,
-    TopicOption,
-    ZoneOption,
-    group_option,
-    option,
-)
+from mqtool.cli.options import option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import DATA, WIDE, Column, OutputSchema, count, moment, prints, text
 
 if TYPE_CHECKING:
     from mqtool.store.waiting.pending import PendingCount, PendingMessage
@@ -38,10 +29,6 @@ impact: read-only
 """
 
 
-def _time(name: str, doc: str, *, show: str = TABLE) -> Column:
-    return Column(name, "int64", f"{doc}, ms since epoch", show=show, time=True, nullable=True)
-
-
 _KIND = text("kind", "delay, timer, transaction, popped, retry or dead-letter")
 
 PENDING = OutputSchema(
@@ -53,9 +40,9 @@ PENDING = OutputSchema(
         text("topic", "where consumers find them; null if unknown", nullable=True),
         text("group", "for which they wait, of half messages the producer's; null for every group", nullable=True),
         count("messages", "how many; null if that cannot be determined", nullable=True),
-        _time("next_due", "when the first is delivered"),
-        _time("last_due", "when the last is delivered", show=WIDE),
-        _time("oldest", "since when the first waits"),
+        moment("next_due", "when the first is delivered"),
+        moment("last_due", "when the last is delivered", show=WIDE),
+        moment("oldest", "since when the first waits"),
         count("tries", "most checks of a producer, or tries of a group, of one message"),
         text("unknown", 'why something is unknown, "" if nothing is'),
     ),
@@ -69,8 +56,8 @@ PENDING_MESSAGE = OutputSchema(
         _KIND,
         text("topic", "where consumers find it"),
         text("group", "for which it waits, of a half message the producer's; null for every group", nullable=True),
-        _time("due", "when it is delivered; null if that is not a matter of time"),
-        _time("since", "when it was sent, was popped or became a retry or dead letter"),
+        moment("due", "when it is delivered; null if that is not a matter of time"),
+        moment("since", "when it was sent, was popped or became a retry or dead letter"),
         count("tries", "how often its producer was asked, or the group tried"),
         text("unique_key", "UNIQ_KEY", nullable=True),
         text("origin", "topic that it was sent to, of a retry or dead letter", show=WIDE, nullable=True),
@@ -82,21 +69,21 @@ PENDING_MESSAGE = OutputSchema(
     ),
 )
 
-GroupOption = Annotated[list[str] | None, group_option("Consumer or producer group")]
+GroupOption = Annotated[list[str] | None, options.group_option("Consumer or producer group")]
 
 
 @prints(PENDING, PENDING_MESSAGE)
 def pending(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
-    topic: TopicOption = None,
+    topic: options.TopicOption = None,
     group: GroupOption = None,
     show: Annotated[bool, option("--list", help="Print every message instead of counts.")] = False,
-    output_format: FormatOption = Format.TABLE,
-    config: FoundConfigOption = None,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.FoundConfigOption = None,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints counts or messages."""
     from mqtool.cli.selected import require_selected

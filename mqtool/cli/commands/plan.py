@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mqtool.choices import Compat, RecoveryMode
-from mqtool.cli import offset_plan, zones
+from mqtool.cli import offset_plan, options, zones
 from mqtool.cli.changes import STEPS, step_rows
 from mqtool.cli.consent import AllowUnreadOption
 from mqtool.cli.document import Listing
@@ -21,27 +21,22 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    GENERAL,
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    GrepOption,
-    KeyOption,
-    QueueOption,
-    StoreArgument,
-    TagOption,
-    TimeOption,
-    TopicOption,
-    TopicsOption,
-    UniqueKeyOption,
-    ZoneOption,
-    option,
-    output_option,
-    release_option,
-)
+from mqtool.cli.options import GENERAL, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, DATA, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import (
+    CONFIG,
+    DATA,
+    NEXT_STEP,
+    TABLE,
+    WIDE,
+    Column,
+    OutputSchema,
+    count,
+    listing,
+    prints,
+    size,
+    text,
+)
 from mqtool.commands import command
 from mqtool.errors import NothingToChangeError, UsageError
 from mqtool.records.damage import Damage
@@ -195,16 +190,12 @@ PLAN = OutputSchema(
         offset_plan.MOVES,
         offset_plan.MESSAGES,
         Column("notes", "array", "worth knowing before it is applied", show=TABLE),
-        Column(
+        listing(
             "left",
-            "array",
             "findings that are still there after it (repair)",
-            show=TABLE,
-            fields=(
-                text("code", "see `mqtool help CODE`"),
-                text("file", "below the store"),
-                text("remedy", "what to do about it"),
-            ),
+            text("code", "see `mqtool help CODE`"),
+            text("file", "below the store"),
+            text("remedy", "what to do about it"),
         ),
         Column("gates", "array", "preconditions for applying it, in addition to unchanged files", show=WIDE),
         NEXT_STEP,
@@ -239,7 +230,7 @@ class RebuildTarget(StrEnum):
     ALL = "all"
 
 
-PlanOption = Annotated[Path, output_option("New file for the plan; - for stdout.")]
+PlanOption = Annotated[Path, options.output_option("New file for the plan; - for stdout.")]
 FileOption = Annotated[
     list[str] | None,
     option("--file", metavar="NAME", help="Index file, config/NAME or path below the store; may be repeated."),
@@ -331,8 +322,8 @@ def rebuild(
     ],
     place: _Place,
     *,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
     file: FileOption = None,
 ) -> _Planned:
     """Plans derived files that are made again from the log."""
@@ -359,7 +350,7 @@ def rebuild(
     return place.plan(library.RebuildQueues(), library.RebuildIndex(), library.RebuildMetadata())
 
 
-def undelete(place: _Place, *, topic: TopicsOption) -> _Planned:
+def undelete(place: _Place, *, topic: options.TopicsOption) -> _Planned:
     """Plans topics that are restored from the log."""
     from mqtool.cli.selected import require_selected
     from mqtool.repair import Undelete
@@ -369,7 +360,7 @@ def undelete(place: _Place, *, topic: TopicsOption) -> _Planned:
     return place.plan(Undelete(tuple(topic)))
 
 
-def purge(place: _Place, *, topic: TopicsOption, allow_unread: AllowUnreadOption = False) -> _Planned:
+def purge(place: _Place, *, topic: options.TopicsOption, allow_unread: AllowUnreadOption = False) -> _Planned:
     """Plans a log without the messages of topics."""
     from mqtool.cli.selected import require_selected
     from mqtool.repair import Purge
@@ -402,14 +393,14 @@ def redact(
         list[str] | None,
         option("--message", metavar="ADDRESS", help="Physical offset, TOPIC/QUEUE@OFFSET or id; may be repeated."),
     ] = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    key: KeyOption = None,
-    unique_key: UniqueKeyOption = None,
-    tag: TagOption = None,
-    time: TimeOption = None,
-    grep: GrepOption = None,
-    _zone: ZoneOption = zones.DEFAULT,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
+    key: options.KeyOption = None,
+    unique_key: options.UniqueKeyOption = None,
+    tag: options.TagOption = None,
+    time: options.TimeOption = None,
+    grep: options.GrepOption = None,
+    _zone: options.ZoneOption = zones.DEFAULT,
 ) -> _Planned:
     """Plans the bodies of the selected messages."""
     from mqtool.cli.selected import require_selected
@@ -494,7 +485,7 @@ def recover(
         ),
     ] = None,
     release: Annotated[
-        Compat | None, release_option("Release whose rules apply. Default: the one that wrote the store.")
+        Compat | None, options.release_option("Release whose rules apply. Default: the one that wrote the store.")
     ] = None,
 ) -> _Planned:
     """Plans the recovery of a broker."""
@@ -512,13 +503,13 @@ def _command(work: Callable[..., _Planned]) -> Callable[..., ExitCode]:
     @prints(PLAN, BROKER_PLAN, group="plan")
     def run(
         ctx: typer.Context,
-        store: StoreArgument,
+        store: options.StoreArgument,
         *,
         out: PlanOption,
         work_dir: WorkOption = None,
-        config: FoundConfigOption = None,
-        output_format: FormatOption = Format.TABLE,
-        _debug: DebugOption = False,
+        config: options.FoundConfigOption = None,
+        output_format: options.FormatOption = Format.TABLE,
+        _debug: options.DebugOption = False,
         **own: Any,
     ) -> ExitCode:
         _check_output(out, store)
@@ -528,8 +519,8 @@ def _command(work: Callable[..., _Planned]) -> Callable[..., ExitCode]:
     context, root, *shared, _ = inspect.signature(run).parameters.values()
     own = [parameter for parameter in inspect.signature(work).parameters.values() if parameter.name != "place"]
     arguments = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]
-    options = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
-    parameters = [context, *arguments, root, *options, *shared]
+    keywords = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    parameters = [context, *arguments, root, *keywords, *shared]
     run.__dict__["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -544,8 +535,8 @@ def offsets(
     *,
     out: PlanOption,
     group: offset_plan.GroupOption,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
     to: offset_plan.ToOption = None,
     shift: offset_plan.ShiftOption = None,
     clamp: offset_plan.ClampOption = False,
@@ -557,10 +548,10 @@ def offsets(
     broker: offset_plan.BrokerOption = None,
     online: offset_plan.OnlineOption = False,
     work_dir: WorkOption = None,
-    config: FoundConfigOption = None,
-    output_format: FormatOption = Format.TABLE,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    config: options.FoundConfigOption = None,
+    output_format: options.FormatOption = Format.TABLE,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Plans the positions of groups in a store, or on a running broker."""
     moved = offset_plan.OffsetOptions(group, topic or [], queue, to, shift, clamp, from_group, source, through, delete)

@@ -12,29 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from mqtool.cli import ranges
+from mqtool.cli import options, ranges
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import (
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    ProgressMode,
-    ProgressOption,
-    QueueOption,
-    RangeOption,
-    StoreArgument,
-    TopicOption,
-    jobs_option,
-    option,
-    output_option,
-)
+from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.rows.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.rows.sibling_rows import REBUILD_KIND
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, size
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.siblings.registry import recognise
@@ -68,19 +55,15 @@ impact: writes below --output and the --state file, and nothing else; the store 
 """
 
 
-NOTES = Column(
+NOTES = listing(
     "notes",
-    "array",
     "units whose place was unusual",
-    show=TABLE,
-    fields=(
-        Column("kind", "string", "hole, restarted, misnumbered, foreign or shifted: see docs/rebuild.md", show=TABLE),
-        Column("topic", "string", "topic", show=TABLE),
-        Column("queue_id", "integer", "queue", show=TABLE),
-        count("first", "queue offset"),
-        count("last", "queue offset, inclusive"),
-        count("physical_offset", "of the record at which it was seen"),
-    ),
+    Column("kind", "string", "hole, restarted, misnumbered, foreign or shifted: see docs/rebuild.md", show=TABLE),
+    Column("topic", "string", "topic", show=TABLE),
+    Column("queue_id", "integer", "queue", show=TABLE),
+    count("first", "queue offset"),
+    count("last", "queue offset, inclusive"),
+    count("physical_offset", "of the record at which it was seen"),
 )
 
 REBUILD = OutputSchema(
@@ -103,51 +86,36 @@ REBUILD = OutputSchema(
         Column("seconds", "number", "how long it took", show=TABLE),
         Column("records_per_second", "number", "records divided by seconds", show=TABLE),
         Column("index_files", "array", "names, oldest first", show=DATA),
-        Column(
+        listing(
             "settings",
-            "array",
             "sizes and rules, and where each is known from",
+            Column("name", "string", "setting", show=TABLE),
+            Column("value", "string", "value", show=TABLE),
+            Column("evidence", "string", "known from", show=TABLE),
             show=WIDE,
-            fields=(
-                Column("name", "string", "setting", show=TABLE),
-                Column("value", "string", "value", show=TABLE),
-                Column("evidence", "string", "known from", show=TABLE),
-            ),
         ),
         DAMAGED_RANGES,
         NOTES,
-        Column(
+        listing(
             "oddities",
-            "array",
             "records that no broker could dispatch as they are",
-            show=TABLE,
-            fields=(
-                count("physical_offset", "of the record"),
-                Column("detail", "string", "what is odd", show=TABLE),
-            ),
+            count("physical_offset", "of the record"),
+            Column("detail", "string", "what is odd", show=TABLE),
         ),
-        Column(
+        listing(
             "unwritable",
-            "array",
             "queues whose topic cannot be the name of a directory",
-            show=TABLE,
-            fields=(
-                Column("topic", "string", "topic", show=TABLE),
-                Column("queue_id", "integer", "queue", show=TABLE),
-            ),
+            Column("topic", "string", "topic", show=TABLE),
+            Column("queue_id", "integer", "queue", show=TABLE),
         ),
         Column("files", "array", "configuration files written, below `out`", show=DATA),
-        Column(
+        listing(
             "guesses",
-            "array",
             "entries of configuration files that no file states",
-            show=TABLE,
-            fields=(
-                Column("file", "string", "file that contains the value", show=TABLE),
-                Column("item", "string", "topic, group, queue or level", show=TABLE),
-                Column("value", "string", "what was written", show=TABLE),
-                Column("reason", "string", "why that", show=TABLE),
-            ),
+            Column("file", "string", "file that contains the value", show=TABLE),
+            Column("item", "string", "topic, group, queue or level", show=TABLE),
+            Column("value", "string", "what was written", show=TABLE),
+            Column("reason", "string", "why that", show=TABLE),
         ),
         Column("unconfigured_topics", "array", "topics with records but without a configuration", show=TABLE),
         Column("problems", "array", "configuration that could not be followed, in words", show=TABLE),
@@ -176,11 +144,11 @@ WhatArgument = Annotated[
         show_default=False,
     ),
 ]
-OutOption = Annotated[Path, output_option("New or empty directory for the rebuilt files.")]
+OutOption = Annotated[Path, options.output_option("New or empty directory for the rebuilt files.")]
 FileOption = Annotated[
     str | None, option("--file", metavar="NAME", help="Rebuild only this index file; the one before it must be intact.")
 ]
-JobsOption = Annotated[int | None, jobs_option(panel=RUN)]
+JobsOption = Annotated[int | None, options.jobs_option(panel=RUN)]
 StateOption = Annotated[
     Path | None, option("--state", metavar="FILE", panel=RUN, help="Checkpoint file for resuming; deleted on success.")
 ]
@@ -254,21 +222,21 @@ class _Options(Struct, frozen=True):
 def rebuild(
     ctx: typer.Context,
     what: WhatArgument,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
     out: OutOption,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    offset: RangeOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
+    offset: options.RangeOption = None,
     file: FileOption = None,
     release: ReleaseOption = None,
     jobs: JobsOption = None,
     state: StateOption = None,
     resume: ResumeOption = False,
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
     from mqtool.cli.selected import require_selected

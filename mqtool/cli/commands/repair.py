@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.cells import counted
 from mqtool.cli.changes import after_apply
 from mqtool.cli.consent import DryRunOption, YesOption, consent
 from mqtool.cli.document import commands, prose, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    StartedReleaseOption,
-    StoreArgument,
-    copies_option,
-    output_option,
-)
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import CONFIG, DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, listing, prints, text
 from mqtool.cli.start_outcome import LOST, lost_row
 from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
@@ -56,7 +48,7 @@ REPAIR = OutputSchema(
         text("status", "state that verify gives it: clean, dirty, corrupt or unknown"),
         Column("wrong", "array", "what is wrong: number of findings, code and first file", show=TABLE),
         count("already_lost", "messages without an intact record in the store; null if unknown", nullable=True),
-        Column("lost", "array", "lost messages by queue; of a new store, those that it lacks", show=TABLE, fields=LOST),
+        listing("lost", "lost messages by queue; of a new store, those that it lacks", *LOST),
         text("start", "what the next start of the broker would do, in words; null if unknown", nullable=True),
         count(
             "lost_by_start", "messages that the next start of the broker loses besides; null if unknown", nullable=True
@@ -84,16 +76,16 @@ _LINES = 6
 @prints(REPAIR)
 def repair(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
-    target: Annotated[Path | None, output_option("Root of the new store; must not exist.")] = None,
-    copies: Annotated[list[Path] | None, copies_option()] = None,
-    release: StartedReleaseOption = None,
-    config: FoundConfigOption = None,
-    output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
+    target: Annotated[Path | None, options.output_option("Root of the new store; must not exist.")] = None,
+    copies: Annotated[list[Path] | None, options.copies_option()] = None,
+    release: options.StartedReleaseOption = None,
+    config: options.FoundConfigOption = None,
+    output_format: options.FormatOption = Format.TABLE,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Diagnoses, asks, repairs, and says how to undo it."""
     from mqtool.cli.next_steps import next_steps_of

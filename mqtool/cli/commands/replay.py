@@ -8,38 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import Compat
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.consent import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    WORK,
-    ConfigOption,
-    DebugOption,
-    Duplicates,
-    DuplicatesOption,
-    Flush,
-    FormatOption,
-    GrepOption,
-    KeyOption,
-    LimitOption,
-    PropertyOption,
-    QueueOption,
-    RangeOption,
-    SourceConfigOption,
-    TagOption,
-    TimeOption,
-    TopicOption,
-    UniqueKeyOption,
-    ZoneOption,
-    continuing_state_option,
-    option,
-    release_option,
-)
+from mqtool.cli.options import WORK, Duplicates, Flush, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size
+from mqtool.cli.schema import TABLE, Column, OutputSchema, count, listing, prints, size
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import recognise
 
@@ -82,7 +59,7 @@ NameServerOption = Annotated[
 IdsOption = Annotated[
     Path | None, option("--ids", metavar="FILE", panel=WORK, help="New file for old and new places, as JSON Lines.")
 ]
-StateOption = Annotated[Path | None, continuing_state_option(WORK)]
+StateOption = Annotated[Path | None, options.continuing_state_option(WORK)]
 RateOption = Annotated[
     float | None, option("--rate", metavar="N", panel=WORK, help="Send at most N messages a second.")
 ]
@@ -111,7 +88,7 @@ FlushOption = Annotated[
 ]
 ReleaseOption = Annotated[
     Compat | None,
-    release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
+    options.release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
 ]
 
 
@@ -132,22 +109,17 @@ REPLAY = OutputSchema(
         size("damaged_bytes", "bytes in them"),
         count("refused_earlier", "messages that earlier runs with this state could not store"),
         count("damage_earlier", "damaged ranges that earlier runs with this state passed"),
-        Column(
+        listing(
             "topics",
-            "array",
             "messages by topic",
-            show=TABLE,
-            fields=(Column("topic", "string", "name", show=TABLE), count("messages", "stored, by this run or before")),
+            Column("topic", "string", "name", show=TABLE),
+            count("messages", "stored, by this run or before"),
         ),
-        Column(
+        listing(
             "reasons",
-            "array",
             "of the first that were refused",
-            show=TABLE,
-            fields=(
-                count("position", "physical offset, or row"),
-                Column("reason", "string", "why", show=TABLE),
-            ),
+            count("position", "physical offset, or row"),
+            Column("reason", "string", "why", show=TABLE),
         ),
     ),
     single=True,
@@ -171,22 +143,22 @@ def replay(
     dead_letters: DeadLettersOption = None,
     half: HalfOption = False,
     to_topic: ToTopicOption = None,
-    duplicates: DuplicatesOption = Duplicates.REFUSE,
-    offset: RangeOption = None,
-    time: TimeOption = None,
-    topic: TopicOption = None,
-    queue: QueueOption = None,
-    tag: TagOption = None,
-    key: KeyOption = None,
-    unique_key: UniqueKeyOption = None,
-    user_property: PropertyOption = None,
-    grep: GrepOption = None,
-    limit: LimitOption = None,
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    source_config: SourceConfigOption = None,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    duplicates: options.DuplicatesOption = Duplicates.REFUSE,
+    offset: options.RangeOption = None,
+    time: options.TimeOption = None,
+    topic: options.TopicOption = None,
+    queue: options.QueueOption = None,
+    tag: options.TagOption = None,
+    key: options.KeyOption = None,
+    unique_key: options.UniqueKeyOption = None,
+    user_property: options.PropertyOption = None,
+    grep: options.GrepOption = None,
+    limit: options.LimitOption = None,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    source_config: options.SourceConfigOption = None,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Replays and reports; ends with 1 if this run or an earlier one refused a message or passed damage."""
     from msgspec.structs import replace

@@ -7,20 +7,10 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    JobsOption,
-    ProgressMode,
-    ProgressOption,
-    StoreArgument,
-    ThrottleOption,
-    TopicOption,
-    output_option,
-)
+from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
@@ -63,16 +53,16 @@ REPORT = OutputSchema(
 @prints(REPORT)
 def report(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
-    output: Annotated[Path, output_option("File for the page; an existing one is replaced.")],
-    topic: TopicOption = None,
-    jobs: JobsOption = None,
-    throttle: ThrottleOption = None,
-    output_format: FormatOption = Format.TABLE,
-    config: FoundConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    output: Annotated[Path, options.output_option("File for the page; an existing one is replaced.")],
+    topic: options.TopicOption = None,
+    jobs: options.JobsOption = None,
+    throttle: options.ThrottleOption = None,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.FoundConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Checks a store, writes the page and prints where it is."""
     from mqtool.cli.next_steps import next_steps

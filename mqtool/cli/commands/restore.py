@@ -7,17 +7,10 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import (
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    ProgressMode,
-    ProgressOption,
-    option,
-    output_option,
-)
+from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, size, text
@@ -62,16 +55,16 @@ def restore(
     ctx: typer.Context,
     backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory that `mqtool backup` wrote.")],
     *,
-    target: Annotated[Path | None, output_option("Root of the new store; must not exist.")] = None,
+    target: Annotated[Path | None, options.output_option("Root of the new store; must not exist.")] = None,
     snapshot: Annotated[
         str | None, option("--snapshot", metavar="NAME", help="Snapshot to restore. Default: the newest.")
     ] = None,
     check: Annotated[bool, option("--check", help="Verify the snapshot without restoring it.")] = False,
     show: Annotated[bool, option("--snapshots", help="List the snapshots without restoring one.")] = False,
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Restores, checks or lists, and reports."""
     from mqtool.repair.backup import restore as restore_snapshot

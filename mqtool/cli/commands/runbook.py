@@ -10,34 +10,26 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from mqtool.cli import options
 from mqtool.cli.changes import STEPS, step_rows
 from mqtool.cli.consent import AllowUnreadOption, DryRunOption, YesOption, consent
 from mqtool.cli.document import blocks, commands, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format, Invocation, note
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    StartedReleaseOption,
-    TopicOption,
-    copies_option,
-    option,
-    output_option,
-)
+from mqtool.cli.options import option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import (
     CONFIG,
     DATA,
     NEXT_STEP,
     NEXT_STEPS,
-    TABLE,
     WIDE,
     Column,
     OutputSchema,
     count,
     flag,
+    listing,
     prints,
     text,
 )
@@ -124,17 +116,13 @@ RUNBOOK = OutputSchema(
             label="lost by the run",
         ),
         text("made", "the new directory", nullable=True, label="new directory"),
-        Column(
+        listing(
             "steps",
-            "array",
             "in order",
-            show=TABLE,
-            fields=(
-                text("name", "detect, explain, plan, gate, apply or verify"),
-                text("status", "done, refused, skipped or failed"),
-                text("summary", "in words"),
-                Column("evidence", "array", "facts, one each", show=DATA),
-            ),
+            text("name", "detect, explain, plan, gate, apply or verify"),
+            text("status", "done, refused, skipped or failed"),
+            text("summary", "in words"),
+            Column("evidence", "array", "facts, one each", show=DATA),
         ),
         Column(
             "plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA, nullable=True
@@ -210,7 +198,7 @@ StoreArgument = Annotated[
 
 @prints(RUNBOOK_LIST)
 def list_runbooks(
-    ctx: typer.Context, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+    ctx: typer.Context, *, output_format: options.FormatOption = Format.TABLE, _debug: options.DebugOption = False
 ) -> ExitCode:
     """Lists all runbooks."""
     from mqtool.repair.runbooks import RUNBOOKS
@@ -225,7 +213,11 @@ def list_runbooks(
 
 @prints(RUNBOOK_PAGE)
 def show(
-    ctx: typer.Context, identity: IdArgument, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
+    ctx: typer.Context,
+    identity: IdArgument,
+    *,
+    output_format: options.FormatOption = Format.TABLE,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the page of one."""
     from mqtool.repair.runbooks import runbook_of
@@ -246,10 +238,10 @@ def match(
         str, typer.Argument(metavar="STORE|CODE|LINE", help="Store, code, or log line in quotes.", show_default=False)
     ],
     *,
-    release: StartedReleaseOption = None,
-    output_format: FormatOption = Format.TABLE,
-    config: FoundConfigOption = None,
-    _debug: DebugOption = False,
+    release: options.StartedReleaseOption = None,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.FoundConfigOption = None,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the runbooks that fit a store, a code of verify or a line of a log."""
     from mqtool.cli.next_steps import next_steps
@@ -301,16 +293,16 @@ def run(
     protocol: Annotated[
         Path | None, option("--protocol", metavar="FILE", help="New file for the evidence, as Markdown.")
     ] = None,
-    release: StartedReleaseOption = None,
-    copies: Annotated[list[Path] | None, copies_option(INPUT)] = None,
-    target: Annotated[Path | None, output_option("New directory for the result.")] = None,
-    topic: TopicOption = None,
+    release: options.StartedReleaseOption = None,
+    copies: Annotated[list[Path] | None, options.copies_option(INPUT)] = None,
+    target: Annotated[Path | None, options.output_option("New directory for the result.")] = None,
+    topic: options.TopicOption = None,
     at: AtOption = None,
     before: BeforeOption = None,
     allow_unread: AllowUnreadOption = False,
-    output_format: FormatOption = Format.TABLE,
-    config: FoundConfigOption = None,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.FoundConfigOption = None,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""
     from mqtool.cli.selected import require_selected

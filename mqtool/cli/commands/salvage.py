@@ -7,23 +7,14 @@ from typing import Annotated
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import (
-    DebugOption,
-    FormatOption,
-    FoundConfigOption,
-    ProgressMode,
-    ProgressOption,
-    StoreArgument,
-    copies_option,
-    option,
-    output_option,
-)
+from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.rows.sibling_rows import SALVAGE_KIND
-from mqtool.cli.schema import CONFIG, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, prints, size, text
+from mqtool.cli.schema import CONFIG, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, listing, prints, size, text
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
@@ -71,52 +62,40 @@ SALVAGE = OutputSchema(
         ),
         text("verify", "state that `mqtool verify` gives the new store"),
         text("map_file", "old and new offsets of a compacted store", nullable=True),
-        Column(
+        listing(
             "queues",
-            "array",
             "what is present and what is lost",
-            show=TABLE,
-            fields=(
-                text("topic", "topic"),
-                Column("queue_id", "integer", "queue", show=TABLE),
-                count("min_offset", "first queue offset"),
-                count("max_offset", "one past the last"),
-                count("salvaged", "messages in the new store"),
-                count("lost", "lost messages"),
-                text("lost_offsets", "their queue offsets"),
-            ),
+            text("topic", "topic"),
+            Column("queue_id", "integer", "queue", show=TABLE),
+            count("min_offset", "first queue offset"),
+            count("max_offset", "one past the last"),
+            count("salvaged", "messages in the new store"),
+            count("lost", "lost messages"),
+            text("lost_offsets", "their queue offsets"),
         ),
-        Column(
+        listing(
             "holes",
-            "array",
             "ranges of the old log without a provable record",
-            show=TABLE,
-            fields=(
-                count("start", "physical offset"),
-                count("end", "one past the last byte"),
-                text("filled", "filler: records no queue leads to; BLANK: the rest of the segment; empty: left out"),
-            ),
+            count("start", "physical offset"),
+            count("end", "one past the last byte"),
+            text("filled", "filler: records no queue leads to; BLANK: the rest of the segment; empty: left out"),
         ),
-        Column(
+        listing(
             "groups",
-            "array",
             "what that means for consumer groups",
-            show=TABLE,
-            fields=(
-                text("group", "consumer group"),
-                text("topic", "topic"),
-                Column("queue_id", "integer", "queue", show=TABLE),
-                count("consumer_offset", "next it will read"),
-                count("consumed", "lost messages that it had read"),
-                count("unread", "lost ones that it had not"),
-            ),
+            text("group", "consumer group"),
+            text("topic", "topic"),
+            Column("queue_id", "integer", "queue", show=TABLE),
+            count("consumer_offset", "next it will read"),
+            count("consumed", "lost messages that it had read"),
+            count("unread", "lost ones that it had not"),
         ),
-        Column(
+        listing(
             "config_files",
-            "array",
             "files of config/, and the checkpoint",
+            text("file", "name"),
+            text("source", "copied, or rebuilt"),
             show=WIDE,
-            fields=(text("file", "name"), text("source", "copied, or rebuilt")),
         ),
         Column("index_files", "array", "names", show=WIDE),
         Column("notes", "array", "worth knowing", show=TABLE),
@@ -129,10 +108,10 @@ SALVAGE = OutputSchema(
 @prints(SALVAGE, SALVAGE_KIND)
 def salvage(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
-    target: Annotated[Path, output_option("Root of the new store; must not exist.")],
-    copies: Annotated[list[Path] | None, copies_option()] = None,
+    target: Annotated[Path, options.output_option("Root of the new store; must not exist.")],
+    copies: Annotated[list[Path] | None, options.copies_option()] = None,
     compact: Annotated[
         bool, option("--compact", help="Close the gaps between records; physical offsets change.")
     ] = False,
@@ -153,10 +132,10 @@ def salvage(
             help="Leave out what this user may not read; what is lost is then unknown, exit code 1.",
         ),
     ] = False,
-    output_format: FormatOption = Format.TABLE,
-    config: FoundConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.FoundConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Salvages and reports; ends with 1 if anything is known to be lost."""
     from mqtool.repair.salvage import SalvageOptions

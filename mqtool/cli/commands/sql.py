@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import Trust
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import (
-    SELECTION,
-    ConfigOption,
-    DebugOption,
-    FormatOption,
-    Include,
-    ZoneOption,
-    include_option,
-    option,
-)
+from mqtool.cli.options import SELECTION, Include, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.errors import MqtoolError, UsageError
@@ -87,15 +78,15 @@ def sql(
     ] = None,
     include: Annotated[
         Include,
-        include_option(SELECTION),
+        options.include_option(SELECTION),
     ] = Include.COMMITTED,
     explain: Annotated[
         bool, option("--explain", help="Run the statement and print what it read instead of its result.")
     ] = False,
-    output_format: FormatOption = Format.TABLE,
-    config: ConfigOption = None,
-    zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    output_format: options.FormatOption = Format.TABLE,
+    config: options.ConfigOption = None,
+    zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the answer."""
     from mqtool.duckdb import Session

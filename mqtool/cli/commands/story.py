@@ -10,22 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool import commands
-from mqtool.cli import zones
+from mqtool.cli import options, zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
-from mqtool.cli.options import (
-    OUTPUT,
-    DebugOption,
-    FoundConfigOption,
-    StoreArgument,
-    ZoneOption,
-    option,
-    output_option,
-    schema_if_help,
-)
+from mqtool.cli.options import OUTPUT, option, schema_if_help
 from mqtool.cli.output import Output
 from mqtool.cli.result_file import check_result_file
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, flag, moment, prints, text
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,9 +50,9 @@ STORY = OutputSchema(
         Column("queue_id", "integer", "of the record", nullable=True),
         count("queue_offset", "of the record", show=WIDE, nullable=True),
         count("physical_offset", "of the record", show=WIDE, nullable=True),
-        Column("due", "int64", "when it is delivered, ms since epoch", time=True, nullable=True),
+        moment("due", "when it is delivered", show=WIDE),
         count("tries", "how often the group had tried before, or how often the producer was asked", show=WIDE),
-        Column("until", "int64", "when it ended, ms since epoch", show=DATA, time=True, nullable=True),
+        moment("until", "when it ended", show=DATA),
     ),
 )
 
@@ -93,17 +84,17 @@ StoryFormatOption = Annotated[
 @prints(STORY)
 def story(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Key, id, offset, or place in a queue.")],
     *,
     output: Annotated[
         Path | None,
-        output_option("File for an HTML page; an existing one is replaced."),
+        options.output_option("File for an HTML page; an existing one is replaced."),
     ] = None,
     output_format: StoryFormatOption = StoryFormat.TABLE,
-    config: FoundConfigOption = None,
-    _zone: ZoneOption = zones.DEFAULT,
-    _debug: DebugOption = False,
+    config: options.FoundConfigOption = None,
+    _zone: options.ZoneOption = zones.DEFAULT,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the steps, and writes the page."""
     from mqtool.store import open_readable

@@ -10,31 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, note
-from mqtool.cli.options import (
-    OUTPUT,
-    WORK,
-    DebugOption,
-    FoundConfigOption,
-    JobsOption,
-    ProgressMode,
-    ProgressOption,
-    StartedReleaseOption,
-    StoreArgument,
-    ThrottleOption,
-    TopicOption,
-    continuing_state_option,
-    option,
-    output_option,
-    schema_if_help,
-)
+from mqtool.cli.options import OUTPUT, WORK, ProgressMode, option, schema_if_help
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
 from mqtool.cli.result_file import check_result_file
 from mqtool.cli.rows.sibling_rows import VERIFY_KIND
-from mqtool.cli.schema import CONFIG, TABLE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import CONFIG, TABLE, WIDE, Column, OutputSchema, count, flag, listing, nested, prints, text
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
@@ -115,24 +100,20 @@ _START = (
     count("already_lost", "messages of which no intact record is left; null if unknown", nullable=True),
     count("lost_by_start", "messages that the start loses; null if unknown, or if it does not start", nullable=True),
     count("not_served", "messages whose records stay in the log, but no queue leads to them", nullable=True),
-    Column(
+    flag(
         "do_not_start",
-        "boolean",
         "the start fails, or messages are lost by it or not served after it; null if unknown",
-        show=TABLE,
         nullable=True,
     ),
 )
 _START_COLUMNS = (
     *_START,
-    Column(
+    nested(
         "other",
-        "object",
         "the start of the other known release, if the evidence for the release disagrees; if the store may be of "
         "4.9, also if its outcome is another one; else null",
-        show=TABLE,
+        *_START,
         nullable=True,
-        fields=_START,
     ),
 )
 
@@ -149,13 +130,11 @@ _VERDICT_COLUMNS = (
     count("lost_bytes", "in all"),
     count("lost_messages", "in all"),
     count("known_lost", "further messages that an earlier repair could not save, according to its record"),
-    Column(
+    nested(
         "next_start",
-        "object",
         "what the next start of a broker does; null if the check was stopped early, or for a store in object storage",
-        show=TABLE,
+        *_START_COLUMNS,
         nullable=True,
-        fields=_START_COLUMNS,
     ),
     count("records", "valid records that were read"),
     count("log_bytes", "bytes of the CommitLog that were read"),
@@ -165,21 +144,17 @@ _VERDICT_COLUMNS = (
 )
 
 
-def _list(name: str, doc: str, fields: tuple[Column, ...]) -> Column:
-    return Column(name, "array", doc, show=TABLE, fields=fields)
-
-
 VERIFY = OutputSchema(
     "verify",
     1,
     "the complete result",
     (
         *_VERDICT_COLUMNS,
-        _list("checks", "how each check ended", _CHECK_COLUMNS),
-        _list("findings", "what is broken, in a stable order", FINDING_COLUMNS),
-        _list("lost_ranges", "bytes of the CommitLog without a valid record", _RANGE_COLUMNS),
-        _list("lost_messages_of_queues", "lost messages, by queue", _QUEUE_COLUMNS),
-        _list("lost_messages_of_groups", "what that means for consumer groups", _GROUP_COLUMNS),
+        listing("checks", "how each check ended", *_CHECK_COLUMNS),
+        listing("findings", "what is broken, in a stable order", *FINDING_COLUMNS),
+        listing("lost_ranges", "bytes of the CommitLog without a valid record", *_RANGE_COLUMNS),
+        listing("lost_messages_of_queues", "lost messages, by queue", *_QUEUE_COLUMNS),
+        listing("lost_messages_of_groups", "what that means for consumer groups", *_GROUP_COLUMNS),
         Column("next_steps", "array", "commands to type, the best first", show=TABLE),
     ),
     single=True,
@@ -187,7 +162,7 @@ VERIFY = OutputSchema(
 
 
 def _line(name: str, doc: str, fields: tuple[Column, ...]) -> OutputSchema:
-    return OutputSchema(f"verify.{name}", 1, doc, (Column(name, "object", doc, fields=fields),))
+    return OutputSchema(f"verify.{name}", 1, doc, (nested(name, doc, *fields, show=WIDE),))
 
 
 FINDING = _line("finding", "one finding", FINDING_COLUMNS)
@@ -243,9 +218,9 @@ FailOnOption = Annotated[
 ]
 OutfileOption = Annotated[
     Path | None,
-    output_option("Write to a file, atomically, instead of stdout."),
+    options.output_option("Write to a file, atomically, instead of stdout."),
 ]
-StateOption = Annotated[Path | None, continuing_state_option(WORK)]
+StateOption = Annotated[Path | None, options.continuing_state_option(WORK)]
 MaxTimeOption = Annotated[
     float | None,
     option(
@@ -261,23 +236,23 @@ MaxTimeOption = Annotated[
 @prints(VERIFY, *LINES, VERIFY_KIND)
 def verify(
     ctx: typer.Context,
-    store: StoreArgument,
+    store: options.StoreArgument,
     *,
-    topic: TopicOption = None,
-    jobs: JobsOption = None,
-    throttle: ThrottleOption = None,
+    topic: options.TopicOption = None,
+    jobs: options.JobsOption = None,
+    throttle: options.ThrottleOption = None,
     state: StateOption = None,
     max_time: MaxTimeOption = None,
-    started: StartedReleaseOption = None,
+    started: options.StartedReleaseOption = None,
     spark: SparkOption = False,
     master: MasterOption = LOCAL,
     conf: ConfOption = None,
     output_format: VerifyFormatOption = VerifyFormat.TABLE,
     outfile: OutfileOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
-    config: FoundConfigOption = None,
-    progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
+    config: options.FoundConfigOption = None,
+    progress: options.ProgressOption = ProgressMode.AUTO,
+    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Checks a store and prints the result; the exit code follows --fail-on."""
     from mqtool.cli.next_steps import next_steps

@@ -6,24 +6,20 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mqtool.cli.invocation import note
-from mqtool.cli.schema import TABLE, WIDE, Column
+from mqtool.cli.schema import TABLE, WIDE, Column, listing
 
 if TYPE_CHECKING:
     from mqtool.records.damage import Damage
 
-DAMAGED_RANGES = Column(
+DAMAGED_RANGES = listing(
     "damage",
-    "array",
     "ranges of the log without a valid record; their contents are not in the result",
-    show=TABLE,
-    fields=(
-        Column("start", "int64", "physical offset of the first byte", show=TABLE),
-        Column("end", "int64", "physical offset after the last byte", show=TABLE),
-        Column("kind", "string", "see docs/rebuild.md", show=TABLE),
-        Column("path", "string", "file", show=WIDE, nullable=True),
-        Column("position", "int64", "of `start` in the file", show=WIDE),
-        Column("detail", "string", "expected and found", show=TABLE),
-    ),
+    Column("start", "int64", "physical offset of the first byte", show=TABLE),
+    Column("end", "int64", "physical offset after the last byte", show=TABLE),
+    Column("kind", "string", "see docs/rebuild.md", show=TABLE),
+    Column("path", "string", "file", show=WIDE, nullable=True),
+    Column("position", "int64", "of `start` in the file", show=WIDE),
+    Column("detail", "string", "expected and found", show=TABLE),
 )
 _NOTED = 10
 """Ranges that get a line on stderr."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mqtool.cli.options import Body
 from mqtool.cli.rows.bodies import BodyView, Redaction
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, nested
 
 if TYPE_CHECKING:
     from mqtool.records.damage import Damage
@@ -20,18 +20,16 @@ DAMAGE = OutputSchema(
     1,
     "a byte range of the CommitLog that holds no valid record; among the rows with --damage rows only",
     (
-        Column(
+        nested(
             "damage",
-            "object",
             "the range",
-            fields=(
-                Column("start", "int64", "physical offset of its first byte"),
-                Column("end", "int64", "physical offset after its last byte"),
-                Column("kind", "string", "what is wrong: bad-crc, bad-header, zeros, missing, …"),
-                Column("detail", "string", "expected and found"),
-                Column("path", "string", "the file", nullable=True),
-                Column("position", "int64", "of start in that file"),
-            ),
+            Column("start", "int64", "physical offset of its first byte"),
+            Column("end", "int64", "physical offset after its last byte"),
+            Column("kind", "string", "what is wrong: bad-crc, bad-header, zeros, missing, …"),
+            Column("detail", "string", "expected and found"),
+            Column("path", "string", "the file", nullable=True),
+            Column("position", "int64", "of start in that file"),
+            show=WIDE,
         ),
     ),
 )

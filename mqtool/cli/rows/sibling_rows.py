@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mqtool.cli.schema import TABLE, Column, OutputSchema
+from mqtool.cli.schema import TABLE, Column, OutputSchema, listing
 
 _FINDING = (
     Column("code", "string", "stable name of the invariant", show=TABLE),
@@ -46,25 +46,10 @@ EXPLAIN_KIND = OutputSchema(
         Column("clears_root", "boolean", "it deletes everything below the root", show=TABLE),
         Column("write_position", "int64", "where it continues to write", show=TABLE, nullable=True),
         Column("overwritten", "array", "positions of valid messages that it leaves behind", show=TABLE, items="int64"),
-        Column(
-            "missing",
-            "array",
-            "names of missing or wrongly numbered chunks: their messages are lost",
-            show=TABLE,
-        ),
-        Column(
-            "unserved",
-            "array",
-            "entries that lead to no message, or to one with another place",
-            show=TABLE,
-            fields=_UNSERVED,
-        ),
-        Column(
-            "cut",
-            "array",
-            "entries after an unwritten one, which ends the queue: their messages are not served",
-            show=TABLE,
-            fields=_UNSERVED[:3],
+        listing("missing", "names of missing or wrongly numbered chunks: their messages are lost"),
+        listing("unserved", "entries that lead to no message, or to one with another place", *_UNSERVED),
+        listing(
+            "cut", "entries after an unwritten one, which ends the queue: their messages are not served", *_UNSERVED[:3]
         ),
         Column("silent", "array", "what it does without a word", show=TABLE),
         Column("unknown", "array", "what cannot be read, so that it is unknown what becomes of it", show=TABLE),
@@ -80,18 +65,14 @@ KIND_INFO = OutputSchema(
         Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
         Column("path", "string", "its root", show=TABLE),
         Column("release", "string", "program that wrote it, as far as it can be detected", show=TABLE),
-        Column(
+        listing(
             "layout",
-            "array",
             "sizes, bounds and parts",
-            show=TABLE,
-            fields=(
-                Column("name", "string", "of the value", show=TABLE),
-                Column("value", "any", "number, text or object", show=TABLE, nullable=True),
-            ),
+            Column("name", "string", "of the value", show=TABLE),
+            Column("value", "any", "number, text or object", show=TABLE, nullable=True),
         ),
         Column("oddities", "array", "what does not belong or does not agree", show=TABLE),
-        Column("findings", "array", "with --deep: every broken invariant", show=TABLE, optional=True, fields=_FINDING),
+        listing("findings", "with --deep: every broken invariant", *_FINDING, optional=True),
     ),
     single=True,
 )
