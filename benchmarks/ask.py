@@ -23,9 +23,9 @@ import duckdb
 import pyarrow.compute as pc
 
 from mqtool.duckdb import Session
-from mqtool.export.plain import ExportRequest, export
+from mqtool.export.plain import LocalRunner, export
+from mqtool.export.run import ExportRequest
 from mqtool.export.sources import resolve
-from mqtool.export.workers import LocalRunner
 from mqtool.records.crc import body_crc
 from mqtool.scan.messages import scan
 from mqtool.store import open_store

@@ -27,23 +27,23 @@ import pyarrow.parquet as pq
 from benchmarks import processes
 from benchmarks.bodies import vary_bodies
 from benchmarks.page_cache import warm
-from mqtool.export.plain import ExportRequest, export
+from mqtool.export.plain import LocalRunner, export
 from mqtool.export.plan import partitions, plan_store
 from mqtool.export.read import read_partition
-from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows
-from mqtool.export.schema import messages_schema
+from mqtool.export.run import ExportRequest
+from mqtool.export.schema import ReadRequest, messages_schema
 from mqtool.export.sources import resolve
 from mqtool.export.views import compact
-from mqtool.export.workers import LocalRunner
 from mqtool.store import Message, open_store
 from tests.support.big_store import write_big_store
 
 PLAIN = """
 import sys
-from mqtool.export.plain import ExportRequest, export
+from mqtool.export.plain import export
+from mqtool.export.run import ExportRequest
 from mqtool.export.sources import resolve
-from mqtool.export.workers import LocalRunner
+from mqtool.export.plain import LocalRunner
 export(ExportRequest(tuple(resolve([sys.argv[1]])), sys.argv[2]), LocalRunner(2))
 """
 

@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqtool.export.plain import ExportRequest, export
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import Table, messages_schema
+from mqtool.export.plain import export
+from mqtool.export.run import ExportRequest
+from mqtool.export.schema import ReadRequest, Table, messages_schema
 from mqtool.export.sources import resolve
 from mqtool.spark.export import SparkRunner
 from mqtool.spark.options import SPLIT_BYTES

@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mqtool.formats import commit_log, dledger, equeue, tfchunk, tfchunk_records
-from mqtool.formats.tfchunk_records import Prepare
+from mqtool.formats import commit_log, dledger, equeue, tfchunk
+from mqtool.formats.tfchunk import Prepare
 from mqtool.records.frames import Frames
 from mqtool.siblings.arrow import batches
 from mqtool.siblings.equeue.listing import EQueueSettings
@@ -54,7 +54,7 @@ def write_tfchunk(root: Path, count: int, size: int) -> list[Path]:
     while done < count:
         start, parts, used = number * CHUNK, [], 0
         while done < count:
-            record = tfchunk_records.build(
+            record = tfchunk.build_record(
                 Prepare(
                     0,
                     1,

@@ -24,24 +24,19 @@ import zstandard  # noqa: E402
 
 from docs.stale_files import write_or_check  # noqa: E402
 from mqtool.formats import (  # noqa: E402
-    batch_consume_queue,
     checkpoint,
     codec,
     commit_log,
     config_files,
     consume_queue,
-    consume_queue_ext,
     dledger,
     equeue,
-    equeue_message,
     hosts,
     index_file,
     message_batch,
     message_id,
     properties,
-    rocksdb_queue,
     tfchunk,
-    tfchunk_records,
     tiered,
     timer,
 )
@@ -56,8 +51,8 @@ LAYOUTS: dict[str, cs.Struct] = {
     "record": commit_log.RECORD,
     "blank": commit_log.BLANK,
     "consume-queue": consume_queue.CONSUME_QUEUE_UNIT.layout,
-    "consume-queue-ext": consume_queue_ext.UNIT,
-    "batch-consume-queue": batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT.layout,
+    "consume-queue-ext": consume_queue.EXT_UNIT,
+    "batch-consume-queue": consume_queue.BATCH_CONSUME_QUEUE_UNIT.layout,
     "index-header": index_file.HEADER.layout,
     "index-slot": index_file.SLOT_LAYOUT,
     "index-entry": index_file.ENTRY.layout,
@@ -66,8 +61,8 @@ LAYOUTS: dict[str, cs.Struct] = {
     "timer-log": timer.LOG_UNIT.layout,
     "timer-log-end": timer.LOG_END.layout,
     "timer-checkpoint": timer.CHECKPOINT.layout,
-    "rocksdb-unit": rocksdb_queue.ROCKS_UNIT.layout,
-    "rocksdb-bound": rocksdb_queue.ROCKS_BOUND.layout,
+    "rocksdb-unit": consume_queue.ROCKS_UNIT.layout,
+    "rocksdb-bound": consume_queue.ROCKS_BOUND.layout,
     "tiered-header": tiered.INDEX_HEADER.layout,
     "tiered-slot": tiered.INDEX_SLOT.layout,
     "tiered-item": tiered.INDEX_ITEM.layout,
@@ -81,16 +76,16 @@ LAYOUTS: dict[str, cs.Struct] = {
     "equeue-header": equeue.HEADER.layout,
     "equeue-footer": equeue.FOOTER.layout,
     "equeue-entry": equeue.QUEUE_ENTRY.layout,
-    "equeue-record": equeue_message.RECORD.layout,
-    **equeue_message.ID_LAYOUTS,
+    "equeue-record": equeue.RECORD.layout,
+    **equeue.ID_LAYOUTS,
     "tfchunk-header": tfchunk.HEADER.layout,
     "tfchunk-footer": tfchunk.FOOTER.layout,
     "tfchunk-narrow-footer": tfchunk.NARROW_FOOTER.layout,
     "tfchunk-map-entry": tfchunk.MAP_ENTRY.layout,
     "tfchunk-checkpoint": tfchunk.CHECKPOINT.layout,
-    "tfchunk-prepare": tfchunk_records.PREPARE.layout,
-    "tfchunk-commit": tfchunk_records.COMMIT.layout,
-    "tfchunk-system": tfchunk_records.SYSTEM.layout,
+    "tfchunk-prepare": tfchunk.PREPARE.layout,
+    "tfchunk-commit": tfchunk.COMMIT.layout,
+    "tfchunk-system": tfchunk.SYSTEM.layout,
 }
 
 BEANS: dict[str, Any] = {
@@ -145,7 +140,7 @@ def _unique_key() -> bytes:
 
 
 def _sparse_end() -> bytes:
-    end = batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT.build(batch_consume_queue.SPARSE_END_UNIT)
+    end = consume_queue.BATCH_CONSUME_QUEUE_UNIT.build(consume_queue.SPARSE_END_UNIT)
     data = read(COMPACTED)
     return data[data.index(end) :][: len(end)]
 
@@ -239,7 +234,7 @@ EXAMPLES |= {
     "equeue-id": (
         LAYOUTS["equeue-id"],
         f"the first record of {EQUEUE_CHUNK}",
-        lambda: bytes.fromhex(equeue_message.CURRENT.parse(_framed(EQUEUE_CHUNK, 128))[0].message_id.decode()),
+        lambda: bytes.fromhex(equeue.CURRENT.parse(_framed(EQUEUE_CHUNK, 128))[0].message_id.decode()),
     ),
     "tfchunk-header": (LAYOUTS["tfchunk-header"], SCAVENGED, lambda: read(SCAVENGED, 0, 128)),
     "tfchunk-footer": (

@@ -108,9 +108,9 @@ for _ in range(2):
     mqtool("export", STORE, "--output", LAKE / "daily", "--state", LAKE / "daily.state")
 
 # %% The same from Python
-from mqtool.export.plain import ExportRequest, export
+from mqtool.export.plain import LocalRunner, export
+from mqtool.export.run import ExportRequest
 from mqtool.export.sources import resolve
-from mqtool.export.workers import LocalRunner
 
 request = ExportRequest(tuple(resolve([f"broker-a={STORE}"])), str(LAKE / "python"))
 result = export(request, LocalRunner(workers=1))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mqtool.choices import Trust
 from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError
-from mqtool.export.request import BATCH_ROWS
+from mqtool.export.schema import BATCH_ROWS
 from mqtool.export.sources import resolve
 from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts
 from mqtool.scan.dataset import Stores

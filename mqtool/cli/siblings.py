@@ -19,8 +19,8 @@ from mqtool.cli.rows.message_view import MessageView
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage
+from mqtool.siblings import Row, Table
 from mqtool.siblings.registry import Kind
-from mqtool.siblings.tables import Row, Table
 
 if TYPE_CHECKING:
     from mqtool.siblings.base import OpenedStore

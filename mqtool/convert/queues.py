@@ -19,16 +19,19 @@ from msgspec import Struct, field
 from mqtool.convert.staging import staging_directory
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, file_names
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
-from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
-from mqtool.formats.rocksdb_queue import (
-    BOUNDS,
+from mqtool.formats.consume_queue import (
     CHECKPOINT_TOPIC,
-    MAX,
-    MIN,
+    CONSUME_QUEUE_UNIT,
+    MAX_EXT_ADDRESS,
+    PRE_BLANK,
     ROCKS_BOUND,
+    ROCKS_BOUNDS,
+    ROCKS_MAX,
+    ROCKS_MIN,
     ROCKS_UNIT,
-    UNITS,
+    ROCKS_UNITS,
+    UNIT_SIZE,
+    ConsumeQueueUnit,
     RocksBound,
     RocksUnit,
     bound_key,
@@ -243,8 +246,10 @@ class _Writer:
         self._path = path
         self._library = library
         with _writing_database(path):
-            self._database: Any = library.Rdict(str(path), options, column_families={UNITS: options, BOUNDS: options})
-        self._handle = self._database.get_column_family_handle(UNITS)
+            self._database: Any = library.Rdict(
+                str(path), options, column_families={ROCKS_UNITS: options, ROCKS_BOUNDS: options}
+            )
+        self._handle = self._database.get_column_family_handle(ROCKS_UNITS)
         self._batch = library.WriteBatch(raw_mode=True)
         self._waiting = 0
         self.units = 0
@@ -271,11 +276,11 @@ class _Writer:
         """Writes the bounds of all queues and the physical offset up to which the log is dispatched."""
         self._write()
         with _writing_database(self._path):
-            bounds = self._database.get_column_family(BOUNDS)
+            bounds = self._database.get_column_family(ROCKS_BOUNDS)
             for (topic, queue_id), ends in self.bounds.items():
-                for which, bound in zip((MIN, MAX), ends, strict=True):
+                for which, bound in zip((ROCKS_MIN, ROCKS_MAX), ends, strict=True):
                     bounds[bound_key(topic.encode(), queue_id, which)] = ROCKS_BOUND.build(bound)
-            bounds[bound_key(CHECKPOINT_TOPIC, 0, MAX)] = end.to_bytes(8, "big")
+            bounds[bound_key(CHECKPOINT_TOPIC, 0, ROCKS_MAX)] = end.to_bytes(8, "big")
             bounds.flush()
             self._database.flush()
 

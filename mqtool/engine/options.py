@@ -14,13 +14,11 @@ from msgspec.structs import replace
 
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.errors import UsageError
-from mqtool.formats import batch_consume_queue as batch_queue_format
 from mqtool.formats import consume_queue as queue_format
-from mqtool.formats import consume_queue_ext as ext_format
 from mqtool.formats import index_file
-from mqtool.formats.delay_levels import DELAY_LEVELS
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import V4_9, V5_5, Release
+from mqtool.formats.service_records import DELAY_LEVELS
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.store import file_sizes
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
@@ -61,8 +59,8 @@ class StoreOptions(Struct, frozen=True):
     # mappedFileSizeConsumeQueue; rounded up to whole units.
     consume_queue_file_size: int = queue_format.DEFAULT_FILE_SIZE
     consume_queue_ext: bool = False  # enableConsumeQueueExt
-    consume_queue_ext_file_size: int = ext_format.DEFAULT_FILE_SIZE  # mappedFileSizeConsumeQueueExt
-    batch_consume_queue_file_size: int = batch_queue_format.DEFAULT_FILE_SIZE  # mapperFileSizeBatchConsumeQueue
+    consume_queue_ext_file_size: int = queue_format.DEFAULT_EXT_FILE_SIZE  # mappedFileSizeConsumeQueueExt
+    batch_consume_queue_file_size: int = queue_format.DEFAULT_BATCH_FILE_SIZE  # mapperFileSizeBatchConsumeQueue
     index: bool = True  # whether keys are indexed (messageIndexEnable)
     # Whether TAGS are indexed too; None for the release's default: 5.5 indexes them, 5.0 to 5.4 did not.
     index_tags: bool | None = None

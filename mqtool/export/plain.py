@@ -1,28 +1,87 @@
-"""Runs an export from beginning to end with any runner: recover, plan, run, commit.
+"""Runs an export from beginning to end: recover, plan, run, commit; once, or again and again while a broker appends.
 
-`export` on one machine uses worker processes; `mqtool.spark.export` has its own runner.
+`LocalRunner` runs the tasks in threads of this process and in worker processes; `mqtool.spark.export` has its own
+runner.
 """
 
+from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from msgspec.structs import replace
 
-from mqtool.errors import UsageError
+from mqtool.errors import UsageError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
-from mqtool.export.fingerprints import require_different_logs
-from mqtool.export.job import ExportRequest, ExportResult, Runner, check_split
-from mqtool.export.run import ExportRun
+from mqtool.export.plan import check_split
+from mqtool.export.run import ExportRequest, ExportResult, ExportRun, Runner
+from mqtool.export.sources import require_different_logs
 from mqtool.export.target import Target, target_of
+from mqtool.export.task import Task, TaskResult, run_task
+from mqtool.jobs.pool import as_completed, available, process_pool, start_worker, thread_pool
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
 from mqtool.store.remote import absolute, is_url
 
-__all__ = ["ExportRequest", "ExportResult", "Runner", "export"]
+_THREADS = 2
+"""Tasks that one process runs at a time. Encoding and compressing, two thirds of a task, need no interpreter lock;
+two threads take 1.1 times the processor time of one, and no process has to start. More would wait for each other."""
+
+
+class WorkerDiedError(WorkerError):
+    """A worker process ended without returning a result."""
+
+
+class LocalRunner:
+    """Runs two tasks at a time in this process, and each further one in a process of its own."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            workers: number of tasks at a time; None for one per processor.
+        """
+        self._workers = workers or available()
+
+    def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
+        """See `plain.Runner`.
+
+        Raises:
+            WorkerDiedError: the system killed a worker, most likely for lack of memory.
+        """
+        count = min(self._workers, len(tasks))
+        if count < 2:
+            for task in tasks:
+                done(run_task(task))
+            return
+        others = max(0, count - _THREADS)
+        waiting = 2 * others  # so that each process has its next task when it ends one
+        with ExitStack() as opened:
+            threads, is_over = opened.enter_context(thread_pool(_THREADS + waiting))
+            # entered last, left first: the threads that wait for processes end once these are killed.
+            # A fork would copy the locks of Arrow's threads, some of which may be held.
+            pool = opened.enter_context(process_pool(others, start_worker, copies=False)) if others else None
+            here = BoundedSemaphore(_THREADS)
+
+            def work(task: Task) -> TaskResult:
+                if not here.acquire(blocking=False):
+                    assert pool is not None  # without one there are no more threads than may work here
+                    return pool.submit(run_task, task).result()
+                try:
+                    return run_task(task, is_over)
+                finally:
+                    here.release()
+
+            try:
+                for _, result in as_completed(threads, work, tasks, _THREADS + waiting):
+                    done(result)
+            except BrokenProcessPool as error:
+                raise WorkerDiedError("a worker process died, maybe for lack of memory: try fewer --jobs") from error
 
 
 def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ignore) -> ExportResult:
@@ -109,3 +168,30 @@ def _check(request: ExportRequest) -> None:
                 raise UsageError(
                     f"{place}: this is inside the store {source.path}, which is only read; name a place elsewhere"
                 )
+
+
+def follow(request: ExportRequest, runner: Runner, wait: Callable[[], bool]) -> Iterator[ExportResult]:
+    """Exports repeatedly; each run that finds new messages is one commit.
+
+    Args:
+        request: what to export; must have a state.
+        runner: runs the tasks.
+        wait: waits between two runs; returns whether to run again.
+
+    Yields:
+        The result of the first run, and of each later run that committed something.
+
+    Raises:
+        UsageError: no state; without it each run would refuse the previous run's directory.
+        MqtoolError, OSError: see `export`.
+    """
+    if request.state is None:
+        raise UsageError("--follow needs a state file; add --state FILE")
+    is_first = True
+    while True:
+        result = export(request, runner)
+        if is_first or result.committed:
+            yield result
+        is_first = False
+        if not wait():
+            return

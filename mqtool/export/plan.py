@@ -2,6 +2,10 @@
 
 Planning reads little, and only once; partitions are plain data that any process can use. What a broker appends after
 planning is not part of the plan.
+
+A running broker copies each record into its file without a lock that a reader could see. The last record may
+therefore be incomplete, with only its beginning written. After a crash it may remain incomplete, and recovery will
+cut it off.
 """
 
 from collections.abc import Iterator
@@ -9,7 +13,7 @@ from itertools import pairwise
 
 from msgspec import Struct, field
 
-from mqtool.export.bound import log_end
+from mqtool.errors import StoreError, UsageError
 from mqtool.export.sources import Source
 from mqtool.jobs.parts import cut
 from mqtool.records.damage import Damage, DamageKind
@@ -19,12 +23,52 @@ from mqtool.store.log.commit_log import Segment
 from mqtool.store.log.cuts import Cuts
 from mqtool.store.log.selection import Selection
 
+_LOOK_BACK = 8 << 20
+
+MAX_TASKS = 100_000
+"""Maximum tasks of one store. Each writes separate files, and one process plans and lists them all."""
+
 SMALLEST, LARGEST = 32 << 20, 512 << 20
 """Bounds of the bytes of log in a partition, unless the caller specifies a size."""
 PARTITIONS = 16
 """Target number of partitions within those bounds."""
 CLOCK_MARGIN = 3_600_000
 """A segment is skipped only if its times are at least this many ms outside the requested range."""
+
+
+def log_end(store: Store, cuts: Cuts) -> int:
+    """Returns the physical offset after the last complete record.
+
+    In a store that was not shut down cleanly, records at the very end with a wrong CRC, or with zeros where their
+    properties should end, are treated as incomplete and excluded. After a clean shutdown they are damage, and
+    included.
+    """
+    log = store.commit_log
+    end = log.max_offset
+    index = log.segment_at(end - 1)
+    if store.clean_stop or index is None:
+        return end
+    segment = log.segments[index]
+    near = max(segment.base, end - _LOOK_BACK)
+    cut = cuts.first_at(near, end) if near > segment.base else None
+    start = 0 if cut is None else cut.start - segment.base
+    complete_end = end
+    for item in log.walk_segment(index, start=start):
+        if isinstance(item, Damage):
+            complete_end = min(complete_end, item.start) if item.kind is DamageKind.BAD_CRC else end
+            continue
+        last = item.base + int(item.positions[-1])
+        complete_end = last if last + int(item.sizes[-1]) >= end and _ends_in_zeros(store, last) else end
+    return complete_end
+
+
+def _ends_in_zeros(store: Store, physical_offset: int) -> bool:
+    """Whether the end of a record has not been copied yet: brokers write no topic and no properties that end in NUL."""
+    try:
+        record = store.commit_log.record(physical_offset)
+    except StoreError:
+        return True
+    return record.topic.endswith(b"\0") or record.properties.endswith(b"\0")
 
 
 class Span(Struct, frozen=True):
@@ -194,3 +238,16 @@ def _gaps(store: Store, start: int, end: int) -> Iterator[Damage]:
         if low < high:
             detail = f"no file between {before.path.name} and {after.path.name}"
             yield Damage(low, high, DamageKind.MISSING, detail, before.path, before.size)
+
+
+def check_split(split_bytes: int | None, log_bytes: int) -> None:
+    """Checks that a log of this size does not result in too many tasks.
+
+    Raises:
+        UsageError: it would.
+    """
+    if split_bytes is not None and log_bytes // max(1, split_bytes) >= MAX_TASKS:
+        minimum = -(-log_bytes // MAX_TASKS)
+        raise UsageError(
+            f"tasks of {split_bytes} bytes are more than {MAX_TASKS}; give a size of at least {minimum} bytes"
+        )

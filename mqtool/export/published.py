@@ -10,9 +10,8 @@ from pathlib import Path
 
 from mqtool.errors import ExportError, StoreError
 from mqtool.export.commit import META, is_published, message_commits
-from mqtool.export.delta_log import CHANGED, ELSEWHERE, LOG, NEVER, delta_files
-from mqtool.export.iceberg_log import METADATA, local_table
 from mqtool.export.schema import Table
+from mqtool.export.table_logs import CHANGED, ELSEWHERE, LOG, METADATA, NEVER, delta_files, local_table
 from mqtool.export.tables import configured_table
 from mqtool.export.target import LocalTarget
 from mqtool.store.real_path import named_below

@@ -11,8 +11,8 @@ import numpy as np
 
 from mqtool.errors import CorruptionError, StoreError
 from mqtool.export.plan import Partition, Span
-from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows, rows_of
+from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import Source
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 from msgspec import Struct, field
 
 from mqtool.errors import ExportError, StoreError
-from mqtool.export.bound import log_end
 from mqtool.export.commit import Manifest, all_manifests
-from mqtool.export.delta_log import CHANGED, ELSEWHERE
 from mqtool.export.parquet import FileEntry
+from mqtool.export.plan import log_end
 from mqtool.export.schema import PLACES, Table
 from mqtool.export.state import Mark, check_mark
+from mqtool.export.table_logs import CHANGED, ELSEWHERE
 from mqtool.export.target import Target
 from mqtool.store import Store
 from mqtool.store.log.cuts import Cuts

@@ -1,30 +1,74 @@
-"""One run of an export between recovery and commit."""
+"""One run of an export between recovery and commit; its request and its result."""
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
+from msgspec import Struct, field
 
+from mqtool.choices import TableFormat
 from mqtool.errors import ExportError, StoreLockedError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
 from mqtool.export.commit import Manifest
-from mqtool.export.job import ExportRequest, ExportResult, Runner
-from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions, rewrite
-from mqtool.export.partitioning import directory
+from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions, directory, rewrite
 from mqtool.export.plan import StorePlan, partitions
 from mqtool.export.read import check_tolerated
-from mqtool.export.resume import plan_since
 from mqtool.export.rewind import ExportHistory, before
-from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, ReadRequest, Table
 from mqtool.export.sources import Source
-from mqtool.export.state import Mark, State, mark_at, require_new_log
+from mqtool.export.state import Mark, State, mark_at, plan_since, require_new_log
 from mqtool.export.target import Target
 from mqtool.export.task import Task, TaskResult, damage_batch
 from mqtool.jobs.progress import OnProgress
 from mqtool.records.damage import Damage
 from mqtool.store import Store
+
+
+class ExportRequest(Struct, frozen=True):
+    """What to export, and where to."""
+
+    sources: tuple[Source, ...]  # the stores
+    target: str  # directory or URL
+    read: ReadRequest = field(default_factory=ReadRequest)  # which messages and columns
+    write: WriteOptions = field(default_factory=WriteOptions)  # how to write files
+    state: str | None = None  # file or URL of the watermark; None for an export that is not incremental
+    split_bytes: int | None = None  # bytes of log per task; None to choose by the size of the log
+    table: TableFormat | None = None  # table format in addition to Parquet files; None for plain files
+    rewind: bool = False  # if a log was truncated, undo what was exported from after the cut
+
+    def shape(self) -> dict[str, Any]:
+        """Returns the properties that must be the same in all runs of one export."""
+        selection = self.read.selection
+        return {
+            "include": "all" if self.read.every_class else "committed",
+            "columns": list(self.read.columns),
+            "body": str(self.read.body),
+            "redact": sorted(self.read.redact),
+            "partition-by": list(self.write.partition_by),
+            "topics": list(selection.topics),
+            "queue": selection.queue_id,
+            "time": [selection.begin_time, selection.end_time],
+        }
+
+
+class ExportResult(Struct, frozen=True):
+    """What an export did."""
+
+    manifest: Manifest  # of its commit; of the last commit if nothing was new
+    stores: tuple[StorePlan, ...] = ()  # the plan of each store
+    committed: bool = True  # whether anything was new
+    finished_earlier: bool = False  # an interrupted run was completed, and nothing else was new
+    completed: Manifest | None = None  # the commit of an interrupted run whose files this run published
+
+
+class Runner(Protocol):
+    """Runs the tasks of an export."""
+
+    def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
+        """Runs all tasks and calls `done` with each result. Raises the error of a task that failed."""
 
 
 class ExportRun:

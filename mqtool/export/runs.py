@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from mqtool.export.partitioning import group_edges, partition_columns
+from mqtool.export.parquet import group_edges, partition_columns
 from mqtool.export.rows import Rows
 from mqtool.export.schema import SORT_COLUMNS
 from mqtool.export.views import compact, concatenate, take

@@ -1,7 +1,8 @@
-"""The tables of an export: messages, damage, rejected values. Names as in `dump`; types suitable for a data lake.
+"""What to export: the tables (messages, damage, rejected values), and the request for rows of them.
 
-The columns come from `records.columns`; this module declares only the differences: timestamps, the store's name, the
-position in an inner batch, and the record class. Docs page: docs/lake.md.
+Names are as in `dump`, types suitable for a data lake. The columns come from `records.columns`; this module declares
+only the differences: timestamps, the store's name, the position in an inner batch, and the record class. Docs page:
+docs/lake.md.
 """
 
 import enum
@@ -9,14 +10,23 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.formats import topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.records import columns as scan_columns
+from mqtool.store.log.selection import Selection
+from mqtool.values import repr_without
 
 TIMESTAMP = pa.timestamp("ms", "UTC")
+
+SORT_COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "batch_index")
+"""Order of the rows in a file; the first three are declared in it, so that readers may rely on it."""
+
+BATCH_BYTES = 8 << 20
+"""Maximum record bytes of a batch, except for a single longer record."""
+BATCH_ROWS = 16384
 
 
 class Body(enum.StrEnum):
@@ -84,9 +94,6 @@ COLUMNS: tuple[ExportColumn, ...] = _columns()
 BY_NAME = {column.name: column for column in COLUMNS}
 ALL_COLUMNS = tuple(BY_NAME)
 
-SORT_COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "batch_index")
-"""Order of the rows in a file; the first three are declared in it, so that readers may rely on it."""
-
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the names after checking that all are columns.
@@ -150,3 +157,38 @@ class Table(enum.StrEnum):
 
 PLACES = {Table.MESSAGES: "physical_offset", Table.REJECTED_VALUES: "physical_offset", Table.DAMAGE: "start"}
 """By table, the column with the physical offset of a row."""
+
+
+class ReadRequest(Struct, frozen=True):
+    """Which messages to read, and which of their columns."""
+
+    # Conditions on messages; its physical offsets apply to every store.
+    selection: Selection = field(default_factory=Selection)
+    columns: tuple[str, ...] = ALL_COLUMNS  # of the messages table, in this order
+    every_class: bool = False  # also half, rolled-back and system records, not only committed ones
+    body: Body = Body.BINARY  # how to write bodies
+    redact: frozenset[str] = frozenset()  # columns whose values are replaced
+    salt: bytes = b""  # for the replacements
+    fail_fast: bool = False  # damage is an error instead of a row of the damage table
+    batch_bytes: int = BATCH_BYTES  # and batch_rows: size of a batch; a longer single record is a batch by itself
+    batch_rows: int = BATCH_ROWS
+
+    __repr__ = repr_without("salt")
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns)
+        if self.redact:
+            check_columns(self.redact)
+        if self.selection.limit is not None or self.selection.needs_properties:
+            raise UsageError(
+                "an export selects only by topic, queue, offset and time; select the rest when you read it"
+            )
+
+    def includes(self, record_class: RecordClass) -> bool:
+        """Whether records of a class are read."""
+        return self.every_class or record_class is RecordClass.COMMITTED
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema of the batches."""
+        return messages_schema(self.columns, self.body)

@@ -1,6 +1,7 @@
-"""The stores of an export: resolves paths and globs as users write them, and names each store."""
+"""The stores of an export: resolves paths and globs as users write them, names stores, refuses the same log twice."""
 
 import glob
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,8 @@ from mqtool.store.real_path import real_path
 from mqtool.store.remote import absolute, is_url, remote_glob
 
 _MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")
+
+_BYTES = 4096
 
 
 class Source(Struct, frozen=True):
@@ -96,3 +99,24 @@ def name_of(path: str) -> str:
     full_path = PurePosixPath(path) if is_url(path) else real_path(Path(path))
     parts = [part for part in full_path.parts if part != "/"]
     return next((part for part in reversed(parts) if part.lower() not in _MEANINGLESS), "broker")
+
+
+def require_different_logs(stores: list[Store]) -> None:
+    """Checks that no two stores of an export have the same log.
+
+    Raises:
+        UsageError: two stores contain the same segment: copies, or master and slave.
+    """
+    seen: dict[tuple[int, bytes], Store] = {}
+    for store in stores:
+        for segment in store.commit_log.segments:
+            head = store.commit_log.read(segment.base, _BYTES)
+            if not any(head):
+                continue
+            key = segment.base, hashlib.blake2b(head, digest_size=16).digest()
+            other = seen.setdefault(key, store)
+            if other is not store:
+                raise UsageError(
+                    f"{other.path} and {store.path} contain the same log (segment {segment.path.name}): "
+                    "they are copies, or master and slave; export one of them"
+                )

@@ -2,6 +2,7 @@
 
 A physical offset alone is not sufficient, because a log can be truncated and grow again. The mark therefore contains
 digests of bytes that a log never changes: the first ones of the segment, and the last ones before the offset.
+`plan_since` plans what follows a mark, with what was lost before it could be read.
 """
 
 import hashlib
@@ -9,10 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import ExportError
+from mqtool.export.plan import StorePlan, plan_store
+from mqtool.export.sources import Source
 from mqtool.jobs import resume
+from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
+from mqtool.store.log.selection import Selection
 from mqtool.values import asdict
 
 HEAD_BYTES, TAIL_BYTES = 4096, 65536
@@ -151,3 +157,33 @@ def parse_state(data: bytes, where: str) -> State:
         ConfigFileError: it is not valid.
     """
     return _state_of(resume.parse(data, VERSION, _WHAT, where), where)
+
+
+def plan_since(
+    store: Store,
+    source: Source,
+    selection: Selection,
+    mark: Mark | None,
+    *,
+    until: int | None = None,
+    target: int | None = None,
+) -> StorePlan:
+    """Plans what a store contains after a watermark; see `plan_store`.
+
+    A range that expired before it was read is the first damage of the plan.
+
+    Args:
+        mark: up to which everything was read; None if nothing was.
+
+    Raises:
+        ExportError: the log was truncated, or is another log.
+    """
+    plan = plan_store(store, source, selection, since=None if mark is None else mark.offset, until=until, target=target)
+    if mark is None:
+        return plan
+    start = check_mark(store, mark, plan.log_end)
+    if start == mark.offset:
+        return plan
+    detail = f"expired before it was read: the log begins at {start} now"
+    lost = Damage(mark.offset, start, DamageKind.MISSING, detail)
+    return replace(plan, damage=(lost, *plan.damage))

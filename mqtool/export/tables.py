@@ -23,11 +23,24 @@ from mqtool.choices import TableFormat
 from mqtool.commands import with_extra
 from mqtool.errors import ExportError, UnavailableError, UsageError
 from mqtool.export.commit import Manifest, MessageCommit, message_commits
-from mqtool.export.delta_log import APPLICATION, CHANGED, ELSEWHERE, LOG, NEVER, DeltaFile, delta_files
-from mqtool.export.iceberg_log import CATALOGUE, CATALOGUE_FILE, METADATA, NAME, NAMESPACE, SEQUENCE, IcebergTable
-from mqtool.export.parquet import SORTED, FileEntry, WriteOptions, rewrite
-from mqtool.export.partitioning import stored_value
+from mqtool.export.parquet import SORTED, FileEntry, WriteOptions, rewrite, stored_value
 from mqtool.export.schema import PLACES, Table
+from mqtool.export.table_logs import (
+    APPLICATION,
+    CATALOGUE,
+    CATALOGUE_FILE,
+    CHANGED,
+    ELSEWHERE,
+    LOG,
+    METADATA,
+    NAME,
+    NAMESPACE,
+    NEVER,
+    SEQUENCE,
+    DeltaFile,
+    IcebergTable,
+    delta_files,
+)
 from mqtool.export.target import LocalTarget, Target
 from mqtool.store.real_path import real_path
 

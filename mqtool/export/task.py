@@ -17,10 +17,9 @@ from msgspec import Struct, field
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
 from mqtool.export.plan import Partition
 from mqtool.export.read import read_partition
-from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows
 from mqtool.export.runs import SortedRuns
-from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, ReadRequest, Table
 from mqtool.export.target import target_of
 from mqtool.records.damage import Damage
 

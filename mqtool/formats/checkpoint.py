@@ -5,8 +5,7 @@ Docs page: docs/formats/checkpoint.md. Source: StoreCheckpoint (4.9.7, 5.5.0).
 
 from msgspec import Struct
 
-from mqtool.formats.codec import Buffer, Unit
-from mqtool.formats.fields import i64
+from mqtool.formats.codec import Buffer, Unit, i64
 
 FILE_SIZE = 4096
 

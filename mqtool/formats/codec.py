@@ -1,12 +1,16 @@
-"""Parses and builds declared layouts, and derives their fast readers.
+"""Declares the fields of layouts, parses and builds layouts, and derives their fast readers.
 
-A layout is declared once, as a construct `Struct` of the field helpers in `fields`. From that declaration this
-module derives what hot code needs (`struct.Struct`, numpy dtype, offsets) and what readers of the docs need (the
-offset table in docs/formats). It is the only module that catches construct's errors. construct itself never runs in
-a loop over records, because it takes 5 to 40 µs for each.
+All integers of the store are big-endian and signed, as `java.nio.ByteBuffer` writes them. Stores of .NET programs
+are little-endian, as `BinaryWriter` writes them: `le32` and similar functions.
+
+A layout is declared once, as a construct `Struct` of such fields. From that declaration this module derives what hot
+code needs (`struct.Struct`, numpy dtype, offsets) and what readers of the docs need (the offset table in
+docs/formats). It is the only module that catches construct's errors. construct itself never runs in a loop over
+records, because it takes 5 to 40 µs for each.
 """
 
 import struct
+import zlib
 from collections.abc import Callable
 from functools import cached_property
 from operator import attrgetter
@@ -22,6 +26,47 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T", bound=Struct)
+CRC_MASK = 0x7FFFFFFF
+
+
+def _integer(kind: cs.Construct) -> Callable[[str, str], cs.Construct]:
+    """Returns the function that declares a field of a kind, by its name and docs text."""
+    return lambda name, docs: name / kind * docs
+
+
+i16 = _integer(cs.Int16sb)
+"""A Java short."""
+u16 = _integer(cs.Int16ub)
+"""A Java short whose 16 bits are interpreted as unsigned."""
+i32 = _integer(cs.Int32sb)
+"""A Java int."""
+i64 = _integer(cs.Int64sb)
+"""A Java long."""
+u8 = _integer(cs.Int8ub)
+"""A .NET byte."""
+le16u = _integer(cs.Int16ul)
+"""A .NET ushort, little-endian."""
+le32 = _integer(cs.Int32sl)
+"""A .NET int, little-endian."""
+le64 = _integer(cs.Int64sl)
+"""A .NET long, little-endian."""
+
+
+def raw(name: str, size: int, docs: str) -> cs.Construct:
+    """Bytes that are not interpreted."""
+    return name / cs.Bytes(size) * docs
+
+
+def either(
+    name: str, test: Callable[[Any], Any], then: cs.Construct, otherwise: cs.Construct, docs: str
+) -> cs.Construct:
+    """A field whose layout depends on an earlier field."""
+    return name / cs.IfThenElse(test, then, otherwise) * docs
+
+
+def sized(name: str, length_field: str, docs: str) -> cs.Construct:
+    """Bytes whose length is in an earlier field; a negative length means none, as in the broker."""
+    return name / cs.Bytes(lambda context: max(0, context[length_field])) * docs
 
 
 class Field(Struct, frozen=True):
@@ -240,3 +285,42 @@ def _path(error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[-1] if str(error) else type(error).__name__
+
+
+class FieldBytes(Struct, frozen=True):
+    """One field with its bytes."""
+
+    name: str  # of the field
+    offset: int  # from the start of the layout
+    data: bytes  # its bytes
+    value: Any  # decoded: an integer, or the bytes unchanged
+    docs: str  # description of the field
+
+
+def annotate(layout: cs.Struct, data: Buffer, *, name: str = "") -> list[FieldBytes]:
+    """Returns every field of a layout in order; the concatenation of their `data` is the whole layout.
+
+    Args:
+        layout: the declaration.
+        data: begins with the layout.
+        name: of the layout, for errors.
+
+    Raises:
+        TruncatedError, FormatError: as `codec.parse`.
+    """
+    values = parse(layout, data, name=name)
+    docs = {field: text for field, _, text in all_fields(layout)}
+    view = memoryview(data)
+    fields: list[FieldBytes] = []
+    offset = 0
+    for member in layout.subcons:
+        value = values[member.name]
+        size = len(member.build(value, **values))
+        fields.append(FieldBytes(member.name, offset, bytes(view[offset : offset + size]), value, docs[member.name]))
+        offset += size
+    return fields
+
+
+def crc32(data: Buffer) -> int:
+    """Returns the CRC-32 of some bytes without the highest bit, so that it fits a Java int (UtilAll.crc32)."""
+    return zlib.crc32(data) & CRC_MASK

@@ -13,9 +13,8 @@ import construct as cs
 from msgspec import Struct
 
 from mqtool.errors import BadMagicError, FormatError, TruncatedError
-from mqtool.formats import checksums, codec
-from mqtool.formats.codec import Buffer
-from mqtool.formats.fields import either, i16, i32, i64, sized
+from mqtool.formats import codec
+from mqtool.formats.codec import Buffer, either, i16, i32, i64, sized
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB, since 5.1.0, for topics of more than 127 UTF-16 units
@@ -368,7 +367,7 @@ def build_blank(total_size: int) -> bytes:
 
 def body_crc(body: Buffer) -> int:
     """Returns the CRC of a body as records store it (UtilAll.crc32)."""
-    return checksums.crc32(body)
+    return codec.crc32(body)
 
 
 def transaction_type(sys_flag: int) -> int:

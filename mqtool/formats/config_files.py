@@ -14,9 +14,8 @@ from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import config_json
-from mqtool.formats.beans import bean_of, document_of, expect, table_of
 from mqtool.formats.codec import Buffer
-from mqtool.formats.config_json import Document, JsonStyle
+from mqtool.formats.config_json import Document, JsonStyle, bean_of, document_of, expect, table_of
 
 TOPIC_GROUP_SEPARATOR = "@"
 PERM_READ = 4
@@ -35,6 +34,12 @@ COMPACTION = "COMPACTION"
 Offsets = dict[int, int]
 """Queue id (delay level, in delay offsets) to queue offset."""
 
+SIMPLE_QUEUES, BATCH_QUEUES = "SimpleCQ", "BatchCQ"
+"""Kinds of queues, as the attribute queue.type states them."""
+
+FILTER_TYPES = "SINGLE_TAG", "MULTI_TAG"
+"""How many tags a topic's messages have (TopicFilterType)."""
+
 
 class DataVersion(Struct, frozen=True):
     """How often and when a table last changed."""
@@ -42,14 +47,6 @@ class DataVersion(Struct, frozen=True):
     counter: int = 0
     timestamp: int = 0
     state_version: int | None = None
-
-
-SIMPLE_QUEUES, BATCH_QUEUES = "SimpleCQ", "BatchCQ"
-"""Kinds of queues, as the attribute queue.type states them."""
-
-
-FILTER_TYPES = "SINGLE_TAG", "MULTI_TAG"
-"""How many tags a topic's messages have (TopicFilterType)."""
 
 
 class TopicConfig(Struct, frozen=True):

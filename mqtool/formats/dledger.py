@@ -8,9 +8,8 @@ MmapFileList, MemberState (dledger 0.3.1.2 of RocketMQ 4.9.7, 0.3.2 of 5.5.0), D
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import java, java_properties
-from mqtool.formats.codec import Buffer, Unit
-from mqtool.formats.fields import i32, i64
+from mqtool.formats import java
+from mqtool.formats.codec import Buffer, Unit, i32, i64
 
 MAGIC_ENTRY = 1
 MAGIC_BLANK_ENTRY = -1
@@ -107,7 +106,7 @@ def parse_state(data: Buffer) -> LedgerState:
     committed = committed_index_text(data)
     if not committed:
         raise FormatError(f"expected {COMMITTED_INDEX} with a number, found none", layout="DLedger checkpoint")
-    end = java.trim(java_properties.parse(bytes(data)).get(END_INDEX, ""))
+    end = java.trim(java.parse_properties(bytes(data)).get(END_INDEX, ""))
     return LedgerState(java.parse_long(end) if end else None, java.parse_long(committed))
 
 
@@ -119,7 +118,7 @@ def committed_index_text(data: Buffer) -> str:
     Raises:
         FormatError: java.util.Properties rejects the file.
     """
-    return java.trim(java_properties.parse(bytes(data)).get(COMMITTED_INDEX, ""))
+    return java.trim(java.parse_properties(bytes(data)).get(COMMITTED_INDEX, ""))
 
 
 def is_state_of(data: Buffer, end: int) -> bool:
@@ -134,5 +133,5 @@ def parse_current_term(data: Buffer) -> int | None:
     Raises:
         FormatError: it is not a valid file of this kind.
     """
-    values = java_properties.parse(bytes(data))
+    values = java.parse_properties(bytes(data))
     return java.parse_long(values["currTerm"]) if "currTerm" in values else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from mqtool.errors import ChecksumError, FormatError, TruncatedError
-from mqtool.formats import checksums, java
+from mqtool.formats import codec, java
 from mqtool.formats.codec import Buffer
 
 _NAME = "epoch file"
@@ -69,7 +69,7 @@ def _number(line: str, field: str) -> int:
 
 
 def _crc(text: str) -> int:
-    return checksums.crc32(text.encode())
+    return codec.crc32(text.encode())
 
 
 def _text_of(data: Buffer) -> str:

@@ -1,17 +1,20 @@
-"""EQueue's chunk files: header and footer, the frame of a message record, queue entries, file names.
+"""EQueue's chunk files: header and footer, message records between two lengths, queue entries, message ids, file names.
 
-The message records themselves are in `equeue_message`. Everything is little-endian. Docs page: docs/formats/equeue.md.
-Source: ECommon.Storage (ChunkHeader, ChunkFooter, Chunk, DefaultFileNamingStrategy; ECommon 2.6.5),
-QueueLogRecord, StringExtensions.GetHashcode2 (EQueue 2.6.3, 2.2.0).
+Everything is little-endian. Message records have two known layouts. No file states the layout: a store uses one, and
+`detect` infers it from its records. Docs page: docs/formats/equeue.md. Source: ECommon.Storage (ChunkHeader,
+ChunkFooter, Chunk, DefaultFileNamingStrategy; ECommon 2.6.5), QueueLogRecord, StringExtensions.GetHashcode2,
+MessageLogRecord, QueueMessage, MessageIdUtil (EQueue 2.6.3, 2.2.0).
 """
 
 import re
+import socket
 
-from msgspec import Struct
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
-from mqtool.formats.codec import Buffer, Unit
-from mqtool.formats.fields import le32, le64, raw
+from mqtool.formats.codec import Buffer, Unit, le32, le64, raw
+from mqtool.formats.sequence import Sequence, bytes32
 
 MESSAGE_CHUNKS = "message-chunks"
 QUEUE_CHUNKS = "queue-chunks"
@@ -24,6 +27,28 @@ TEMPORARY_SUFFIX = ".tmp"
 
 MAX_RECORD_SIZE = 5 << 20
 """BrokerSetting: larger records are refused when written and end the scan of the last chunk when read."""
+
+EPOCH_TICKS = 621_355_968_000_000_000
+"""Ticks of 100 ns from 0001-01-01 to 1970-01-01."""
+
+MAX_TICKS = 3_155_378_975_999_999_999
+"""DateTime.MaxValue; the decoder fails beyond it, and below 0."""
+
+_FIRST = (
+    le64("log_position", "global position of this record's frame"),
+    bytes32("message_id", "hexadecimal text, see below"),
+    bytes32("topic", "UTF-8"),
+    bytes32("tag", "UTF-8, may be empty"),
+)
+_PRODUCER = bytes32("producer_address", "UTF-8, may be empty; since 2016-09-24")
+_LAST = (
+    le32("code", "the application's own number for the kind of message"),
+    bytes32("body", "may be empty"),
+    le32("queue_id", "queue of the topic"),
+    le64("queue_offset", "ordinal in the queue, from 0"),
+    le64("created_time", "ticks, the producer's local time"),
+    le64("stored_time", "ticks, the broker's local time"),
+)
 
 
 class ChunkHeader(Struct, frozen=True):
@@ -158,3 +183,183 @@ def tag_code(tag: str) -> int:
     if code == 1 << 31:
         raise FormatError("its hash has no absolute value", layout="tag")
     return code if code < 1 << 31 else (1 << 32) - code
+
+
+class MessageRecord(Struct, frozen=True):
+    """One record as stored; bytes are not decoded, so `build` restores them exactly."""
+
+    log_position: int
+    message_id: bytes
+    topic: bytes
+    tag: bytes
+    producer_address: bytes
+    code: int
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    created_time: int
+    stored_time: int
+
+    @property
+    def is_decodable(self) -> bool:
+        """Whether the broker can decode the message: both times are within the range of DateTime."""
+        return 0 <= self.created_time <= MAX_TICKS and 0 <= self.stored_time <= MAX_TICKS
+
+
+class _OldRecord(Struct, frozen=True):
+    log_position: int
+    message_id: bytes
+    topic: bytes
+    tag: bytes
+    code: int
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    created_time: int
+    stored_time: int
+
+
+RECORD = Sequence("EQueue message record", MessageRecord, *_FIRST, _PRODUCER, *_LAST)
+OLD_RECORD = Sequence("EQueue message record before 2016-09", _OldRecord, *_FIRST, *_LAST)
+
+
+class Shape:
+    """Parses and builds one layout of the record.
+
+    Attributes:
+        name: "2.6" or "2.2".
+        sequence: the layout.
+    """
+
+    def __init__(self, name: str, *, producer: bool) -> None:
+        self.name = name
+        self.sequence: Sequence[MessageRecord] | Sequence[_OldRecord] = RECORD if producer else OLD_RECORD
+        self._producer = producer
+
+    def parse(self, data: Buffer, position: int = 0, end: int | None = None) -> tuple[MessageRecord, int]:
+        """Reads one record; the bytes after it, up to `end`, are ignored as the broker ignores them.
+
+        Returns:
+            The record and the position after it.
+
+        Raises:
+            TruncatedError: it does not end before `end`.
+        """
+        if self._producer:
+            return RECORD.parse(data, position, end)
+        old, after = OLD_RECORD.parse(data, position, end)
+        values = structs.asdict(old)
+        return MessageRecord(producer_address=b"", **values), after
+
+    def build(self, record: MessageRecord) -> bytes:
+        """Returns the bytes of a record without its lengths."""
+        if self._producer:
+            return RECORD.build(record)
+        return OLD_RECORD.build(_OldRecord(*(getattr(record, name) for name in _OldRecord.__struct_fields__)))
+
+
+CURRENT = Shape("2.6", producer=True)
+OLD = Shape("2.2", producer=False)
+SHAPES = (CURRENT, OLD)
+
+
+def detect(record: Buffer, position: int) -> Shape | None:
+    """Returns the shape that a record's bytes fit exactly, None if there is none.
+
+    Args:
+        record: the bytes between the two lengths.
+        position: global position of the frame.
+    """
+    for shape in SHAPES:
+        try:
+            parsed, after = shape.parse(record)
+            for text in (parsed.message_id, parsed.topic, parsed.tag, parsed.producer_address):
+                text.decode()
+        except (FormatError, UnicodeDecodeError):
+            continue
+        if after == len(record) and parsed.log_position == position and parsed.is_decodable:
+            return shape
+    return None
+
+
+class MessageId(Struct, frozen=True):
+    """The contents of a message id."""
+
+    broker: str  # name of the broker, or its address as `ip:port` in ids from before 2020-06
+    position: int  # global position of the frame
+    by_address: bool = False  # whether `broker` is an address
+
+
+class _AddressId(Struct, frozen=True):
+    address: bytes
+    port: int
+    position: int
+
+
+_ADDRESS_ID = Unit(
+    "EQueue message id by address",
+    _AddressId,
+    raw("address", 4, "IPv4"),
+    le32("port", "of the broker"),
+    le64("position", "of the frame"),
+)
+
+
+class _NameId(Struct, frozen=True):
+    broker: bytes
+    position: int
+
+
+_NAME_ID = Sequence(
+    "EQueue message id by name",
+    _NameId,
+    bytes32("broker", "name of the broker, UTF-8"),
+    le64("position", "global position of the message's frame"),
+)
+
+ID_LAYOUTS = {"equeue-id": _NAME_ID.layout, "equeue-id-address": _ADDRESS_ID.layout}
+
+
+def parse_id(text: bytes | str) -> MessageId:
+    """Reads a message id.
+
+    Raises:
+        FormatError: it is neither of the two kinds.
+    """
+    try:
+        data = bytes.fromhex(text if isinstance(text, str) else text.decode("ascii"))
+    except ValueError as error:
+        raise FormatError("expected hexadecimal digits", layout="EQueue message id") from error
+    try:
+        named, after = _NAME_ID.parse(data)
+        if after == len(data):
+            return MessageId(named.broker.decode(), named.position)
+    except (FormatError, UnicodeDecodeError):
+        pass
+    if len(data) != _ADDRESS_ID.size:
+        reason = f"expected 16 bytes, or a name and a position, found {len(data)} bytes"
+        raise FormatError(reason, layout="EQueue message id")
+    parsed = _ADDRESS_ID.parse(data)
+    return MessageId(f"{socket.inet_ntoa(parsed.address)}:{parsed.port}", parsed.position, by_address=True)
+
+
+def build_id(message_id: MessageId) -> bytes:
+    """Returns the text of a message id, as a record holds it."""
+    if not message_id.by_address:
+        return _NAME_ID.build(_NameId(message_id.broker.encode(), message_id.position)).hex().encode()
+    address, _, port = message_id.broker.rpartition(":")
+    return _ADDRESS_ID.build(_AddressId(socket.inet_aton(address), int(port), message_id.position)).hex().encode()
+
+
+def moved(record: MessageRecord, position: int) -> MessageRecord:
+    """Returns a record with another position: its own field, and the one in its id if the id is valid."""
+    try:
+        message_id = build_id(replace(parse_id(record.message_id), position=position))
+    except FormatError:
+        message_id = record.message_id
+    return replace(record, log_position=position, message_id=message_id)
+
+
+def ticks_to_millis(ticks: int) -> int:
+    """Converts ticks to ms since 1970; local time, as EQueue stores it, gives ms of that local time."""
+    return (ticks - EPOCH_TICKS) // 10_000

@@ -7,8 +7,7 @@ import construct as cs
 from msgspec import Struct
 
 from mqtool.formats import codec, java
-from mqtool.formats.codec import Unit
-from mqtool.formats.fields import i32, i64
+from mqtool.formats.codec import Unit, i32, i64
 
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000

@@ -12,9 +12,8 @@ from msgspec import Struct, structs
 
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec
-from mqtool.formats.codec import Buffer
+from mqtool.formats.codec import Buffer, i16, i32, sized
 from mqtool.formats.commit_log import SysFlag
-from mqtool.formats.fields import i16, i32, sized
 
 BATCHED_MESSAGE = cs.Struct(
     i32("total_size", "bytes of this message, this field included"),

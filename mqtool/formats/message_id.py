@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, hosts
-from mqtool.formats.codec import Unit
-from mqtool.formats.fields import i32, i64, raw, u16
+from mqtool.formats.codec import Unit, i32, i64, raw, u16
 
 
 class OffsetMessageId(Struct, frozen=True):

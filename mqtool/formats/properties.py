@@ -6,7 +6,7 @@ MessageDecoder.createCrc32 (4.9.7, 5.5.0). Docs page: docs/formats/commit-log.md
 
 from collections.abc import Iterable, Iterator
 
-from mqtool.formats import checksums, java
+from mqtool.formats import codec, java
 from mqtool.formats.codec import Buffer
 
 NAME_END = 0x01
@@ -177,7 +177,7 @@ def crc32_tail(crc: int) -> bytes:
 
 def compute_crc32(record: Buffer) -> int:
     """Returns the CRC for the trailer of a complete record, computed without the record's last 20 bytes."""
-    return checksums.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)])
+    return codec.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)])
 
 
 def has_crc32_tail(record: Buffer) -> bool:

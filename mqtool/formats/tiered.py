@@ -10,8 +10,7 @@ import re
 
 from msgspec import Struct
 
-from mqtool.formats.codec import Unit
-from mqtool.formats.fields import i32, i64
+from mqtool.formats.codec import Unit, i32, i64
 
 COMMIT_LOG = "COMMIT_LOG"
 CONSUME_QUEUE = "CONSUME_QUEUE"
@@ -24,6 +23,15 @@ OPEN_INDEX = "tiered_index_file"
 
 _SEGMENT = re.compile("([0-9a-f]{8})([0-9]{20})")
 _CLUSTER = re.compile("([0-9a-f]{8})_(.+)")
+
+_ITEM = (
+    i32("key_hash", "as in an index file, of topic#key"),
+    i32("topic_id", "of the topic, by the metadata"),
+    i32("queue_id", "of the queue"),
+    i64("offset", "where the record starts in the queue's COMMIT_LOG"),
+    i32("size", "bytes of the record"),
+    i32("time_diff", "seconds since begin_timestamp"),
+)
 
 
 class TieredIndexHeader(Struct, frozen=True):
@@ -83,14 +91,6 @@ INDEX_SLOT = Unit(
     i32("length", "bytes of the slot's entries"),
 )
 
-_ITEM = (
-    i32("key_hash", "as in an index file, of topic#key"),
-    i32("topic_id", "of the topic, by the metadata"),
-    i32("queue_id", "of the queue"),
-    i64("offset", "where the record starts in the queue's COMMIT_LOG"),
-    i32("size", "bytes of the record"),
-    i32("time_diff", "seconds since begin_timestamp"),
-)
 
 INDEX_ITEM = Unit("tiered index item", TieredIndexItem, *_ITEM)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, overload
 from msgspec import Struct
 
 from mqtool.formats import java
-from mqtool.formats.codec import Buffer, Unit
+from mqtool.formats.codec import Buffer, Unit, i32, i64
 from mqtool.formats.commit_log import MAGIC_BLANK
-from mqtool.formats.fields import i32, i64
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,18 +23,17 @@ DEFAULT_PRECISION_MS = 1000
 PRECISIONS_MS = (1000, 500, 200, 100)
 """What timerPrecisionMs can be: the broker rounds other values down to one of these."""
 
-
-def precision_ms(configured: int) -> int:
-    """Returns the effective precision for a configured timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
-    return next((precision for precision in PRECISIONS_MS if precision <= configured), PRECISIONS_MS[-1])
-
-
 DEFAULT_ROLL_WINDOW = 2 * 86_400
 """Default of timerRollWindowSlot: a message that is due later is put into an earlier slot and rolled from there."""
 
 DEFAULT_LOG_FILE_SIZE = 100 * 1024 * 1024
 CHECKPOINT_FILE_SIZE = 4096
 NO_POSITION = -1
+
+
+def precision_ms(configured: int) -> int:
+    """Returns the effective precision for a configured timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
+    return next((precision for precision in PRECISIONS_MS if precision <= configured), PRECISIONS_MS[-1])
 
 
 class TimerMagic(IntFlag):

@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java
-from mqtool.formats.codec import Unit
-from mqtool.formats.fields import i16, i32, u8
+from mqtool.formats.codec import Unit, i16, i32, u8
 from mqtool.protocol.command import LANGUAGES, Command, Serialization
 
 

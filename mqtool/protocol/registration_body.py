@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_json
-from mqtool.formats.beans import bean_of, document_of, expect
-from mqtool.formats.checksums import crc32
+from mqtool.formats.codec import crc32
 from mqtool.formats.config_files import DataVersion, TopicConfig
-from mqtool.formats.config_json import Document
+from mqtool.formats.config_json import Document, bean_of, document_of, expect
 from mqtool.protocol.headers import TEXT_LENGTH
 
 MAX_SIZE = 64 << 20

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from mqtool.errors import RemoteProtocolError
-from mqtool.formats.codec import Unit
+from mqtool.formats.codec import Unit, i32, i64
 from mqtool.formats.commit_log import BLANK_SIZE, FRAME, frame_size
-from mqtool.formats.fields import i32, i64
 
 MAX_TRANSFER = 16 << 20
 """Maximum size of a transfer that is accepted, in bytes; a master sends 32 KiB (haTransferBatchSize)."""

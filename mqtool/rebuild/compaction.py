@@ -13,14 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.formats import commit_log, file_names, properties
-from mqtool.formats.batch_consume_queue import (
+from mqtool.formats.commit_log import BLANK_SIZE, Record
+from mqtool.formats.consume_queue import (
     BATCH_CONSUME_QUEUE_UNIT,
     BATCH_UNIT_SIZE,
     SPARSE_END_UNIT,
     BatchConsumeQueueUnit,
+    tags_code,
 )
-from mqtool.formats.commit_log import BLANK_SIZE, Record
-from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.topics import TopicQueue
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.queue_writer import QueueName

@@ -13,9 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.formats import file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
+from mqtool.formats.consume_queue import (
+    BATCH_CONSUME_QUEUE_UNIT,
+    CONSUME_QUEUE_UNIT,
+    PRE_BLANK,
+    UNIT_SIZE,
+    ConsumeQueueUnit,
+)
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import RebuildSettings

@@ -6,9 +6,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from mqtool.formats import consume_queue_ext, file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
+from mqtool.formats import consume_queue, file_names
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK, BatchConsumeQueueUnit
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.placement import Claim, Cut, HoleBudget, Note, NoteKind, Placement
@@ -230,14 +229,14 @@ class ExtensionWriter:
         addresses = []
         tags_codes = batch.units["tags_code"].tolist()
         for fields in zip(tags_codes, batch.times.tolist(), bit_maps, strict=True):
-            unit = consume_queue_ext.make_ext_unit(*fields)
+            unit = consume_queue.make_ext_unit(*fields)
             left = self.files.file_size - self.files.end % self.files.file_size
-            if unit.size > left - consume_queue_ext.END_BLANK_SIZE:
+            if unit.size > left - consume_queue.EXT_END_BLANK_SIZE:
                 end_of_file = self.files.end + left
-                self.files.append(consume_queue_ext.END_OF_FILE.to_bytes(2, "big", signed=True))
+                self.files.append(consume_queue.END_OF_EXT_FILE.to_bytes(2, "big", signed=True))
                 self.files.skip_to(end_of_file)
-            addresses.append(consume_queue_ext.ext_address(self.files.end))
-            self.files.append(consume_queue_ext.build_ext_unit(unit))
+            addresses.append(consume_queue.ext_address(self.files.end))
+            self.files.append(consume_queue.build_ext_unit(unit))
         batch.units["tags_code"] = addresses
 
     def finish(self) -> None:

@@ -3,9 +3,9 @@
 from msgspec import Struct, field
 
 from mqtool.errors import UsageError
-from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
-from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats import consume_queue, file_names
 from mqtool.formats.release import parse
+from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store.config.delay_levels import KEY
@@ -52,8 +52,8 @@ def settings_of(store: Store, broker_version: str | None = None) -> RebuildSetti
     return RebuildSettings(
         _rules(store, broker_version, evidence),
         size("consume_queue_size", layout.consume_queue_size, consume_queue.DEFAULT_FILE_SIZE),
-        size("batch_consume_queue_size", layout.batch_consume_queue_size, batch_consume_queue.DEFAULT_FILE_SIZE),
-        size("consume_queue_ext_size", layout.consume_queue_ext_size, consume_queue_ext.DEFAULT_FILE_SIZE),
+        size("batch_consume_queue_size", layout.batch_consume_queue_size, consume_queue.DEFAULT_BATCH_FILE_SIZE),
+        size("consume_queue_ext_size", layout.consume_queue_ext_size, consume_queue.DEFAULT_EXT_FILE_SIZE),
         _extension(store, evidence),
         shape.slots,
         shape.places,

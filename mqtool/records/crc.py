@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 
 from mqtool import native
-from mqtool.formats.checksums import CRC_MASK
+from mqtool.formats.codec import CRC_MASK
 
 
 def body_crc(body: "bytes | memoryview") -> int:

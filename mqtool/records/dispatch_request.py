@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mqtool.formats import commit_log, index_file, java, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.consume_queue import tags_code
-from mqtool.formats.delay_levels import due
+from mqtool.formats.service_records import due
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatched import DispatchRules

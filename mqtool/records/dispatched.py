@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 
 
 class DispatchRules(Struct, frozen=True):

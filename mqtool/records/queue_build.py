@@ -13,9 +13,13 @@ from typing import NamedTuple, TypeVar, overload
 import numpy as np
 
 from mqtool.formats import java
-from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
-from mqtool.formats.consume_queue_ext import ext_offset, is_ext_address
+from mqtool.formats.consume_queue import (
+    CONSUME_QUEUE_UNIT,
+    UNIT_SIZE,
+    BatchConsumeQueueUnit,
+    ext_offset,
+    is_ext_address,
+)
 from mqtool.records.dispatched import BATCH_FIELDS, QueueUnits
 from mqtool.records.number_sets import run_starts, stable_order
 

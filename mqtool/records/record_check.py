@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, java, properties, topics
-from mqtool.formats.checksums import CRC_MASK
+from mqtool.formats.codec import CRC_MASK
 from mqtool.records.recovery_rules import RecoveryRules
 
 _SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()

@@ -7,8 +7,8 @@ import numpy as np
 from msgspec.structs import astuple
 
 from mqtool.formats import file_names, java
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.formats.config_files import BATCH_QUEUES
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.formats.release import V5_5
 from mqtool.records.queue_build import accepts_batch, batch_min_offset
 from mqtool.recovery.action_log import Action, ActionLog

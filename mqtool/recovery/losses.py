@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.records.confirmed_record import confirmed_record
 from mqtool.records.number_sets import among, distinct, stable_order, union

@@ -11,8 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.formats import java
-from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.formats.consume_queue import BATCH_UNIT_SIZE, CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.delivery import Delivery, decode
 from mqtool.recovery.mapped_files import F, MappedFiles, SimulatedFile

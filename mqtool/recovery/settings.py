@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import field, structs
 
 from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import batch_consume_queue, consume_queue, file_names, timer
+from mqtool.formats import consume_queue, file_names, timer
 from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 from mqtool.records.recovery_rules import RecoveryRules
@@ -51,7 +51,7 @@ DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
 DEFAULT_SIZES = {
     COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
     CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
-    BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
+    BATCH_CONSUME_QUEUE.key: consume_queue.DEFAULT_BATCH_FILE_SIZE,
     CONSUME_QUEUE_EXT.key: CONSUME_QUEUE_EXT.default,
     "maxHashSlotNum": DEFAULT_SHAPE.slots,
     "maxIndexNum": DEFAULT_SHAPE.places,
@@ -153,7 +153,7 @@ def settings_of(
     segment = _size_or_default(detected.commit_log_size if detected else None, DEFAULT_SEGMENT_SIZE)
     queue = _size_or_default(detected.consume_queue_size if detected else None, consume_queue.DEFAULT_FILE_SIZE)
     batch = _size_or_default(
-        detected.batch_consume_queue_size if detected else None, batch_consume_queue.DEFAULT_FILE_SIZE
+        detected.batch_consume_queue_size if detected else None, consume_queue.DEFAULT_BATCH_FILE_SIZE
     )
     extension = None
     if config.flag("enableConsumeQueueExt"):

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names, index_file
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.config_json import json_style
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import HEADER
 from mqtool.jobs.atomic import write_new
 from mqtool.records.damage import Damage

@@ -15,9 +15,8 @@ from msgspec import Struct, field
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export.read import pieces
-from mqtool.export.request import BATCH_ROWS, ReadRequest
 from mqtool.export.rows import rows_of
-from mqtool.export.schema import ALL_COLUMNS, messages_schema
+from mqtool.export.schema import ALL_COLUMNS, BATCH_ROWS, ReadRequest, messages_schema
 from mqtool.export.sources import name_of
 from mqtool.export.views import compact
 from mqtool.records.damage import Damage

@@ -13,7 +13,7 @@ from msgspec import Struct
 from mqtool.choices import Trust
 from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import commit_log, java
-from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
+from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from mqtool.scan.bounds import Bounds, Facts
 from mqtool.store.index.find import indexed_offsets, uncovered, usable_files
 from mqtool.store.log.cuts import Cuts

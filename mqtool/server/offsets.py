@@ -23,7 +23,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from mqtool.errors import FormatError, RefusedError, RemoteProtocolError, UsageError
-from mqtool.formats import commit_log, config_files, java, java_properties
+from mqtool.formats import commit_log, config_files, java
 from mqtool.formats.commit_log import Record
 from mqtool.formats.config_files import ConsumerOffsets
 from mqtool.formats.release import Release
@@ -178,7 +178,7 @@ class BrokerPositions:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Configuration of the broker."""
-        return dict(self._parsed(self.call_ok(RequestCode.GET_BROKER_CONFIG).body, java_properties.parse))
+        return dict(self._parsed(self.call_ok(RequestCode.GET_BROKER_CONFIG).body, java.parse_properties))
 
     @property
     def name(self) -> str:

@@ -16,8 +16,8 @@ from mqtool.errors import ExportError
 from mqtool.jobs.atomic import replacing
 from mqtool.records.arrow import binary_view
 from mqtool.records.damage import Damage
+from mqtool.siblings import Row, Table
 from mqtool.siblings.base import OpenedStore
-from mqtool.siblings.tables import Row, Table
 
 TYPES: Mapping[str, Any] = {
     "int32": pa.int32(),
@@ -32,6 +32,8 @@ _EPOCH_TICKS, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
 _GUID_ORDER = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _GUID_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
+
+BATCH_ROWS = 8192
 
 
 def arrow_schema(table: Table) -> Any:
@@ -83,9 +85,6 @@ def guids(data: np.ndarray, starts: np.ndarray, mask: np.ndarray) -> Any:
     validity = None if mask.all() else pa.array(mask).buffers()[1]
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(shown))]
     return pa.Array.from_buffers(pa.string(), len(starts), buffers)
-
-
-BATCH_ROWS = 8192
 
 
 def batches(

@@ -14,11 +14,19 @@ from msgspec import Struct, field
 
 from mqtool.errors import FormatError, UnreadableError
 from mqtool.records.damage import Damage
+from mqtool.siblings import Row, Table
 from mqtool.siblings.frames import FrameFile
-from mqtool.siblings.tables import Row, Table
 from mqtool.verify.findings import Finding, Severity
 
 Chunk = TypeVar("Chunk", bound=FrameFile)
+
+READ_IT = "let this user read it, or copy it to another disk; then check again"
+"""What to do about a file that the system refuses to read."""
+
+MISSING_CHUNK = "missing-chunk"
+"""Kind of damage of a missing chunk file."""
+LISTED_CHUNKS = 256
+"""Maximum number of consecutive missing chunks reported one by one; a damaged number may leave a gap of millions."""
 
 
 def finding(
@@ -35,10 +43,6 @@ def finding(
         position: position in the file, if the finding has one.
     """
     return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
-
-
-READ_IT = "let this user read it, or copy it to another disk; then check again"
-"""What to do about a file that the system refuses to read."""
 
 
 def is_position(text: str) -> bool:
@@ -71,12 +75,6 @@ class UnreadChunks(Struct):
                 yield finding(f"{kind}-unreadable", Severity.UNKNOWN, path, reason, READ_IT)
             else:
                 yield finding(f"{kind}-no-chunk", Severity.ERROR, path, reason, next_step)
-
-
-MISSING_CHUNK = "missing-chunk"
-"""Kind of damage of a missing chunk file."""
-LISTED_CHUNKS = 256
-"""Maximum number of consecutive missing chunks reported one by one; a damaged number may leave a gap of millions."""
 
 
 def missing_chunks(

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mqtool.formats import file_names
-from mqtool.siblings.tables import Table
+from mqtool.siblings import Table
 
 if TYPE_CHECKING:
     from mqtool.siblings.base import OpenedStore
+
 
 COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "salvage", "export")
 """Verbs that are commands; the other verbs are functions of the kind's package."""
 
 VERBS = (*COMMANDS, "write")
+
+_DEPTH = 4
+"""Number of parent directories of a file that are checked for being the store's root."""
 
 
 class Kind(Struct, frozen=True):
@@ -78,10 +82,6 @@ KINDS = (
         "tiered.md",
     ),
 )
-
-
-_DEPTH = 4
-"""Number of parent directories of a file that are checked for being the store's root."""
 
 
 def store_of_file(path: Path) -> tuple[Kind, Path] | None:

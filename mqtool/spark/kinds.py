@@ -16,9 +16,9 @@ from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from mqtool.errors import UsageError
 from mqtool.records.damage import Damage
+from mqtool.siblings import Table
 from mqtool.siblings.arrow import arrow_schema, batches, export_part
 from mqtool.siblings.registry import Kind, recognise
-from mqtool.siblings.tables import Table
 from mqtool.spark.job import SparkJob, SparkJobError
 from mqtool.spark.schema import spark_type
 from mqtool.store.remote import is_url

@@ -11,8 +11,7 @@ from mqtool import words
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export import redact
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import ALL_COLUMNS, BY_NAME, Body, Table, check_columns
+from mqtool.export.schema import ALL_COLUMNS, BY_NAME, Body, ReadRequest, Table, check_columns
 from mqtool.export.sources import Source, resolve
 from mqtool.scan.conditions import expression_of
 from mqtool.scan.messages import Where, schema_of

@@ -23,8 +23,7 @@ from pyspark.sql.types import (
 )
 
 from mqtool.errors import UsageError
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table, messages_schema
+from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, ReadRequest, Table, messages_schema
 from mqtool.export.views import compact
 
 MICROSECONDS = pa.timestamp("us", "UTC")

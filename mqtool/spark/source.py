@@ -17,10 +17,8 @@ from pyspark.sql.types import StructType
 
 from mqtool.choices import Trust
 from mqtool.errors import NothingFoundError
-from mqtool.export.fingerprints import require_different_logs
-from mqtool.export.job import check_split
-from mqtool.export.plan import StorePlan, plan_store
-from mqtool.export.sources import Source
+from mqtool.export.plan import StorePlan, check_split, plan_store
+from mqtool.export.sources import Source, require_different_logs
 from mqtool.records.number_sets import within
 from mqtool.scan.paths import FOREVER, Path, Planner, PointReads, RangeScan
 from mqtool.spark.asking import FORMAT

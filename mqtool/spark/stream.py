@@ -13,11 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from mqtool.errors import ExportError
-from mqtool.export.bound import log_end
-from mqtool.export.plan import StorePlan
-from mqtool.export.resume import plan_since
+from mqtool.export.plan import StorePlan, log_end
 from mqtool.export.sources import Source
-from mqtool.export.state import Mark, check_mark, mark_at, require_new_log
+from mqtool.export.state import Mark, check_mark, mark_at, plan_since, require_new_log
 from mqtool.spark.options import SourceOptions
 from mqtool.spark.reading import Split, read_split, splits_of
 from mqtool.store import Store

@@ -12,10 +12,8 @@ import numpy as np
 from mqtool.choices import FileKind
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, config_json, dledger, epoch, index_file, java, timer
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
-from mqtool.formats.consume_queue_ext import ext_address
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK, ext_address
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, read_file
 from mqtool.store.index.index_file import IndexFile, entries_written, places_of

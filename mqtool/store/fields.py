@@ -6,11 +6,9 @@ from msgspec.structs import replace
 
 from mqtool.choices import FileKind
 from mqtool.errors import FormatError, UnsupportedFormatError
-from mqtool.formats import checkpoint, commit_log, consume_queue_ext, dledger, hosts, index_file, timer
-from mqtool.formats.annotate import FieldBytes, annotate
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.codec import Unit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats import checkpoint, commit_log, consume_queue, dledger, hosts, index_file, timer
+from mqtool.formats.codec import FieldBytes, Unit, annotate
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.entries import in_file, index_entry_numbers, rows_of, unit_positions
 from mqtool.store.files import ReadFile
@@ -37,7 +35,7 @@ _HEADS: dict[FileKind, Unit] = {  # type: ignore[type-arg]
 
 _WALKED = {
     FileKind.TIMER_LOG: (timer.LOG_UNIT.layout, "position", timer.LOG_UNIT_SIZE),
-    FileKind.CONSUME_QUEUE_EXT: (consume_queue_ext.UNIT, "offset", None),
+    FileKind.CONSUME_QUEUE_EXT: (consume_queue.EXT_UNIT, "offset", None),
     FileKind.DLEDGER_ENTRY: (dledger.ENTRY.layout, "position", dledger.ENTRY_HEADER_SIZE),
 }
 """Kinds whose units only a walk finds: layout, field of a row that says where, bytes if they are always as many."""

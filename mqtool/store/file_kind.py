@@ -5,9 +5,14 @@ from pathlib import Path
 from mqtool.choices import FileKind
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import checkpoint, commit_log, dledger, epoch, timer
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE
-from mqtool.formats.consume_queue_ext import parse_ext_unit
+from mqtool.formats.consume_queue import (
+    BATCH_CONSUME_QUEUE_UNIT,
+    BATCH_UNIT_SIZE,
+    CONSUME_QUEUE_UNIT,
+    PRE_BLANK,
+    UNIT_SIZE,
+    parse_ext_unit,
+)
 from mqtool.store.index.index_file import IndexFile
 
 

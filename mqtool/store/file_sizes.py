@@ -11,7 +11,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from mqtool.errors import UsageError
-from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, java, timer
+from mqtool.formats import consume_queue, java, timer
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 
@@ -129,20 +129,20 @@ CONSUME_QUEUE = FileSize(
 CONSUME_QUEUE_EXT = FileSize(
     "consumequeue_ext",
     "mappedFileSizeConsumeQueueExt",
-    consume_queue_ext.HEAD_SIZE + consume_queue_ext.END_BLANK_SIZE,
-    default=consume_queue_ext.DEFAULT_FILE_SIZE,
+    consume_queue.EXT_HEAD_SIZE + consume_queue.EXT_END_BLANK_SIZE,
+    default=consume_queue.DEFAULT_EXT_FILE_SIZE,
 )
 BATCH_CONSUME_QUEUE = FileSize(
     "batchconsumequeue",
     "mapperFileSizeBatchConsumeQueue",
-    batch_consume_queue.BATCH_UNIT_SIZE,
-    default=batch_consume_queue.DEFAULT_FILE_SIZE,
+    consume_queue.BATCH_UNIT_SIZE,
+    default=consume_queue.DEFAULT_BATCH_FILE_SIZE,
 )
 TIMER_LOG = FileSize("timerlog", "mappedFileSizeTimerLog", timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE)
 _COMPACTION_QUEUE = FileSize(
     "compaction/compactionCq",
     "compactionCqMappedFileSize",
-    batch_consume_queue.BATCH_UNIT_SIZE,
+    consume_queue.BATCH_UNIT_SIZE,
     default=10 << 20,
 )
 _COMPACTION_LOG = FileSize("compaction/compactionLog", "compactionMappedFileSize", 128, default=100 << 20)
@@ -161,7 +161,7 @@ def compaction_sizes(config: BrokerConfig, logs: Iterable[MappedFile], queues: I
     Raises:
         UsageError: a configured size is impossible.
     """
-    unit = batch_consume_queue.BATCH_UNIT_SIZE
+    unit = consume_queue.BATCH_UNIT_SIZE
     queue = _COMPACTION_QUEUE.decide(config, queues, [])
     queue_size = (queue.value if queue else _COMPACTION_QUEUE.default) // unit * unit
     log = _COMPACTION_LOG.decide(config, logs, [])

@@ -8,8 +8,7 @@ from typing import Self
 import numpy as np
 
 from mqtool.formats import index_file, java
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.index_file import HEADER, HEADER_SIZE
 from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile

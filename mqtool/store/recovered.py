@@ -15,11 +15,17 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
+from mqtool.formats import commit_log, file_names, index_file
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.formats.consume_queue import (
+    BATCH_CONSUME_QUEUE_UNIT,
+    CONSUME_QUEUE_UNIT,
+    DEFAULT_BATCH_FILE_SIZE,
+    DEFAULT_FILE_SIZE,
+    UNIT_SIZE,
+    BatchConsumeQueueUnit,
+)
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
@@ -158,7 +164,7 @@ def recovered_queues(
             continue  # no broker could make such a queue
         is_batch = key[0] in rules.batch_topics
         known = layout.batch_consume_queue_size if is_batch else layout.consume_queue_size
-        size = known.value if known else (batch_consume_queue if is_batch else consume_queue).DEFAULT_FILE_SIZE
+        size = known.value if known else DEFAULT_BATCH_FILE_SIZE if is_batch else DEFAULT_FILE_SIZE
         kind, name = (
             (BATCH_QUEUES, file_names.BATCH_CONSUME_QUEUE) if is_batch else (SIMPLE_QUEUES, file_names.CONSUME_QUEUE)
         )

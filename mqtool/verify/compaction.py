@@ -10,8 +10,7 @@ import numpy as np
 
 from mqtool.errors import CorruptionError
 from mqtool.formats import file_names, java, properties
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit
-from mqtool.formats.consume_queue import tags_code
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit, tags_code
 from mqtool.records.damage import Damage
 from mqtool.store import Store
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files

@@ -13,10 +13,9 @@ from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
 from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.engine import open_store
-from mqtool.formats.rocksdb_queue import unit_key
+from mqtool.formats.consume_queue import unit_key
 from mqtool.server.testing import MqServer
 from tests.fuzz.test_sibling_fuzz import small_copy
 from tests.support.builder import encode

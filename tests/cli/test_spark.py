@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.spark_session import OnSpark, spark_session
-from mqtool.export.workers import LocalRunner
+from mqtool.export.plain import LocalRunner
 from mqtool.verify import Options, verify
 from tests.support.chunks import equeue_store
 from tests.support.stores import fixture

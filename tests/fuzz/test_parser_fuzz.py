@@ -26,29 +26,24 @@ import pytest
 import mqtool
 from mqtool.errors import MqtoolError
 from mqtool.formats import (
-    batch_consume_queue,
     checkpoint,
     commit_log,
     compression,
     config_files,
     config_json,
     consume_queue,
-    consume_queue_ext,
     dledger,
     epoch,
     equeue,
-    equeue_message,
     hosts,
     index_file,
-    java_properties,
+    java,
     message_batch,
     message_id,
     properties,
-    rocksdb_queue,
     service_records,
     sql92,
     tfchunk,
-    tfchunk_records,
     tiered,
     timer,
 )
@@ -330,14 +325,12 @@ TARGETS = {
     ),
     "compressed body": Target(each(*map(inflate, compression.CompressionType)), packed),
     "queue units": Target(
-        each(consume_queue.CONSUME_QUEUE_UNIT.parse, batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT.parse),
+        each(consume_queue.CONSUME_QUEUE_UNIT.parse, consume_queue.BATCH_CONSUME_QUEUE_UNIT.parse),
         lambda: (
             files("orders-5.5.0/store/consumequeue/*/*/*", 46) + files("bcq-5.5.0/store/batchconsumequeue/*/*/*", 46)
         ),
     ),
-    "queue extension": Target(
-        consume_queue_ext.parse_ext_unit, lambda: files("cqext-*/store/consumequeue_ext/*/*/*", 128)
-    ),
+    "queue extension": Target(consume_queue.parse_ext_unit, lambda: files("cqext-*/store/consumequeue_ext/*/*/*", 128)),
     "index file": Target(
         each(index_file.HEADER.parse, index_file.ENTRY.parse), lambda: files("orders-*/store/index/*", 120)
     ),
@@ -360,7 +353,7 @@ TARGETS = {
         ),
         lambda: [*files("metadata-*/store/config/*.json", 1500), b'{"a":{1:2,"b":[true,null,"x"]}}'],
     ),
-    "broker.conf": Target(each(java_properties.parse), lambda: files("*/broker*.conf", 800)),
+    "broker.conf": Target(each(java.parse_properties), lambda: files("*/broker*.conf", 800)),
     "DLedger state": Target(
         each(dledger.committed_index_text, dledger.parse_state, dledger.parse_current_term),
         lambda: files("dledger*/store*/dledger-*/*") or [b"currTerm=1\nvoteLeader=n0\n"],
@@ -370,8 +363,11 @@ TARGETS = {
         lambda: files("timer-5.5.0/store/timerlog/*", 208),
     ),
     "RocksDB keys": Target(
-        each(rocksdb_queue.parse_unit_key, rocksdb_queue.parse_bound_key),
-        lambda: [rocksdb_queue.unit_key(b"Orders", 3, 7), rocksdb_queue.bound_key(b"Orders", 3, rocksdb_queue.MAX)],
+        each(consume_queue.parse_unit_key, consume_queue.parse_bound_key),
+        lambda: [
+            consume_queue.unit_key(b"Orders", 3, 7),
+            consume_queue.bound_key(b"Orders", 3, consume_queue.ROCKS_MAX),
+        ],
     ),
     "tiered index and names": Target(
         each(
@@ -386,7 +382,7 @@ TARGETS = {
         ),
     ),
     "EQueue message": Target(
-        lambda data: equeue_message.CURRENT.parse(data, 4), lambda: files("equeue-*/store/message-chunks/*", 1200)
+        lambda data: equeue.CURRENT.parse(data, 4), lambda: files("equeue-*/store/message-chunks/*", 1200)
     ),
     "EQueue header, entry, id": Target(
         each(
@@ -394,12 +390,12 @@ TARGETS = {
             equeue.FOOTER.parse,
             equeue.QUEUE_ENTRY.parse,
             equeue.data_size,
-            text(equeue_message.parse_id),
+            text(equeue.parse_id),
         ),
         lambda: [*files("equeue-*/store/queue-chunks/*/*/queue-chunk-*", 300), b"7F00000100001388000000000000002A"],
     ),
     "TFChunk record": Target(
-        each(tfchunk_records.parse, lambda data: tfchunk_records.parse(data, 132)),
+        each(tfchunk.parse_record, lambda data: tfchunk.parse_record(data, 132)),
         lambda: files("tfchunk/*/store/chunk-*", 1500),
     ),
     "TFChunk header and footer": Target(

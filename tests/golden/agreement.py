@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mqtool.formats import java_properties
+from mqtool.formats import java
 from mqtool.recovery import Outcome, predict
 from mqtool.recovery.losses import ranges
 from mqtool.recovery.reading import OK
@@ -55,7 +55,7 @@ def predicted_in(
     store: Path, case: DamageCase, opened_by: str, more_keys: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Predicts the start of a case's store, which is built and locked already; returns the fields of an answer."""
-    keys = {**java_properties.parse(base_config(case.base).read_bytes()), **(more_keys or {})}
+    keys = {**java.parse_properties(base_config(case.base).read_bytes()), **(more_keys or {})}
     outcome = predict(store, opened_by, keys, whole_broker=case.mode == "broker", heap_bytes=HEAP)
     return in_terms_of_answers(outcome, base_messages(case.base), str(store))
 

@@ -6,8 +6,9 @@ import pytest
 
 from mqtool.errors import CorruptionError, NotAStoreError, UnsupportedFormatError
 from mqtool.records.damage import Damage
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
+from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.frames import Frame, InvalidFrame
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, case, damaged, equeue_store, lines
 from tests.support.stores import copy_tree, fixture, tree_digest
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtool.formats import equeue_message
+from mqtool.formats import equeue
 from mqtool.siblings.equeue import explain as serve
 from mqtool.siblings.equeue.explain import MAX_UNSERVED, explain
 from mqtool.siblings.equeue.listing import EQueueSettings, settings_of
@@ -43,7 +43,7 @@ def settings_for(name, config=()):
 
 
 def shape_of(name):
-    return equeue_message.OLD if name == "equeue-2.2.0" else equeue_message.CURRENT
+    return equeue.OLD if name == "equeue-2.2.0" else equeue.CURRENT
 
 
 def check(root, expected, chosen, shape):
@@ -119,14 +119,14 @@ def test_there_are_cases_of_every_outcome():
 
 @pytest.mark.parametrize("case_id", ["queue-all-deleted", "messages-all-deleted"])
 def test_a_start_that_deletes_everything_is_predicted(case_id, tmp_path):
-    found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-small"), equeue_message.CURRENT)
+    found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-small"), equeue.CURRENT)
     assert found.clears_root
     assert "DELETES everything" in found.notes[0]
 
 
 @pytest.mark.parametrize(("case_id", "groups"), [("offsets-broken", 2), ("offsets-empty", 0), ("offsets-missing", 0)])
 def test_consumed_offsets_come_from_the_backup_only_if_the_first_file_is_broken(case_id, groups, tmp_path):
-    found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-broker"), equeue_message.CURRENT)
+    found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-broker"), equeue.CURRENT)
     assert len(found.offsets) == groups
     assert found.notes
     found.close()

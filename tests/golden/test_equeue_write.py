@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from mqtool.errors import MessageRejectedError, StoreError
-from mqtool.formats import equeue_message
+from mqtool.formats import equeue
 from mqtool.siblings.equeue import explain, rebuild, salvage
 from mqtool.siblings.equeue.listing import settings_of
 from mqtool.siblings.equeue.start import start
@@ -84,7 +84,7 @@ def test_the_engine_goes_on_in_a_damaged_store_where_the_broker_went_on(case_id,
     pattern = replace(
         SAMPLE.record, topic=first["topic"].encode(), queue_id=first["queueId"], tag=b"", body=b"", producer_address=b""
     )
-    overhead = len(equeue_message.CURRENT.build(equeue_message.moved(pattern, 0))) + 8
+    overhead = len(equeue.CURRENT.build(equeue.moved(pattern, 0))) + 8
     with EQueueWriter(root, chosen) as writer:
         for line in expected["append"]:
             assert writer.next_offset(line["topic"], line["queueId"]) == line["queueOffset"]
@@ -104,13 +104,13 @@ def check_reopened(root, expected, chosen):
     quiet = [name for name in after if name.startswith("queue-chunks/") and name.split("/")[1] not in appended]
     for name in quiet:
         assert hashlib.sha256(files[name].read_bytes()).hexdigest() == after[name]["sha256"]
-    found = start(root, chosen, equeue_message.CURRENT)
+    found = start(root, chosen, equeue.CURRENT)
     walked = sorted((w.number, w.records, w.end) for w in (explain.walk(c, chosen) for c in found.messages.values()))
     reopened = expected["reopen"]
     assert walked == sorted((w["chunkNumber"], w["records"], w["end"]) for w in reopened["walk"])
     for line in reopened["queues"]:
         queue = found.queues[line["topic"], line["queueId"]]
-        unserved = list(explain.unserved_entries(found, queue, chosen, equeue_message.CURRENT))
+        unserved = list(explain.unserved_entries(found, queue, chosen, equeue.CURRENT))
         assert queue.next_offset == line["nextOffset"]
         assert [one.queue_offset for one in unserved] == [bad["queueOffset"] for bad in line["bad"]]
     found.close()
@@ -217,13 +217,11 @@ def test_a_salvaged_store_is_one_that_the_broker_would_serve_whole(tmp_path):
     reports = salvage.salvage(root, tmp_path / "new", chosen)
     assert tree_digest(root) == before
     assert sum(len(report.records) for report in reports) == 61
-    found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
+    found = start(tmp_path / "new", chosen, equeue.CURRENT)
     assert found.refusal is None
     assert sum(explain.walk(chunk, chosen).records for chunk in found.messages.values()) == 61
     astray = [
-        one
-        for queue in found.queues.values()
-        for one in explain.unserved_entries(found, queue, chosen, equeue_message.CURRENT)
+        one for queue in found.queues.values() for one in explain.unserved_entries(found, queue, chosen, equeue.CURRENT)
     ]
     assert len(astray) == 1  # the entry in the place of the lost message
     assert not astray[0].message.startswith("another message")
@@ -240,8 +238,8 @@ def test_a_new_store_gets_queue_offsets_positions_and_ids(tmp_path):
             writer.put("../T", 2, b"")
         writer.flush()
     assert [put.queue_offset for put in puts] == list(range(60))
-    found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
-    assert list(explain.unserved_entries(found, found.queues["T", 2], chosen, equeue_message.CURRENT)) == []
+    found = start(tmp_path / "new", chosen, equeue.CURRENT)
+    assert list(explain.unserved_entries(found, found.queues["T", 2], chosen, equeue.CURRENT)) == []
     assert [found.messages[n].completed for n in sorted(found.messages)] == [True, False]
     found.close()
 

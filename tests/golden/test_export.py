@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ReadRequest
 from tests.support import lake
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 from tests.support.tiers import night

@@ -11,7 +11,7 @@ import mqtool
 from mqtool.errors import StoreError
 from mqtool.export.plan import Partition, partitions, plan_store
 from mqtool.export.read import read_partition
-from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import resolve
 from mqtool.records.damage import Damage, DamageKind
 from tests.support import lake

@@ -9,8 +9,8 @@ import pytest
 import mqtool
 from mqtool.errors import ExportError, NotAStoreError, StoreError
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.remote_target import RemoteTarget
-from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ReadRequest
+from mqtool.export.target import RemoteTarget
 from mqtool.store import Message
 from mqtool.store.log.selection import Selection
 from tests.support import lake

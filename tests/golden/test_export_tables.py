@@ -17,8 +17,7 @@ from mqtool.errors import ExportError, UsageError
 from mqtool.export import tables
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import message_files
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import ALL_COLUMNS
+from mqtool.export.schema import ALL_COLUMNS, ReadRequest
 from mqtool.export.tables import TableFormat
 from tests.support import lake
 from tests.support.builder import StoreBuilder

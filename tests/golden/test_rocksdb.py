@@ -14,10 +14,10 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.start import admission
 from mqtool.errors import RefusedError, StoreError, UnreadableError, UnsupportedFormatError
 from mqtool.export.sources import resolve
-from mqtool.formats.rocksdb_queue import (
+from mqtool.formats.consume_queue import (
     CHECKPOINT_TOPIC,
-    MAX,
     ROCKS_BOUND,
+    ROCKS_MAX,
     ROCKS_UNIT,
     bound_key,
     parse_bound_key,
@@ -162,7 +162,7 @@ def test_an_undamaged_database_agrees_with_the_log():
 
 
 UNIT = ROCKS_UNIT.parse(bytes(28))
-MAX_OF_ROCKS = bound_key(b"Rocks", 0, MAX)
+MAX_OF_ROCKS = bound_key(b"Rocks", 0, ROCKS_MAX)
 HARM = {
     "missing": (unit_key(b"Rocks", 0, 7), None, "default", "rocksdb-missing-unit"),
     "wrong": (unit_key(b"Rocks", 0, 7), bytes(28), "default", "rocksdb-wrong-unit"),
@@ -376,7 +376,7 @@ def test_there_and_back_gives_the_broker_s_rows(tmp_path):
     with QueueDatabase(ROOT / "consumequeue") as real, QueueDatabase(tmp_path / "back/consumequeue") as made:
         assert dict(made.items("default")) == dict(real.items("default"))
         known, written = dict(real.bounds()), dict(made.bounds())
-    is_max = {key: parse_bound_key(key)[2] == MAX for key in known}
+    is_max = {key: parse_bound_key(key)[2] == ROCKS_MAX for key in known}
     assert {key: value for key, value in known.items() if is_max[key]} == {
         k: v for k, v in written.items() if is_max[k]
     }
@@ -394,7 +394,7 @@ def test_a_queue_whose_messages_have_expired_keeps_its_end_in_both_directions(tm
         assert {finding.code for finding in verify(store).findings} == known
     with QueueDatabase(tmp_path / "rocks/consumequeue") as made:
         bounds = {parse_bound_key(key): value for key, value in made.bounds()}
-    assert ROCKS_BOUND.parse(bounds[b"Quiet", 0, MAX]).queue_offset == 9
+    assert ROCKS_BOUND.parse(bounds[b"Quiet", 0, ROCKS_MAX]).queue_offset == 9
     put(tmp_path / "rocks", unit_key(b"Quiet", 0, 9), None)  # as the broker's compaction leaves it
     with mqtool.open(tmp_path / "rocks", KEYS) as store:
         assert (store.queue("Quiet", 0).min_offset, store.queue("Quiet", 0).max_offset) == (10, 10)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError
-from mqtool.formats import codec, equeue, tfchunk, tfchunk_records
-from mqtool.formats.tfchunk_records import Commit, Prepare, System
+from mqtool.formats import codec, equeue, tfchunk
+from mqtool.formats.tfchunk import Commit, Prepare, System
 from tests.support.chunks import TFCHUNK_STORES, lines, opened, tfchunk_store
 
 
@@ -66,8 +66,8 @@ def test_every_real_record_says_what_the_server_answers_and_is_written_back_to_i
     answers = {line["position"]: line for line in lines(f"tfchunk/{name}", "records")}
     seen = 0
     for raw in (raw for path in chunks(name) for raw in frames(path)):
-        record = tfchunk_records.parse(raw)
-        assert tfchunk_records.build(record) == raw
+        record = tfchunk.parse_record(raw)
+        assert tfchunk.build_record(record) == raw
         line = answers.get(record.log_position)
         if line is None:  # past writer.chk
             assert name == "killed"
@@ -91,16 +91,16 @@ def check(record, line):
                 line["transactionOffset"],
                 line["eventStreamId"],
             )
-            assert (tfchunk_records.guid(record.event_id), record.event_type.decode(), len(record.metadata)) == (
+            assert (tfchunk.guid(record.event_id), record.event_type.decode(), len(record.metadata)) == (
                 line["eventId"],
                 line["eventType"],
                 line["metadataLength"],
             )
             assert hashlib.sha256(record.data).hexdigest() == line["dataSha256"]
-            assert tfchunk_records.event_number(record) == line["expectedVersion"]
+            assert tfchunk.event_number(record) == line["expectedVersion"]
         case Commit():
             assert (record.transaction_position, record.sort_key) == (line["transactionPosition"], line["sortKey"])
-            assert tfchunk_records.event_number(record) == line["firstEventNumber"]
+            assert tfchunk.event_number(record) == line["firstEventNumber"]
         case System():
             assert (record.system_type, record.data.decode()) == (line["systemType"], line["data"])
 
@@ -115,26 +115,26 @@ def test_checkpoints_say_what_the_server_answers(name):
 
 def test_the_greatest_number_of_version_0_means_the_greatest_of_version_1():
     commit = Commit(1, 0, 0, 0, (1 << 31) - 1, 0, bytes(16), 0)
-    assert tfchunk_records.event_number(commit) == (1 << 63) - 1
-    assert tfchunk_records.parse(tfchunk_records.build(commit)) == commit
+    assert tfchunk.event_number(commit) == (1 << 63) - 1
+    assert tfchunk.parse_record(tfchunk.build_record(commit)) == commit
 
 
-@given(st.binary(max_size=140), st.sampled_from(list(tfchunk_records.LAYOUTS)))
+@given(st.binary(max_size=140), st.sampled_from(list(tfchunk.LAYOUTS)))
 def test_hostile_bytes_give_a_record_that_construct_reads_alike_or_an_error(data, kind):
     data = bytes(kind) + data
-    layout = tfchunk_records.LAYOUTS[kind]
+    layout = tfchunk.LAYOUTS[kind]
     try:
-        record = tfchunk_records.parse(data)
+        record = tfchunk.parse_record(data)
     except FormatError:
         return
     assert codec.parse(layout.layout, data) == {name: getattr(record, name) for name in record.__struct_fields__}
-    assert len(tfchunk_records.build(record)) <= len(data)
+    assert len(tfchunk.build_record(record)) <= len(data)
 
 
 @pytest.mark.parametrize("head", [b"\x03\x00", b"\x00\x07", b"\x02\x01"])
 def test_types_and_versions_that_are_not_known_are_refused(head):
     with pytest.raises(FormatError, match="expected type 0, 1 or 2"):
-        tfchunk_records.parse(head + bytes(100))
+        tfchunk.parse_record(head + bytes(100))
 
 
 def test_a_frame_is_built_as_for_equeue():

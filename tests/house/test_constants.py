@@ -4,12 +4,12 @@ import ast
 
 import pytest
 
-from mqtool.formats import checksums, delay_levels, topics
+from mqtool.formats import codec, service_records, topics
 from tests.house.modules import modules
 
 HOMES = {
-    checksums.CRC_MASK: "checksums.py",
-    delay_levels.DELAY_LEVELS: "delay_levels.py",
+    codec.CRC_MASK: "codec.py",
+    service_records.DELAY_LEVELS: "service_records.py",
     topics.SCHEDULE_TOPIC: "topics.py",
     topics.TIMER_TOPIC: "topics.py",
     topics.HALF_TOPIC: "topics.py",
@@ -24,7 +24,7 @@ TEXTS = tuple(value for value in HOMES if isinstance(value, str))
 def spelled_out(literal):
     """The constant that a literal is, or begins with; None for any other literal."""
     if type(literal) is int:
-        return checksums.CRC_MASK if literal == checksums.CRC_MASK else None
+        return codec.CRC_MASK if literal == codec.CRC_MASK else None
     text = literal.decode("latin-1") if isinstance(literal, bytes) else literal
     return next((value for value in TEXTS if text.startswith(value)), None) if isinstance(text, str) else None
 

@@ -23,12 +23,12 @@ USED_FROM_OUTSIDE = {
     "mqtool.server.pytest_plugin.mqtool_server",
     "mqtool.cli.app.leaves",  # docs/generate_cli.py
     "mqtool.cli.exits.MEANINGS",
-    "mqtool.formats.equeue_message.ID_LAYOUTS",  # docs/generate.py
+    "mqtool.formats.equeue.ID_LAYOUTS",  # docs/generate.py
     "mqtool.formats.message_id.UNIQUE_KEY_V4",
     "mqtool.formats.message_id.UNIQUE_KEY_V6",
     "mqtool.formats.epoch.build",  # inverses of parsers, compared with them on every real file
     "mqtool.formats.tfchunk.build_footer",
-    "mqtool.formats.tfchunk_records.build",
+    "mqtool.formats.tfchunk.build_record",
     "mqtool.siblings.equeue.explain.walk",  # compared with what the real system reads
 }
 """Names that only documented programs, the documentation's generators or comparisons with real systems use."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqtool.errors import FormatError
-from mqtool.formats import java_properties
+from mqtool.formats import java
 from mqtool.formats.release import assumed_release
 from mqtool.store.config.broker_config import effective_value
 from mqtool.store.config.broker_keys import KEYS, TABLE, Type
@@ -43,7 +43,7 @@ def lines(source: random.Random) -> Iterator[str]:
 
 def read(data: bytes) -> dict[str, str] | None:
     try:
-        return java_properties.parse(data)
+        return java.parse_properties(data)
     except FormatError:
         return None
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from mqtool.choices import TableFormat
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import ALL_COLUMNS
+from mqtool.export.schema import ALL_COLUMNS, ReadRequest
 from tests.support import lake
 from tests.support.stores import copy_store
 

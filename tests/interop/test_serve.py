@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtool.formats import java_properties
+from mqtool.formats import java
 from tests.support.remoting import Client, records
 from tests.support.served import KEYS, until
 from tests.support.tiers import night
@@ -43,12 +43,12 @@ NAMES = {"brokerIP1", "brokerIP2", "brokerName", "listenPort", "namesrvAddr", "r
 def test_the_configuration_is_answered_with_every_key_and_value_of_a_real_broker(rocketmq, serve, tmp_path, version):
     def answer(address: str) -> dict[str, str]:
         with Client(address) as client:
-            return java_properties.parse(bytes(client.call(26).body))
+            return java.parse_properties(bytes(client.call(26).body))
 
     broker = rocketmq(version).start_broker(tmp_path / "broker", **KEYS)
     real = answer(broker.address)
     broker.stop()
-    configured = java_properties.parse((broker.directory / "broker.conf").read_bytes())
+    configured = java.parse_properties((broker.directory / "broker.conf").read_bytes())
     served = answer(serve(broker.store, {key: value for key, value in configured.items() if key not in NAMES}).address)
     assert real.keys() - served.keys() == set()
     assert {key for key, value in real.items() if served[key] != value} <= NAMES | INTERVAL

@@ -21,7 +21,8 @@ MESSAGES, SPLIT = 60_000, 1 << 20
 DRIVER = """
 import json, sys
 import mqtool
-from mqtool.export.plain import ExportRequest, export
+from mqtool.export.plain import export
+from mqtool.export.run import ExportRequest
 from mqtool.export.sources import resolve
 from mqtool.spark.export import SparkRunner
 from mqtool.spark.session import build

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from mqtool.errors import CorruptionError, UnavailableError, UsageError
 from mqtool.export import run
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.plain import ExportRequest, export
-from mqtool.export.request import ReadRequest
+from mqtool.export.plain import export
+from mqtool.export.run import ExportRequest
+from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import resolve
 from tests.support import lake
 from tests.support.stores import copy_store

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from mqtool.errors import ExportError
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ReadRequest
 from tests.support import lake
 
 KINDS = ("alone", "first", "second", "rewound")

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from mqtool.export.plain import ExportRequest, ExportResult, export
+from mqtool.export.plain import LocalRunner, export
+from mqtool.export.run import ExportRequest, ExportResult
 from mqtool.export.sources import resolve
-from mqtool.export.workers import LocalRunner
 from tests.support.stores import answered, answers, copy_store, store_fixture
 
 WHOLE = tuple(store.name for store in answered("gets", "queries", "times", "messages", "queues"))

@@ -28,8 +28,8 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
 
 if TYPE_CHECKING:
-    from mqtool.export.plain import ExportRequest, ExportResult, Runner
-    from mqtool.export.request import ReadRequest
+    from mqtool.export.run import ExportRequest, ExportResult, Runner
+    from mqtool.export.schema import ReadRequest
     from mqtool.export.sources import Source
     from mqtool.jobs.progress import OnProgress
     from mqtool.store import Store
@@ -209,9 +209,9 @@ def export(
 ) -> ExitCode:
     """Exports and reports; ends with 1 if some of the log could not be read."""
     from mqtool.cli.selected import require_selected
+    from mqtool.export.plain import LocalRunner
     from mqtool.export.plain import export as export_messages
     from mqtool.export.sources import resolve
-    from mqtool.export.workers import LocalRunner
 
     filters = Filters(offset=offset, time=time, topic=topic, queue=queue)
     files = _Files(partition_by, file_size, split, level, table)
@@ -250,7 +250,7 @@ def _follow(
     import signal
     import threading
 
-    from mqtool.export.follow import follow
+    from mqtool.export.plain import follow
 
     ends = threading.Event()
     previous = {number: signal.signal(number, lambda *_: ends.set()) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -301,7 +301,7 @@ class _Options(Struct, frozen=True):
             UsageError: an option is invalid.
         """
         from mqtool.export.parquet import WriteOptions
-        from mqtool.export.plain import ExportRequest
+        from mqtool.export.run import ExportRequest
 
         files = self.files
         return ExportRequest(
@@ -317,8 +317,7 @@ class _Options(Struct, frozen=True):
 
     def _read(self, sources: list[Source]) -> ReadRequest:
         from mqtool.export import redact as redaction
-        from mqtool.export.request import ReadRequest
-        from mqtool.export.schema import ALL_COLUMNS, Body
+        from mqtool.export.schema import ALL_COLUMNS, Body, ReadRequest
 
         hidden = redaction.closure(_names(self.redact))
         return ReadRequest(

@@ -4,8 +4,8 @@ from typing import Any
 
 from mqtool.cli.rows.bodies import BodyView
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
+from mqtool.siblings import Row, Table
 from mqtool.siblings.registry import KINDS
-from mqtool.siblings.tables import Row, Table
 
 _SHOWN = (TABLE, WIDE, DATA)
 _TYPES = {

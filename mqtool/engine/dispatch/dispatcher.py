@@ -22,7 +22,7 @@ from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log
-from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
+from mqtool.formats.consume_queue import BatchConsumeQueueUnit
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatch_request import DispatchRequest, request_of

@@ -11,8 +11,8 @@ from mqtool.engine.options import PropertyOrder, StoreOptions
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
-from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import V4_9, V5_5
+from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.topics import is_lmq
 from mqtool.records.dispatched import DispatchRules, rules_for
 from mqtool.records.multi_dispatch import applies

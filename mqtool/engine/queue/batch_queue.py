@@ -11,7 +11,7 @@ from pathlib import Path
 from mqtool.engine.disk.files import ClosedFileError, Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.records.queue_build import accepts_batch, batch_min_offset
 from mqtool.store.queues.get_message import find_batch_unit
 

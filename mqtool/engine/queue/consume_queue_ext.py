@@ -8,12 +8,12 @@ from pathlib import Path
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.errors import FormatError
-from mqtool.formats import consume_queue_ext as layout
-from mqtool.formats.consume_queue_ext import LONGEST_UNIT, ConsumeQueueExtUnit
+from mqtool.formats import consume_queue as layout
+from mqtool.formats.consume_queue import LONGEST_EXT_UNIT, ConsumeQueueExtUnit
 from mqtool.store.files import list_mapped_files
 from mqtool.store.queues.get_message import next_file
 
-_CLOSED = layout.END_OF_FILE.to_bytes(2, "big", signed=True)
+_CLOSED = layout.END_OF_EXT_FILE.to_bytes(2, "big", signed=True)
 
 
 class ConsumeQueueExt:
@@ -46,12 +46,12 @@ class ConsumeQueueExt:
             OSError: it was not written.
         """
         unit = layout.make_ext_unit(tags_code, store_timestamp, bit_map)
-        if unit.size > min(LONGEST_UNIT, self.files.file_size - layout.END_BLANK_SIZE):
+        if unit.size > min(LONGEST_EXT_UNIT, self.files.file_size - layout.EXT_END_BLANK_SIZE):
             return tags_code
         file = self.files.last
         if file is None or file.is_full:
             file = self.files.create(self._start)
-        if unit.size > file.size - file.wrote - layout.END_BLANK_SIZE:
+        if unit.size > file.size - file.wrote - layout.EXT_END_BLANK_SIZE:
             file.file.write(file.wrote, _CLOSED)
             file.wrote = file.committed = file.size
             file = self.files.create()
@@ -65,7 +65,7 @@ class ConsumeQueueExt:
         file = self.files.find(offset) if offset >= 0 else None
         if file is None:
             return None
-        data = file.read(offset - file.file_from_offset, LONGEST_UNIT)
+        data = file.read(offset - file.file_from_offset, LONGEST_EXT_UNIT)
         try:
             return layout.parse_ext_unit(data)
         except FormatError:

@@ -3,7 +3,7 @@
 Source: ExpressionMessageFilter, DefaultMessageFilter (4.9.7, 5.5.0).
 """
 
-from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.consume_queue import ConsumeQueueExtUnit
 from mqtool.formats.release import V5_5
 from mqtool.formats.sql92 import Expression
 

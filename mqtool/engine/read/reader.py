@@ -19,8 +19,7 @@ from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
-from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
-from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.consume_queue import BATCH_UNIT_SIZE, ConsumeQueueExtUnit
 from mqtool.store.queues.filters import MessageFilter
 from mqtool.store.queues.get_message import (
     LONGEST_PULL,

@@ -15,8 +15,7 @@ from mqtool.engine.statuses import QueryResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
 from mqtool.store.files import MappedFile as FileOnDisk
 from mqtool.store.queues import by_time
 from mqtool.store.queues.by_time import Boundary

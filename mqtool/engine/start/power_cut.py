@@ -19,10 +19,9 @@ import numpy as np
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import StoreOptions
 from mqtool.formats import checkpoint, commit_log, file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.codec import Unit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.formats.release import Release
 from mqtool.records.frames import Frames
 from mqtool.records.intact_run import intact_run

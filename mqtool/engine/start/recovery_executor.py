@@ -25,8 +25,8 @@ from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_d
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names
 from mqtool.formats.config_files import BATCH_QUEUES
-from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED
+from mqtool.formats.service_records import parse_delay_levels
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.record_search import holds_record
 from mqtool.records.recovery_rules import RecoveryRules

@@ -12,7 +12,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import PutStatus
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, properties
-from mqtool.formats.delay_levels import parse_delay_levels
+from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC
 
 _LONGEST_TOPIC = 127

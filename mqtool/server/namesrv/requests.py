@@ -9,9 +9,9 @@ from collections.abc import Callable
 import orjson
 
 from mqtool.errors import FormatError, RemoteProtocolError
-from mqtool.formats import java, java_properties
-from mqtool.formats.beans import bean_of, document_of
+from mqtool.formats import java
 from mqtool.formats.config_files import DataVersion
+from mqtool.formats.config_json import bean_of, document_of
 from mqtool.protocol import registration_body
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -61,7 +61,7 @@ class NameServerSettings:
         Raises:
             FormatError: Java would refuse the file.
         """
-        values = java_properties.parse(data)
+        values = java.parse_properties(data)
         if LOCKED & values.keys():
             return False
         self._values.update({name: value for name, value in values.items() if name in self._values})

@@ -15,7 +15,7 @@ from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import FormatError, RemoteProtocolError
-from mqtool.formats import config_files, config_json, file_names, java_properties
+from mqtool.formats import config_files, config_json, file_names, java
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import ConsumerOffsets, Topics
 from mqtool.formats.config_json import JsonStyle
@@ -99,7 +99,7 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
         ConnectionError, TimeoutError: the server does not answer.
     """
     answer = await _ask(connection, RequestCode.GET_BROKER_CONFIG)
-    values = java_properties.parse(bytes(answer.body))
+    values = java.parse_properties(bytes(answer.body))
     if values.get("brokerRole", "ASYNC_MASTER") == "SLAVE":
         raise RemoteProtocolError(f"{connection.address} is a slave itself; name its master")
     runtime = await _ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -4,7 +4,7 @@ This file has its tables: what `dump` prints and `export` writes. Start with `st
 from the files in `listing`; `start` models a start of the broker, `kind` is the common interface for kinds of stores.
 """
 
-from mqtool.siblings.tables import Column, Table
+from mqtool.siblings import Column, Table
 
 MESSAGES = Table(
     "equeue-message",

@@ -15,16 +15,18 @@ from msgspec import Struct, field
 
 from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue
-from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
-from mqtool.formats.equeue_message import MessageRecord, Shape
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MessageRecord, Shape
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.siblings.equeue.chunk import ChunkFile, InvalidFrame
+from mqtool.siblings.equeue.chunk import ChunkFile, is_decodable
 from mqtool.siblings.equeue.listing import EQueueSettings, settings_of
-from mqtool.siblings.equeue.runs import is_decodable
 from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.siblings.frames import InvalidFrame
 from mqtool.store.log.readable_parts import UnreadableParts
+
+MAX_UNSERVED = 10_000
+"""Maximum number of unserved entries listed for one queue; a damaged header can claim any number of them."""
 
 
 class UnservedEntry(Struct, frozen=True):
@@ -195,10 +197,6 @@ def _words(frame: InvalidFrame, local: int, chunk: LoadedChunk, settings: EQueue
         f"Prefix/suffix length inconsistency: prefix length({frame.length}) != suffix length ({frame.end_length}), "
         f"data position: {local}. Something is seriously wrong in chunk {name}."
     )
-
-
-MAX_UNSERVED = 10_000
-"""Maximum number of unserved entries listed for one queue; a damaged header can claim any number of them."""
 
 
 class Explanation(Struct):

@@ -1,22 +1,82 @@
-"""EQueue's stores behind the common interface for kinds of stores."""
+"""EQueue's stores behind the common interface for kinds of stores: as rows, and as Arrow batches."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mqtool.errors import FormatError, UnreadableError
-from mqtool.formats import equeue_message
+from mqtool.formats import equeue
 from mqtool.records.damage import Damage
+from mqtool.siblings import Row, Table
 from mqtool.siblings.base import OpenedStore, is_position
 from mqtool.siblings.equeue import CHUNKS, ENTRIES, MESSAGES, TABLES, explain, rebuild, salvage, verify
-from mqtool.siblings.equeue.chunk import ChunkFile
+from mqtool.siblings.equeue.chunk import ChunkFile, ValidRun
 from mqtool.siblings.equeue.listing import QueueFiles, is_store, settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
-from mqtool.siblings.tables import Row, Table
 from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.values import asdict
 from mqtool.verify.findings import Finding
+
+_TEXTS = ("topic", "tag", "message_id", "producer_address")
+
+
+def message_batches(store: EQueueStore, chunk: str = "") -> Iterator[Any]:
+    """Yields record batches of the messages of a chunk file, or of all, with damage between them."""
+    for item in store.runs(chunk):
+        if isinstance(item, Damage):
+            yield item
+            continue
+        yield _messages(store.run_of(item) if isinstance(item, StoredMessage) else item)
+
+
+def entry_batches(store: EQueueStore) -> Iterator[Any]:
+    """Yields record batches of queue entries, and damage for chunks or parts that are missing or cannot be read."""
+    from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+    for queue in store.queues:
+        yield from store.unread_entries(queue)
+        for item in store.entry_arrays(queue):
+            if isinstance(item, Damage):
+                yield item
+                continue
+            first, entries = item
+            count = len(entries)
+            yield arrow.record_batch(
+                ENTRIES,
+                {
+                    "topic": [queue.topic] * count,
+                    "queue_id": np.full(count, queue.queue_id),
+                    "queue_offset": np.arange(first, first + count),
+                    "message_position": entries["position_plus_one"] - 1,
+                    "tag_code": entries["tag_code"],
+                },
+            )
+
+
+def _messages(valid: ValidRun) -> Any:
+    from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+    fields, run = valid.fields, valid.run
+    fixed = fields.fixed
+    none = np.zeros(len(run), np.int64)
+    columns: dict[str, Any] = {
+        name: arrow.texts(run.data, fields.starts.get(name, none), fields.lengths.get(name, none)) for name in _TEXTS
+    }
+    columns |= {name: fixed[name] for name in ("queue_id", "queue_offset", "code", "log_position")}
+    for name in ("created", "stored"):
+        columns[f"{name}_time"] = arrow.times(fixed[f"{name}_time"])
+        columns[f"{name}_ticks"] = fixed[f"{name}_time"]
+    columns |= {
+        "position": valid.positions,
+        "chunk_number": np.full(len(run), valid.chunk.header.chunk_number),
+        "length": run.sizes,
+        "body_size": fields.lengths["body"],
+        "body": arrow.raw(run.data, fields.starts["body"], fields.lengths["body"]),
+    }
+    return arrow.record_batch(MESSAGES, columns)
 
 
 class OpenedEQueue(OpenedStore):
@@ -81,11 +141,9 @@ class OpenedEQueue(OpenedStore):
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
         """Yields messages or entries as record batches."""
-        from mqtool.siblings.equeue import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
-
         if table == CHUNKS.name:
             return None
-        return batches.entry_batches(self.store) if table == ENTRIES.name else batches.message_batches(self.store, part)
+        return entry_batches(self.store) if table == ENTRIES.name else message_batches(self.store, part)
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the messages of a message chunk, or the entries of a queue chunk, or why it is not read."""
@@ -174,7 +232,7 @@ class OpenedEQueue(OpenedStore):
             entries = (self.store.entry_at(queue, int(offset)) for queue in queues)
             return next((entry.message_position for entry in entries if entry is not None), None)
         try:
-            return equeue_message.parse_id(address).position
+            return equeue.parse_id(address).position
         except FormatError:
             return None
 
@@ -222,12 +280,8 @@ KIND = OpenedEQueue
 def message_row(message: StoredMessage) -> dict[str, Any]:
     """Returns a message as a row of `MESSAGES`; invalid UTF-8 becomes replacement characters, as in the broker."""
     record = message.record
-    texts = {
-        name: getattr(record, name).decode("utf-8", "replace")
-        for name in ("topic", "tag", "message_id", "producer_address")
-    }
     row = {
-        **texts,
+        **{name: getattr(record, name).decode("utf-8", "replace") for name in _TEXTS},
         "position": message.position,
         "chunk_number": message.chunk.header.chunk_number,
         "length": message.length,
@@ -235,8 +289,8 @@ def message_row(message: StoredMessage) -> dict[str, Any]:
         "queue_offset": record.queue_offset,
         "code": record.code,
         "log_position": record.log_position,
-        "created_time": equeue_message.ticks_to_millis(record.created_time),
-        "stored_time": equeue_message.ticks_to_millis(record.stored_time),
+        "created_time": equeue.ticks_to_millis(record.created_time),
+        "stored_time": equeue.ticks_to_millis(record.stored_time),
         "created_ticks": record.created_time,
         "stored_ticks": record.stored_time,
         "body_size": len(record.body),

@@ -21,8 +21,8 @@ from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
+from mqtool.siblings.equeue.chunk import tag_code
 from mqtool.siblings.equeue.listing import EQueueSettings, QueueFiles, settings_of
-from mqtool.siblings.equeue.runs import tag_code
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import ChunkAppender
 from mqtool.store.files import list_directory
@@ -30,6 +30,9 @@ from mqtool.store.files import list_directory
 _INSIDE = 13
 """Distance from the start of a frame at which no frame begins: a length there consists of the upper three bytes of the
 message id's length and the first digit of the id, so it is larger than any record."""
+
+_LONGEST_GAP = 1_000_000
+"""Maximum gap between the queue offsets of two messages; a larger one comes from a damaged number, not from loss."""
 
 
 def filler(message_position: int) -> QueueEntry:
@@ -52,10 +55,6 @@ def first_filler(log_start: int) -> QueueEntry:
 def filled_after(entry: QueueEntry) -> int | None:
     """Returns the position of the message into whose frame an entry points if it is a filler; None if it is not."""
     return entry.message_position - _INSIDE if entry.tag_code == 0 else None
-
-
-_LONGEST_GAP = 1_000_000
-"""Maximum gap between the queue offsets of two messages; a larger one comes from a damaged number, not from loss."""
 
 
 class QueuePlan(Struct):

@@ -14,14 +14,13 @@ from mqtool.errors import FormatError, MessageRejectedError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkHeader, QueueEntry
 from mqtool.formats.topics import TopicQueue
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame
+from mqtool.siblings import Row
+from mqtool.siblings.equeue.chunk import ChunkFile, tag_code
 from mqtool.siblings.equeue.listing import EQueueSettings, consume_offsets
 from mqtool.siblings.equeue.rebuild import QueuePlan, offset_limit, stated_places, write_queue
-from mqtool.siblings.equeue.runs import tag_code
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter, write_offsets, write_setting
-from mqtool.siblings.frames import SalvagedChunk, salvage_row
-from mqtool.siblings.tables import Row
+from mqtool.siblings.frames import Frame, SalvagedChunk, salvage_row
 from mqtool.store.log.readable_parts import UnreadableParts
 
 _NOWHERE = "no message states this position, and neither neighbour's length leads to one"

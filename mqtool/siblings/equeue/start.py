@@ -10,14 +10,12 @@ from msgspec import Struct, field
 
 from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue, java
-from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
-from mqtool.formats.equeue_message import Shape
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, Shape
 from mqtool.records.damage import Damage
 from mqtool.siblings.equeue import listing
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame
+from mqtool.siblings.equeue.chunk import ChunkFile, is_decodable, valid_run
 from mqtool.siblings.equeue.listing import EQueueSettings, Listing, QueueFiles
-from mqtool.siblings.equeue.runs import is_decodable, valid_run
-from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
+from mqtool.siblings.frames import FIRST_WINDOW, WINDOW, Frame
 from mqtool.store.log.readable_parts import UnreadableParts
 
 

@@ -12,15 +12,13 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.errors import CorruptionError, FormatError, UnreadableError, UnsupportedFormatError
-from mqtool.formats import equeue, equeue_message
-from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
-from mqtool.formats.equeue_message import MessageRecord, Shape
+from mqtool.formats import equeue
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE, MessageRecord, Shape
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
+from mqtool.siblings.equeue.chunk import ChunkFile, ValidRun, valid_run
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store, settings_of
-from mqtool.siblings.equeue.runs import ValidRun, valid_run
-from mqtool.siblings.frame_scan import scan_frames
+from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
 from mqtool.store.log.readable_parts import UnreadableParts
 
 _INDEX_CHUNK = 8
@@ -93,12 +91,12 @@ class EQueueStore:
         for chunk in self.chunks:
             at = 0
             while isinstance(frame := chunk.frame_at(at, chunk.room, self.max_record_size), Frame):
-                shape = equeue_message.detect(frame.record, chunk.start + at)
+                shape = equeue.detect(frame.record, chunk.start + at)
                 votes.update([shape] if shape else [])
                 at = frame.end
                 if votes.total() >= 16:
                     break
-        return votes.most_common(1)[0][0] if votes else equeue_message.CURRENT
+        return votes.most_common(1)[0][0] if votes else equeue.CURRENT
 
     @cached_property
     def capacity(self) -> int:

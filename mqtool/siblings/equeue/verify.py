@@ -12,15 +12,14 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.errors import FormatError, UnreadableError
-from mqtool.formats import equeue, equeue_message
+from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.siblings.base import MISSING_CHUNK, READ_IT, finding
 from mqtool.siblings.equeue import listing
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
-from mqtool.siblings.equeue.listing import settings_of
-from mqtool.siblings.equeue.runs import (
+from mqtool.siblings.equeue.chunk import (
     ID_POSITION,
+    ChunkFile,
     DictionaryColumn,
     MessageTable,
     ValidRun,
@@ -28,9 +27,11 @@ from mqtool.siblings.equeue.runs import (
     distinct_bytes,
     stated_in_ids,
 )
+from mqtool.siblings.equeue.listing import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.verify_queues import verify_queues
+from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.verify.findings import Finding, Severity
 
 _SALVAGE = "salvage the store; records after the damage can be read backwards"
@@ -186,7 +187,7 @@ def _record(message: StoredMessage) -> Iterator[Finding]:
         detail = f"expected log position {message.position}, found {record.log_position}: a left-over frame?"
         yield finding("equeue-log-position", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
     try:
-        stated = equeue_message.parse_id(record.message_id).position
+        stated = equeue.parse_id(record.message_id).position
     except FormatError as error:
         yield finding("equeue-message-id", Severity.WARNING, message.chunk.path, str(error), "", place)
     else:

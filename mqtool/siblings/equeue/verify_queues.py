@@ -12,9 +12,9 @@ from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import READ_IT, finding
+from mqtool.siblings.equeue.chunk import NO_CODE, ExpectedMessage, MessageTable
 from mqtool.siblings.equeue.listing import QueueFiles, setting, settings_of
 from mqtool.siblings.equeue.rebuild import filled_after
-from mqtool.siblings.equeue.runs import NO_CODE, ExpectedMessage, MessageTable
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.verify.findings import Finding, Severity
 

@@ -16,13 +16,25 @@ from typing import Self
 from msgspec import Struct
 
 from mqtool.errors import MessageRejectedError, NotAStoreError, StoreError
-from mqtool.formats import equeue, equeue_message, file_names
-from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, ChunkFooter, ChunkHeader, QueueEntry
-from mqtool.formats.equeue_message import EPOCH_TICKS, MessageId, MessageRecord, Shape
+from mqtool.formats import equeue, file_names
+from mqtool.formats.equeue import (
+    ENTRY_SIZE,
+    EPOCH_TICKS,
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    ChunkFooter,
+    ChunkHeader,
+    MessageId,
+    MessageRecord,
+    QueueEntry,
+    Shape,
+)
 from mqtool.jobs.atomic import make_directory, replace_file, sync_directory, write_all, write_new
 from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, Start, start
 from mqtool.store.files import list_directory
+
+DEFAULT_SETTING = b'{"ProducerVisible":true,"ConsumerVisible":true,"IsDeleted":false}'
 
 
 class ChunkAppender:
@@ -144,9 +156,6 @@ class ChunkAppender:
         self.close()
 
 
-DEFAULT_SETTING = b'{"ProducerVisible":true,"ConsumerVisible":true,"IsDeleted":false}'
-
-
 def now_ticks() -> int:
     """Returns the local time in ticks, with daylight saving, as the broker stores it (DateTime.Now)."""
     now = time.time_ns()
@@ -173,7 +182,7 @@ class EQueueWriter:
         self,
         root: Path,
         settings: EQueueSettings,
-        shape: Shape = equeue_message.CURRENT,
+        shape: Shape = equeue.CURRENT,
         clock: Callable[[], int] = now_ticks,
     ) -> None:
         """Recovers an existing store, or creates a new one in an empty or absent directory.
@@ -229,7 +238,7 @@ class EQueueWriter:
         stored = self._clock()
         record = MessageRecord(
             0,
-            equeue_message.build_id(MessageId(self.settings.broker_name, 0)),
+            equeue.build_id(MessageId(self.settings.broker_name, 0)),
             topic.encode(),
             tag.encode(),
             producer_address.encode(),
@@ -261,7 +270,7 @@ class EQueueWriter:
         if entry:
             self.append_entry(topic, queue_id, position, tag_code)
         self._next_offsets[topic, queue_id] = max(self.next_offset(topic, queue_id), record.queue_offset + 1)
-        message_id = equeue_message.moved(record, position).message_id.decode("utf-8", "replace")
+        message_id = equeue.moved(record, position).message_id.decode("utf-8", "replace")
         return AppendResult(position, record.queue_offset, message_id)
 
     def append_entry(self, topic: str, queue_id: int, position: int, tag_code: int) -> None:
@@ -292,7 +301,7 @@ class EQueueWriter:
         self.close()
 
     def _frame(self, record: MessageRecord, position: int) -> bytes:
-        data = self._shape.build(equeue_message.moved(record, position))
+        data = self._shape.build(equeue.moved(record, position))
         if len(data) > self.settings.max_record_size:
             raise MessageRejectedError(
                 f"the record has {len(data)} bytes, the limit is {self.settings.max_record_size}"

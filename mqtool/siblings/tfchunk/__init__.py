@@ -4,7 +4,7 @@ This file has its tables: what `dump` prints and `export` writes. Start with `st
 database from the files that `chunk` reads; `kind` is the common interface for kinds of stores.
 """
 
-from mqtool.siblings.tables import Column, Table
+from mqtool.siblings import Column, Table
 
 RECORDS = Table(
     "tfchunk-record",

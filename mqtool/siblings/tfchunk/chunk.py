@@ -12,11 +12,9 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import tfchunk, tfchunk_records
-from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MD5_SIZE, MapEntry
-from mqtool.formats.tfchunk_records import BOUNDS, HEAD, LAYOUTS, Record
-from mqtool.siblings.frame_scan import FrameRun, SequenceColumns, read_columns
-from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
+from mqtool.formats import tfchunk
+from mqtool.formats.tfchunk import BOUNDS, FOOTER_SIZE, HEAD, HEADER_SIZE, LAYOUTS, MD5_SIZE, MapEntry, Record
+from mqtool.siblings.frames import Frame, FrameFile, FrameRun, InvalidFrame, SequenceColumns, read_columns
 from mqtool.store.log.readable_parts import UnreadableParts
 
 _HASHED_AT_ONCE = 1 << 20
@@ -134,7 +132,7 @@ class TFChunkFile(FrameFile):
     def decode(self, frame: Frame) -> StoredRecord | InvalidFrame:
         """Decodes the record of a frame."""
         try:
-            record = tfchunk_records.parse(frame.record)
+            record = tfchunk.parse_record(frame.record)
         except FormatError as error:
             return InvalidFrame("no-record", str(error), len(frame.record))
         return StoredRecord(self, frame, record)
@@ -188,7 +186,7 @@ def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
             starts = run.starts[rows]
             ends = starts + run.sizes[rows]
             fields = read_columns(sequence, run.data, starts, ends)
-            good = fields.good & (fields.after == ends)  # as `tfchunk_records.parse`
+            good = fields.good & (fields.after == ends)  # as `tfchunk.parse_record`
             for name, (minimum, maximum) in BOUNDS[record_type].items():
                 good &= (fields.fixed[name] >= minimum) & (fields.fixed[name] <= maximum)
             valid[rows] = good

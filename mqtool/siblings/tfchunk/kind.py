@@ -1,4 +1,4 @@
-"""EventStore's databases behind the common interface for kinds of stores.
+"""EventStore's databases behind the common interface for kinds of stores: as rows, and as Arrow batches.
 
 A salvage scans each chunk from both ends, and then what remains in between.
 """
@@ -7,21 +7,111 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mqtool.formats import tfchunk_records
-from mqtool.formats.equeue_message import ticks_to_millis
-from mqtool.formats.tfchunk import HEADER_SIZE
-from mqtool.formats.tfchunk_records import Commit, Prepare, System
+import numpy as np
+
+from mqtool.formats import tfchunk
+from mqtool.formats.equeue import ticks_to_millis
+from mqtool.formats.tfchunk import HEADER_SIZE, LAST_OF_VERSION_0, Commit, Prepare, RecordType, System
 from mqtool.records.damage import Damage
+from mqtool.siblings import Row, Table
 from mqtool.siblings.base import OpenedStore, is_position
 from mqtool.siblings.frames import SalvagedChunk, salvage_row
-from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import CHUNKS, RECORDS, TABLES, verify
-from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
+from mqtool.siblings.tfchunk.chunk import Group, StoredRecord, TFChunkFile, ValidRun
 from mqtool.siblings.tfchunk.store import TFChunkDb, is_database, resume
 from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.verify.findings import Finding
 
+_NULL = -1
+_NUMBERS = ("flags", "transaction_position", "transaction_offset")
+_RANGES = {"event_stream_id": "event_stream_id", "event_type": "event_type", "metadata": "metadata", "body": "data"}
+_GUIDS = ("event_id", "correlation_id")
+_EVENT_NUMBERS = {RecordType.PREPARE: "expected_version", RecordType.COMMIT: "first_event_number"}
+_LONG_MAX = (1 << 63) - 1
+
 ChunkReport = SalvagedChunk[TFChunkFile, StoredRecord]
+
+
+def record_batches(database: TFChunkDb, chunk: str = "") -> Iterator[Any]:
+    """Yields record batches of the records of a chunk file, or of all, with damage between them."""
+    for item in database.runs(chunk):
+        if isinstance(item, Damage):
+            yield item
+        else:
+            yield _records(database.run_of(item) if isinstance(item, StoredRecord) else item)
+
+
+class _Columns:
+    """Builds the columns of a run, one group of records after another; fields that a group does not have stay null."""
+
+    def __init__(self, valid: ValidRun) -> None:
+        count = len(valid.run)
+        self._valid = valid
+        names = (*_NUMBERS, "event_number")
+        self.numbers = {name: (np.zeros(count, np.int64), np.zeros(count, bool)) for name in names}
+        self.starts = {name: np.zeros(count, np.int64) for name in (*_RANGES, *_GUIDS)}
+        self.lengths = {name: np.full(count, _NULL) for name in (*_RANGES, *_GUIDS)}
+        self.types, self.versions, self.ticks = (np.zeros(count, np.int64) for _ in range(3))
+        for group in valid.groups:
+            self._fill(group)
+
+    def _fill(self, group: Group) -> None:
+        rows, fixed = group.rows, group.fields.fixed
+        self.types[rows], self.versions[rows], self.ticks[rows] = group.record_type, group.version, fixed["time"]
+        for name in _NUMBERS:
+            if name in fixed:
+                self._put(name, rows, fixed[name])
+        number = _EVENT_NUMBERS.get(RecordType(group.record_type))
+        if number is not None:
+            self._put("event_number", rows, _event_numbers(group, fixed[number]))
+        for name, source in _RANGES.items():
+            if source in group.fields.starts:
+                self.starts[name][rows] = group.fields.starts[source]
+                self.lengths[name][rows] = group.fields.lengths[source]
+        for name in _GUIDS:
+            if name in fixed:
+                self.starts[name][rows] = group.fields.places[name]
+                self.lengths[name][rows] = 16
+
+    def _put(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        column, known = self.numbers[name]
+        column[rows], known[rows] = values, True
+
+
+def _event_numbers(group: Group, stored: np.ndarray) -> np.ndarray:
+    """Converts event numbers as stored by version 1, see `formats.tfchunk.event_number`."""
+    if group.version:
+        return stored
+    kind = RecordType(group.record_type)
+    last = LAST_OF_VERSION_0[kind][1]
+    return np.where(stored == last, _LONG_MAX - (kind is RecordType.PREPARE), stored.astype(np.int64))
+
+
+def _records(valid: ValidRun) -> Any:
+    from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
+
+    fields, data = _Columns(valid), valid.run.data
+    names = np.array([kind.name.lower() for kind in RecordType])
+    columns: dict[str, Any] = {
+        "position": valid.positions,
+        "chunk": [valid.chunk.path.name] * len(valid.run),
+        "length": valid.run.sizes,
+        "type": names[fields.types].tolist(),
+        "version": fields.versions,
+        "time": arrow.times(fields.ticks),
+        "ticks": fields.ticks,
+        "body_size": arrow.nullable(fields.lengths["body"], fields.lengths["body"] >= 0, "int32"),
+    }
+    for column in RECORDS.columns:
+        name = column.name
+        if name in fields.numbers:
+            columns[name] = arrow.nullable(*fields.numbers[name], column.type)
+        elif name in _GUIDS:
+            columns[name] = arrow.guids(data, fields.starts[name], fields.lengths[name] >= 0)
+        elif name in _RANGES:
+            make = arrow.texts if column.type == "string" else arrow.raw
+            columns[name] = make(data, fields.starts[name], fields.lengths[name])
+    return arrow.record_batch(RECORDS, columns)
 
 
 def report(database: TFChunkDb) -> list[ChunkReport]:
@@ -105,9 +195,7 @@ class OpenedTFChunk(OpenedStore):
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
         """Yields records as record batches."""
-        from mqtool.siblings.tfchunk import batches  # noqa: PLC0415 - pyarrow costs 100 ms at import
-
-        return batches.record_batches(self.database, part) if table == RECORDS.name else None
+        return record_batches(self.database, part) if table == RECORDS.name else None
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the records of a chunk, or why it is not read."""
@@ -192,14 +280,14 @@ def record_row(stored: StoredRecord) -> dict[str, Any]:
             "event_type": record.event_type.decode("utf-8", "replace"),
             "flags": record.flags,
             "transaction_offset": record.transaction_offset,
-            "event_id": tfchunk_records.guid(record.event_id),
+            "event_id": tfchunk.guid(record.event_id),
             "metadata": record.metadata,
         }
     if isinstance(record, Prepare | Commit):
         row |= {
-            "event_number": tfchunk_records.event_number(record),
+            "event_number": tfchunk.event_number(record),
             "transaction_position": record.transaction_position,
-            "correlation_id": tfchunk_records.guid(record.correlation_id),
+            "correlation_id": tfchunk.guid(record.correlation_id),
         }
     if isinstance(record, Prepare | System):
         row |= {"body_size": len(record.data), "body": record.data}

@@ -7,13 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from mqtool.errors import CorruptionError, NotAStoreError, StoreError, UnreadableError
-from mqtool.formats import tfchunk, tfchunk_records
+from mqtool.formats import tfchunk
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import HEADER_SIZE, ChunkName
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
-from mqtool.siblings.frame_scan import scan_frames
-from mqtool.siblings.frames import Frame, InvalidFrame
+from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile, ValidRun, valid_run
 from mqtool.store.files import ReadFile, is_regular, list_directory, require_directory
 from mqtool.store.log.readable_parts import UnreadableParts
@@ -283,7 +282,7 @@ def records_of(valid: ValidRun) -> Iterator[StoredRecord]:
     """Yields the records of a run."""
     for number, start in enumerate(valid.run.positions.tolist()):
         frame = Frame(start, valid.run.record(number))
-        yield StoredRecord(valid.chunk, frame, tfchunk_records.parse(frame.record))
+        yield StoredRecord(valid.chunk, frame, tfchunk.parse_record(frame.record))
 
 
 def resume(chunk: TFChunkFile, after: int) -> int | None:

@@ -4,7 +4,7 @@ This file has its tables: what `dump` prints and `export` writes. Start with `st
 units; `kind` is the common interface for kinds of stores. Docs page: docs/formats/tiered.md.
 """
 
-from mqtool.siblings.tables import Column, Table
+from mqtool.siblings import Column, Table
 
 _PLACE = (
     Column("broker", "string", "name of the broker", 1),

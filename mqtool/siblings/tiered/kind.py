@@ -7,8 +7,8 @@ from pathlib import Path
 from mqtool.errors import CorruptionError, StoreError, UnreadableError
 from mqtool.formats import properties
 from mqtool.records.damage import Damage, DamageKind
+from mqtool.siblings import Row
 from mqtool.siblings.base import OpenedStore
-from mqtool.siblings.tables import Row
 from mqtool.siblings.tiered import SEGMENTS, TABLES, UNITS, verify
 from mqtool.siblings.tiered.store import TieredQueue, TieredStore, is_tiered
 from mqtool.store.log.message import Message

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mqtool.errors import ConfigFileError, FormatError, StoreError, UsageError
-from mqtool.formats import java, java_properties, timer
+from mqtool.formats import java, timer
 from mqtool.formats.release import Release
 from mqtool.store.config.broker_keys import CHOICES, KEYS, LEGACY_KEYS, Type, UnknownKey, unknown_keys
 from mqtool.store.files import read_file
@@ -261,7 +261,7 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
         return BrokerConfig({str(key): str(value) for key, value in config.items()}, None, "configuration")
     path = Path(config)
     try:
-        values = java_properties.parse(read_file(path, 1 << 20))
+        values = java.parse_properties(read_file(path, 1 << 20))
     except StoreError as error:
         raise ConfigFileError(f"expected a properties file: {error.reason}", path) from error
     except FormatError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mqtool.errors import StoreError
-from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.log.commit_log import CommitLog

@@ -5,8 +5,8 @@ Source: MessageStoreConfig (4.9.7, 5.5.0).
 
 from functools import partial
 
-from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.release import Release
+from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.recovery_rules import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
 from mqtool.store.config.broker_config import BrokerConfig
 

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.jobs.parts import cut
 from mqtool.records.frame_scan import Stop
 from mqtool.records.frames import Frames, frames_at

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.formats import file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
 from mqtool.store.files import ReadFile, list_mapped_files
 
 

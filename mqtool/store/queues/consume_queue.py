@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.records.queue_build import batch_min_offset
 from mqtool.store.files import MappedFileList, ReadFile, list_mapped_files
 

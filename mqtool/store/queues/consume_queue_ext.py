@@ -8,9 +8,9 @@ import numpy as np
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import file_names
-from mqtool.formats.consume_queue_ext import (
-    END_BLANK_SIZE,
-    LONGEST_UNIT,
+from mqtool.formats.consume_queue import (
+    EXT_END_BLANK_SIZE,
+    LONGEST_EXT_UNIT,
     ConsumeQueueExtUnit,
     ext_offset,
     parse_ext_unit,
@@ -30,8 +30,8 @@ def ext_units(file: ReadFile) -> Iterator[tuple[int, ConsumeQueueExtUnit]]:
         StoreError: the file cannot be read.
     """
     data, start, at = b"", 0, 0
-    while file.size - at > END_BLANK_SIZE:
-        if at + LONGEST_UNIT > start + len(data) < file.size:
+    while file.size - at > EXT_END_BLANK_SIZE:
+        if at + LONGEST_EXT_UNIT > start + len(data) < file.size:
             start, data = at, file.read(at, _PIECE)
         try:
             unit = parse_ext_unit(data, at - start)
@@ -100,7 +100,7 @@ class ExtUnits:
             return None
         try:
             with ReadFile(file.path) as opened:
-                return parse_ext_unit(opened.read(offset - file.base, LONGEST_UNIT))
+                return parse_ext_unit(opened.read(offset - file.base, LONGEST_EXT_UNIT))
         except (StoreError, FormatError):
             return None
 

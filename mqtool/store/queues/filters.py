@@ -6,8 +6,7 @@ Source: ExpressionMessageFilter, DefaultMessageFilter, FilterAPI.buildSubscripti
 from typing import Protocol
 
 from mqtool.formats import java
-from mqtool.formats.consume_queue import is_ext_address
-from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.consume_queue import ConsumeQueueExtUnit, is_ext_address
 
 ALL = "*"
 

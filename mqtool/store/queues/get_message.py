@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mqtool.formats import java
-from mqtool.formats.consume_queue import is_ext_address
-from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.consume_queue import ConsumeQueueExtUnit, is_ext_address
 from mqtool.store.queues.filters import MessageFilter
 
 LONGEST_PULL = 128 << 20

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from mqtool.errors import CorruptionError, StoreError, UnreadableError
-from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.consume_queue import ConsumeQueueExtUnit
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.message import Message, from_record

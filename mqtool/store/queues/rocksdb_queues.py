@@ -14,13 +14,15 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import java
 from mqtool.formats.config_files import SIMPLE_QUEUES
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, DEFAULT_FILE_SIZE, ConsumeQueueUnit
-from mqtool.formats.rocksdb_queue import (
-    BOUNDS,
-    MAX,
+from mqtool.formats.consume_queue import (
+    CONSUME_QUEUE_UNIT,
+    DEFAULT_FILE_SIZE,
     ROCKS_BOUND,
+    ROCKS_BOUNDS,
+    ROCKS_MAX,
     ROCKS_UNIT,
-    UNITS,
+    ROCKS_UNITS,
+    ConsumeQueueUnit,
     RocksBound,
     RocksUnit,
     parse_bound_key,
@@ -48,10 +50,10 @@ class QueueDatabase(Database):
             StoreError: it is damaged, or holds other keys.
         """
         start, ends = b"", self.ends()
-        while (key := next((key for key, _ in self.items(UNITS, start)), None)) is not None:
+        while (key := next((key for key, _ in self.items(ROCKS_UNITS, start)), None)) is not None:
             topic, queue_id, first = self._parsed(key)
             start = unit_key(topic, queue_id, -1)  # offsets are not negative, so this is behind all of them
-            last = self._parsed(self.last_before(UNITS, start) or key)[2]
+            last = self._parsed(self.last_before(ROCKS_UNITS, start) or key)[2]
             if last - first > MAX_OFFSETS:
                 raise StoreError(f"queue {topic!r}/{queue_id} cannot reach from {first} to {last}", self.path)
             name = (java.decode_utf8(topic), queue_id)
@@ -63,7 +65,7 @@ class QueueDatabase(Database):
         for key, value in self.bounds():
             with contextlib.suppress(FormatError):  # verify reports it; the row with the log's end is one too
                 topic, queue_id, which = parse_bound_key(key)
-                if which == MAX:
+                if which == ROCKS_MAX:
                     bounds[java.decode_utf8(topic), queue_id] = ROCKS_BOUND.parse(value)
         return bounds
 
@@ -82,7 +84,7 @@ class QueueDatabase(Database):
         """
         name = topic.encode()
         prefix = queue_prefix(name, queue_id)
-        for key, value in self.items(UNITS, unit_key(name, queue_id, max(first, 0))):
+        for key, value in self.items(ROCKS_UNITS, unit_key(name, queue_id, max(first, 0))):
             if not key.startswith(prefix):
                 return
             queue_offset = self._parsed(key)[2]
@@ -108,14 +110,14 @@ class QueueDatabase(Database):
             base = first * size - first * size % DEFAULT_FILE_SIZE
             yield base
             following = (base + DEFAULT_FILE_SIZE) // size
-            key = next((key for key, _ in self.items(UNITS, unit_key(topic.encode(), queue_id, following))), b"")
+            key = next((key for key, _ in self.items(ROCKS_UNITS, unit_key(topic.encode(), queue_id, following))), b"")
             if not key.startswith(prefix):
                 return
             first = self._parsed(key)[2]
 
     def bounds(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields the rows of the bounds as they are."""
-        yield from self.items(BOUNDS)
+        yield from self.items(ROCKS_BOUNDS)
 
     def _parsed(self, key: bytes) -> tuple[bytes, int, int]:
         try:

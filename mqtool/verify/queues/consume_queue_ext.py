@@ -9,13 +9,7 @@ from msgspec import Struct
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
-from mqtool.formats.consume_queue_ext import (
-    HEAD_SIZE,
-    MAX_EXT_ADDRESS,
-    ConsumeQueueExtUnit,
-    ext_offset,
-    parse_ext_unit,
-)
+from mqtool.formats.consume_queue import EXT_HEAD_SIZE, MAX_EXT_ADDRESS, ConsumeQueueExtUnit, ext_offset, parse_ext_unit
 from mqtool.jobs.throttle import Throttle
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import MappedFile, ReadFile
@@ -110,7 +104,7 @@ def _pairs(
                 position = ext_offset(int(units["tags_code"][row]))
                 try:
                     size = int.from_bytes(extension.read(position, 2), "big", signed=True)
-                    unit = parse_ext_unit(extension.read(position, size)) if size >= HEAD_SIZE else None
+                    unit = parse_ext_unit(extension.read(position, size)) if size >= EXT_HEAD_SIZE else None
                     record = commit_log.parse_record(log.read(at, int(units["size"][row])))
                 except FormatError:
                     continue

@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import java
-from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksBound, RocksUnit, parse_bound_key
+from mqtool.formats.consume_queue import (
+    CHECKPOINT_TOPIC,
+    ROCKS_BOUND,
+    ROCKS_MAX,
+    RocksBound,
+    RocksUnit,
+    parse_bound_key,
+)
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
@@ -122,7 +129,7 @@ class RocksCheck:
                     if position > self._survey.end:
                         evidence = f"dispatched up to {position}, the log ends at {self._survey.end}"
                         self._collector.add("rocksdb-bound", self._path, evidence)
-                elif which == MAX:
+                elif which == ROCKS_MAX:
                     bound, last = ROCKS_BOUND.parse(value), queues.get(name, (0, -1))[1]
                     has_expired = bound.physical_offset < self._survey.min_offset
                     if bound.queue_offset > last and not has_expired:

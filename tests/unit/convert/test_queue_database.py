@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.convert.queues import _Writer
 from mqtool.errors import StoreError
-from mqtool.formats.rocksdb_queue import RocksUnit
+from mqtool.formats.consume_queue import RocksUnit
 
 pytest.importorskip("rocksdict")
 

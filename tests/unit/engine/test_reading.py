@@ -10,8 +10,8 @@ from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.read.searcher import _LogView
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.errors import CorruptionError
-from mqtool.formats import batch_consume_queue
-from mqtool.formats.consume_queue_ext import ext_address
+from mqtool.formats import consume_queue
+from mqtool.formats.consume_queue import ext_address
 from mqtool.store.queues.filters import TagFilter
 
 
@@ -59,10 +59,10 @@ def test_the_unit_of_a_batch_that_names_an_extension_is_selected_by_any_tag(open
     store.dispatch()
     assert store.get_message("T", 0, 0, 1, TagFilter("b")).status is GetStatus.NO_MATCHED_MESSAGE
     file = store._components.queues.get("T", 0).files.last.file
-    unit = batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT.parse(file.read(0, 46))
-    file.write(0, batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT.build(replace(unit, tags_code=ext_address(0))))
+    unit = consume_queue.BATCH_CONSUME_QUEUE_UNIT.parse(file.read(0, 46))
+    file.write(0, consume_queue.BATCH_CONSUME_QUEUE_UNIT.build(replace(unit, tags_code=ext_address(0))))
     assert store.get_message("T", 0, 0, 1, TagFilter("b")).status is GetStatus.FOUND
-    file.write(0, batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT.build(unit))
+    file.write(0, consume_queue.BATCH_CONSUME_QUEUE_UNIT.build(unit))
 
 
 def test_a_batch_is_queued_once_however_often_it_is_dispatched(opened):

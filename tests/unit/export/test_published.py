@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mqtool.errors import ExportError, StoreError, UsageError
-from mqtool.export.delta_log import NEVER, delta_files
-from mqtool.export.iceberg_log import IcebergTable, local_table
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import holds_tables, message_files
+from mqtool.export.table_logs import NEVER, IcebergTable, delta_files, local_table
 from mqtool.export.tables import TableFormat
 from mqtool.replay.originals import is_store
 from tests.support import lake

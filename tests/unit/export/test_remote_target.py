@@ -9,10 +9,11 @@ import pytest
 
 from mqtool.errors import StoreLockedError
 from mqtool.export import commit as protocol
-from mqtool.export.plain import ExportRequest, export
-from mqtool.export.remote_target import RemoteTarget
-from mqtool.export.request import ReadRequest
+from mqtool.export.plain import export
+from mqtool.export.run import ExportRequest
+from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import resolve
+from mqtool.export.target import RemoteTarget
 from mqtool.export.task import run_task
 from tests.support import lake
 from tests.support.stores import copy_store

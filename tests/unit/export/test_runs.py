@@ -7,8 +7,8 @@ import pytest
 from mqtool.export import runs
 from mqtool.export.plan import partitions, plan_store
 from mqtool.export.read import read_partition
-from mqtool.export.request import ReadRequest
 from mqtool.export.runs import SortedRuns
+from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import Source
 from tests.support import lake
 from tests.support.stores import store_fixture

@@ -18,20 +18,17 @@ from mqtool.choices import TableFormat
 from mqtool.commands import with_extra
 from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError, WorkerError
 from mqtool.export import commit as protocol
-from mqtool.export import task, workers
-from mqtool.export.bound import log_end
+from mqtool.export import plain, task
 from mqtool.export.parquet import TableWriter, WriteOptions
-from mqtool.export.plain import ExportRequest, export
-from mqtool.export.plan import partitions, plan_store
+from mqtool.export.plain import LocalRunner, export
+from mqtool.export.plan import log_end, partitions, plan_store
 from mqtool.export.read import read_partition
-from mqtool.export.remote_target import RemoteTarget
-from mqtool.export.request import ReadRequest
 from mqtool.export.rows import as_json
-from mqtool.export.schema import Body, Table
+from mqtool.export.run import ExportRequest
+from mqtool.export.schema import Body, ReadRequest, Table
 from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import require
-from mqtool.export.target import LocalTarget, target_of
-from mqtool.export.workers import LocalRunner
+from mqtool.export.target import LocalTarget, RemoteTarget, target_of
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import open_store
@@ -251,10 +248,10 @@ def test_a_worker_that_died_ends_the_export_with_advice(monkeypatch):
 
         yield SimpleNamespace(submit=submit)
 
-    monkeypatch.setattr(workers, "run_task", run_task)
-    monkeypatch.setattr(workers, "process_pool", process_pool)
-    with pytest.raises(workers.WorkerDiedError, match=r"a worker process died.* try fewer --jobs"):
-        workers.LocalRunner(3).run([1, 2, 3], pytest.fail)
+    monkeypatch.setattr(plain, "run_task", run_task)
+    monkeypatch.setattr(plain, "process_pool", process_pool)
+    with pytest.raises(plain.WorkerDiedError, match=r"a worker process died.* try fewer --jobs"):
+        plain.LocalRunner(3).run([1, 2, 3], pytest.fail)
 
 
 class Elsewhere(LocalRunner):

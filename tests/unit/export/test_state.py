@@ -10,13 +10,11 @@ import pytest
 
 from mqtool.errors import ConfigFileError, ExportError, UsageError
 from mqtool.export.commit import load_state
-from mqtool.export.follow import follow
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.plain import ExportRequest
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import ALL_COLUMNS
+from mqtool.export.plain import LocalRunner, follow
+from mqtool.export.run import ExportRequest
+from mqtool.export.schema import ALL_COLUMNS, ReadRequest
 from mqtool.export.sources import resolve
-from mqtool.export.workers import LocalRunner
 from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.builder import StoreBuilder

@@ -10,8 +10,7 @@ import pytest
 from mqtool.errors import CorruptionError, UsageError
 from mqtool.export import redact
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.request import ReadRequest
-from mqtool.export.schema import ALL_COLUMNS, Body
+from mqtool.export.schema import ALL_COLUMNS, Body, ReadRequest
 from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.stores import copy_store, store_fixture

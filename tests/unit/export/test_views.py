@@ -8,9 +8,8 @@ import pytest
 from mqtool.export import views
 from mqtool.export.plan import partitions, plan_store
 from mqtool.export.read import read_partition
-from mqtool.export.request import ReadRequest
 from mqtool.export.rows import Rows
-from mqtool.export.schema import Body
+from mqtool.export.schema import Body, ReadRequest
 from mqtool.export.sources import Source
 from mqtool.records.arrow import binary_view
 from mqtool.store.log.selection import Selection

@@ -9,23 +9,13 @@ from pathlib import Path
 
 import zstandard
 
-from mqtool.formats import (
-    batch_consume_queue,
-    checkpoint,
-    consume_queue,
-    dledger,
-    index_file,
-    message_id,
-    rocksdb_queue,
-    tiered,
-    timer,
-)
+from mqtool.formats import checkpoint, consume_queue, dledger, index_file, message_id, tiered, timer
 from mqtool.formats.codec import Unit
 from tests.support.stores import FIXTURES, fixture
 
 UNITS: tuple[Unit, ...] = (
     consume_queue.CONSUME_QUEUE_UNIT,
-    batch_consume_queue.BATCH_CONSUME_QUEUE_UNIT,
+    consume_queue.BATCH_CONSUME_QUEUE_UNIT,
     index_file.HEADER,
     index_file.ENTRY,
     checkpoint.CHECKPOINT,
@@ -41,8 +31,8 @@ UNITS: tuple[Unit, ...] = (
     tiered.INDEX_SLOT,
     tiered.INDEX_ITEM,
     tiered.INDEX_NODE,
-    rocksdb_queue.ROCKS_UNIT,
-    rocksdb_queue.ROCKS_BOUND,
+    consume_queue.ROCKS_UNIT,
+    consume_queue.ROCKS_BOUND,
     dledger.ENTRY,
     dledger.BLANK_ENTRY,
     dledger.INDEX_UNIT,

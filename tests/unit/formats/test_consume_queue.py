@@ -10,21 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError, TruncatedError
-from mqtool.formats import codec, consume_queue_ext, java
+from mqtool.formats import codec, consume_queue, java
 from mqtool.formats.consume_queue import (
     BATCH_CONSUME_QUEUE_UNIT,
     CONSUME_QUEUE_UNIT,
     PRE_BLANK,
     SPARSE_END_UNIT,
     ConsumeQueueUnit,
+    build_ext_unit,
     ext_address,
     ext_offset,
     is_ext_address,
+    make_ext_unit,
     parse_ext_unit,
     round_up_file_size,
     tags_code,
 )
-from mqtool.formats.consume_queue_ext import build_ext_unit, make_ext_unit
 from tests.support.stores import answered, answers, fixture
 from tests.unit.formats.real import default_sizes, files, label
 
@@ -104,14 +105,14 @@ def test_every_real_ext_unit_is_written_back_to_its_own_bytes(path):
     while (unit := parse_ext_unit(data, position)) is not None:
         raw = data[position : position + unit.size]
         assert build_ext_unit(unit) == raw
-        assert codec.parse(consume_queue_ext.UNIT, raw) == {
+        assert codec.parse(consume_queue.EXT_UNIT, raw) == {
             name: getattr(unit, name) for name in unit.__struct_fields__
         }
         position += unit.size
         count += 1
     assert count
-    if position + 34 + consume_queue_ext.END_BLANK_SIZE > len(data):
-        assert struct.unpack_from(">h", data, position) == (consume_queue_ext.END_OF_FILE,)
+    if position + 34 + consume_queue.EXT_END_BLANK_SIZE > len(data):
+        assert struct.unpack_from(">h", data, position) == (consume_queue.END_OF_EXT_FILE,)
 
 
 @pytest.mark.parametrize("name", ["cqext-4.9.7", "cqext-5.5.0"])

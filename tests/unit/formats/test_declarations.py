@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.errors import FormatError
-from mqtool.formats import codec, equeue_message, tfchunk_records
+from mqtool.formats import codec, equeue, tfchunk
 from mqtool.formats.codec import Unit
 from mqtool.formats.sequence import Sequence
 
@@ -39,12 +39,12 @@ def test_bytes_that_contradict_a_layout_are_an_error_of_the_format():
 
 
 def test_a_number_that_is_too_large_for_its_field_is_not_written():
-    record = equeue_message.MessageRecord(0, b"", b"T", b"", b"", 0, b"", 0, 0, 0, 0)
-    assert equeue_message.CURRENT.build(record)
+    record = equeue.MessageRecord(0, b"", b"T", b"", b"", 0, b"", 0, 0, 0, 0)
+    assert equeue.CURRENT.build(record)
     with pytest.raises(FormatError, match="cannot be written"):
-        equeue_message.CURRENT.build(replace(record, queue_id=1 << 40))
+        equeue.CURRENT.build(replace(record, queue_id=1 << 40))
 
 
 def test_an_eventstore_record_of_an_unknown_version_is_not_written():
     with pytest.raises(FormatError, match="no type 1 of version 7"):
-        tfchunk_records.build(tfchunk_records.Commit(1, 7, 0, 0, 0, 0, b"\0" * 16, 0))
+        tfchunk.build_record(tfchunk.Commit(1, 7, 0, 0, 0, 0, b"\0" * 16, 0))

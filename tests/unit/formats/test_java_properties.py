@@ -3,7 +3,7 @@
 import pytest
 
 from mqtool.errors import FormatError
-from mqtool.formats.java_properties import parse
+from mqtool.formats.java import parse_properties
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ from mqtool.formats.java_properties import parse
     ],
 )
 def test_a_file_is_read_as_java_reads_it(data, expected):
-    assert parse(data) == expected
+    assert parse_properties(data) == expected
 
 
 @pytest.mark.parametrize("data", [b"a=\\u", b"a=\\u12", b"a=\\u12g4\n", b"\\uxyza=1"])
 def test_an_escape_without_four_digits_is_an_error(data):
     with pytest.raises(FormatError, match="four hexadecimal digits"):
-        parse(data)
+        parse_properties(data)

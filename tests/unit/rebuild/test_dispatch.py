@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.errors import UsageError
-from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.release import V4_9, V5_5
+from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frame_scan import scan_frames

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from mqtool.errors import StoreError
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
-from mqtool.formats.consume_queue_ext import ext_address, parse_ext_unit
+from mqtool.formats.consume_queue import (
+    BATCH_CONSUME_QUEUE_UNIT,
+    CONSUME_QUEUE_UNIT,
+    PRE_BLANK,
+    BatchConsumeQueueUnit,
+    ConsumeQueueUnit,
+    ext_address,
+    parse_ext_unit,
+)
 from mqtool.rebuild import listing
 from mqtool.rebuild.expired_queues import ExpiredQueue, write_expired
 from mqtool.rebuild.files import OutputFiles

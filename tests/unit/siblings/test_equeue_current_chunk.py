@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqtool.errors import StoreError
-from mqtool.formats import equeue_message
+from mqtool.formats import equeue
 from mqtool.siblings.equeue import explain as serve
 from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.listing import EQueueSettings
@@ -55,7 +55,7 @@ def test_the_broker_continues_in_the_last_file_and_serves_nothing_after_its_end(
 
 def test_a_queue_ends_where_its_last_file_ends(root):
     misnumbered(root / "queue-chunks/Orders/0")
-    found = start(root, SETTINGS, equeue_message.CURRENT)
+    found = start(root, SETTINGS, equeue.CURRENT)
     queue = found.queues["Orders", 0]
     found.close()
     assert (queue.next_offset, queue.current.number, max(queue.chunks)) == (10, 0, 3)
@@ -145,14 +145,14 @@ def test_a_last_file_whose_next_number_no_file_has_deletes_none(root):
 
 @pytest.fixture
 def served(root):
-    found = start(root, SETTINGS, equeue_message.CURRENT)
+    found = start(root, SETTINGS, equeue.CURRENT)
     yield found
     found.close()
 
 
 def unserved(found):
     queue = found.queues["Orders", 0]
-    return list(serve.unserved_entries(found, queue, SETTINGS, equeue_message.CURRENT))
+    return list(serve.unserved_entries(found, queue, SETTINGS, equeue.CURRENT))
 
 
 def test_every_entry_of_a_healthy_queue_is_served(served):
@@ -181,7 +181,7 @@ def test_a_position_right_before_the_end_of_a_full_chunk_has_no_room_for_a_recor
     chunk = served.messages[0]
     assert chunk.completed
     with pytest.raises(serve.ServeError, match="No enough space even for length prefix and suffix") as caught:
-        serve.message(served, chunk.data_end - 3, SETTINGS, equeue_message.CURRENT)
+        serve.message(served, chunk.data_end - 3, SETTINGS, equeue.CURRENT)
     assert (caught.value.name, f"data position: {chunk.data_end - 3}" in str(caught.value)) == (
         "ChunkReadException",
         True,
@@ -193,7 +193,7 @@ def test_a_record_whose_lengths_lead_out_of_it_cannot_be_decoded(root):
     with path.open("r+b") as file:
         file.seek(128 + 4 + 8)  # after the length and the position: the length of the message id
         file.write(b"\xff\xff\xff\x7f")
-    found = start(root, SETTINGS, equeue_message.CURRENT)
+    found = start(root, SETTINGS, equeue.CURRENT)
     try:
         assert [(one.queue_offset, one.exception) for one in unserved(found)] == [(0, "ArgumentException")]
     finally:

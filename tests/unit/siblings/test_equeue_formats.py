@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError, TruncatedError
-from mqtool.formats import codec, equeue, equeue_message
-from mqtool.formats.equeue_message import CURRENT, OLD, MessageId, MessageRecord
-from mqtool.siblings.equeue import listing, runs
+from mqtool.formats import codec, equeue
+from mqtool.formats.equeue import CURRENT, OLD, MessageId, MessageRecord
+from mqtool.siblings.equeue import listing
+from mqtool.siblings.equeue.chunk import tag_code
 from tests.support.chunks import EQUEUE_STORES, equeue_store, lines
 
 # A record as the real encoder gives it: broker B1, topic T, tag A, code 100, body "hi", at the start of a third chunk.
@@ -57,16 +58,16 @@ def test_every_real_record_says_what_the_broker_answers_and_is_written_back_to_i
             line["createdTicks"],
             line["storedTicks"],
         )
-        assert equeue_message.detect(raw, line["position"]) is shape
+        assert equeue.detect(raw, line["position"]) is shape
 
 
 @pytest.mark.parametrize("name", EQUEUE_STORES)
 def test_message_ids_say_what_the_broker_parses_out_of_them(name):
     for line in lines(name, "messages"):
-        found = equeue_message.parse_id(line["messageId"])
+        found = equeue.parse_id(line["messageId"])
         assert found.broker == line.get("idBrokerName", line.get("idAddress"))
         assert found.position == line["idPosition"]
-        assert equeue_message.build_id(found).decode() == line["messageId"]
+        assert equeue.build_id(found).decode() == line["messageId"]
 
 
 @pytest.mark.parametrize("name", EQUEUE_STORES)
@@ -93,7 +94,7 @@ def test_tag_codes_of_entries_are_the_hashes_of_their_messages_tags(name):
 def test_the_bytes_of_a_whole_chunk_are_those_of_the_real_encoder():
     record = MessageRecord(
         3 << 30,
-        equeue_message.build_id(MessageId("B1", 3 << 30)),
+        equeue.build_id(MessageId("B1", 3 << 30)),
         b"T",
         b"A",
         b"",
@@ -133,7 +134,7 @@ def test_hostile_bytes_give_a_record_that_is_built_back_or_an_error(data):
 @given(st.binary(max_size=90).map(lambda tail: SAMPLE[:20] + tail))
 def test_the_derived_reader_agrees_with_construct(data):
     try:
-        slow = codec.parse(equeue_message.RECORD.layout, data)
+        slow = codec.parse(equeue.RECORD.layout, data)
     except FormatError:
         with pytest.raises(FormatError):
             CURRENT.parse(data)
@@ -144,9 +145,9 @@ def test_the_derived_reader_agrees_with_construct(data):
 
 def test_bytes_behind_a_record_are_ignored_as_the_decoder_does_but_give_no_shape():
     assert CURRENT.parse(SAMPLE + b"junk")[1] == len(SAMPLE)
-    assert equeue_message.detect(SAMPLE, 3 << 30) is CURRENT
-    assert equeue_message.detect(SAMPLE + b"junk", 3 << 30) is None
-    assert equeue_message.detect(SAMPLE, 0) is None
+    assert equeue.detect(SAMPLE, 3 << 30) is CURRENT
+    assert equeue.detect(SAMPLE + b"junk", 3 << 30) is None
+    assert equeue.detect(SAMPLE, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -169,8 +170,8 @@ def test_a_tag_whose_hash_has_no_absolute_value_has_no_code_and_the_broker_fails
     tag = "\N{ARABIC FATHATAN}'<(_"
     with pytest.raises(FormatError, match="no absolute value"):
         equeue.tag_code(tag)
-    assert runs.tag_code(tag.encode()) is None
-    assert runs.tag_code(b"TagA") == 23_839_902
+    assert tag_code(tag.encode()) is None
+    assert tag_code(b"TagA") == 23_839_902
 
 
 @pytest.mark.parametrize(
@@ -185,19 +186,19 @@ def test_a_setting_of_a_queue_that_is_none_is_refused(text, words, tmp_path):
 
 def test_an_id_by_address_has_the_address_in_network_order_and_the_port_little_endian():
     text = "0a00000588130000000000c000000000"
-    assert equeue_message.parse_id(text) == MessageId("10.0.0.5:5000", 3 << 30, by_address=True)
-    assert equeue_message.build_id(MessageId("10.0.0.5:5000", 3 << 30, by_address=True)).decode() == text
+    assert equeue.parse_id(text) == MessageId("10.0.0.5:5000", 3 << 30, by_address=True)
+    assert equeue.build_id(MessageId("10.0.0.5:5000", 3 << 30, by_address=True)).decode() == text
 
 
 def test_an_address_that_could_be_the_length_of_a_name_is_an_address():
     """2.0.0.0 is also the length of a name of two bytes, after which two bytes would be left."""
-    assert equeue_message.parse_id("02000000881300000700000000000000") == MessageId("2.0.0.0:5000", 7, by_address=True)
+    assert equeue.parse_id("02000000881300000700000000000000") == MessageId("2.0.0.0:5000", 7, by_address=True)
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00", "0a000005", b"\xff"])
 def test_a_text_that_is_no_id_is_refused(text):
     with pytest.raises(FormatError):
-        equeue_message.parse_id(text)
+        equeue.parse_id(text)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.cli.app import run
-from mqtool.formats import equeue_message
+from mqtool.formats import equeue
 from mqtool.siblings.equeue import writer
 from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.listing import EQueueSettings
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 def loaded(root: Path) -> tuple[str | None, dict[tuple[str, int], int]]:
     """Returns the exception of the start, and the next offset of each queue."""
-    found = start(root, SETTINGS, equeue_message.CURRENT)
+    found = start(root, SETTINGS, equeue.CURRENT)
     found.close()
     return found.refusal and found.refusal.exception, {key: queue.next_offset for key, queue in found.queues.items()}
 
@@ -89,7 +89,7 @@ def test_the_local_time_includes_daylight_saving(monkeypatch):
     try:
         for second, hours in ((1_704_067_200, 11), (1_719_792_000, 10)):  # 2024-01-01 and 2024-07-01, 00:00 UTC
             monkeypatch.setattr(writer.time, "time_ns", lambda second=second: second * 1_000_000_000)
-            assert writer.now_ticks() == equeue_message.EPOCH_TICKS + (second + hours * 3600) * 10_000_000
+            assert writer.now_ticks() == equeue.EPOCH_TICKS + (second + hours * 3600) * 10_000_000
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mqtool.cli.app import run
 from mqtool.errors import CorruptionError, StoreError
 from mqtool.records.damage import Damage
-from mqtool.siblings.equeue import rebuild, runs, salvage, verify_queues
+from mqtool.siblings.equeue import chunk, rebuild, salvage, verify_queues
 from mqtool.siblings.equeue import writer as appender
 from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.listing import EQueueSettings
@@ -443,6 +443,6 @@ def test_message_ids_are_compared_where_there_are_any():
     none = np.empty(0, np.int64)
     run = SimpleNamespace(data=np.zeros(3, np.uint8))
     fields = SimpleNamespace(starts={"message_id": none}, lengths={"message_id": none})
-    assert runs.stated_in_ids(SimpleNamespace(fields=fields, run=run)).tolist() == []
-    assert not runs.begins_an_id(b"no address")
-    assert runs.begins_an_id(b"7F0000010000138800000000"[:16])
+    assert chunk.stated_in_ids(SimpleNamespace(fields=fields, run=run)).tolist() == []
+    assert not chunk.begins_an_id(b"no address")
+    assert chunk.begins_an_id(b"7F0000010000138800000000"[:16])

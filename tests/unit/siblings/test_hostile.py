@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqtool.errors import MqtoolError
-from mqtool.formats import equeue_message
+from mqtool.formats import equeue
 from mqtool.siblings.equeue.listing import settings_of
 from mqtool.siblings.equeue.salvage import salvage_chunk
 from mqtool.siblings.equeue.start import start
@@ -63,7 +63,7 @@ def read_everything(root):
         assert all(str(finding) for finding in opened.verify())
         if kind.name == "equeue":
             assert all(salvage_chunk(opened.store, chunk) for chunk in opened.store.chunks)
-            start(root, settings_of(root), equeue_message.CURRENT).close()
+            start(root, settings_of(root), equeue.CURRENT).close()
         elif kind.name == "tfchunk":
             assert all(report(opened.database))
 

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
 from mqtool.errors import CorruptionError
-from mqtool.formats import tfchunk_records
-from mqtool.formats.equeue_message import MAX_TICKS
-from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
-from mqtool.formats.tfchunk_records import Commit, Prepare, System
+from mqtool.formats import tfchunk
+from mqtool.formats.equeue import MAX_TICKS
+from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE, Commit, Prepare, System
 from mqtool.records.damage import Damage
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.registry import recognise
@@ -101,8 +100,8 @@ def loose(copied):
     path = root / "chunk-000003.000000"
     data = bytearray(path.read_bytes())
     (length,) = struct.unpack_from("<i", data, HEADER_SIZE)
-    record = tfchunk_records.parse(bytes(data[HEADER_SIZE + 4 : HEADER_SIZE + 4 + length]))
-    shorter = tfchunk_records.build(replace(record, data=record.data[:-1])) + b"\7"
+    record = tfchunk.parse_record(bytes(data[HEADER_SIZE + 4 : HEADER_SIZE + 4 + length]))
+    shorter = tfchunk.build_record(replace(record, data=record.data[:-1])) + b"\7"
     assert len(shorter) == length
     data[HEADER_SIZE + 4 : HEADER_SIZE + 4 + length] = shorter
     path.write_bytes(data)
@@ -226,7 +225,7 @@ def rewritten(root, chosen, **changes):
             one for one in database.records() if isinstance(one, StoredRecord) and isinstance(one.record, chosen)
         )
         *_, found = of_kind
-        data = tfchunk_records.build(replace(found.record, **changes))
+        data = tfchunk.build_record(replace(found.record, **changes))
         with found.chunk.path.open("r+b") as file:
             file.seek(HEADER_SIZE + found.frame.start + 4)
             file.write(data)

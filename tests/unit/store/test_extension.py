@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mqtool.errors import FormatError
-from mqtool.formats.consume_queue_ext import build_ext_unit, ext_address, make_ext_unit
+from mqtool.formats.consume_queue import build_ext_unit, ext_address, make_ext_unit
 from mqtool.store.entries import rows_of
 from mqtool.store.known_file import recognise
 from mqtool.store.queues.consume_queue_ext import ExtUnits

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import mqtool
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
 from mqtool.store.describe import describe
 from mqtool.store.log import start_index
 from mqtool.store.log.start_index import QueueStartIndex

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import mqtool
-from mqtool.formats.consume_queue_ext import HEAD_SIZE, parse_ext_unit
+from mqtool.formats.consume_queue import EXT_HEAD_SIZE, parse_ext_unit
 from mqtool.verify import State, verify
 from tests.support.stores import copy_store, store_fixture
 
@@ -42,7 +42,7 @@ def passed(request, tmp_path):
 
 def test_a_bit_that_a_group_needs_is_missing(passed):
     name, root, path, at, unit = passed
-    patch(path, at + HEAD_SIZE, bytes(len(unit.bit_map)))
+    patch(path, at + EXT_HEAD_SIZE, bytes(len(unit.bit_map)))
     (one,) = checked(root, name).findings
     assert (one.code, one.evidence.split()[0]) == ("ext-missing-bits", "1")
     assert unit.bit_map.hex() in one.evidence
@@ -50,7 +50,7 @@ def test_a_bit_that_a_group_needs_is_missing(passed):
 
 def test_bits_too_many_may_be_those_of_a_filter_that_was_removed(passed):
     name, root, path, at, unit = passed
-    patch(path, at + HEAD_SIZE, b"\xff" * len(unit.bit_map))
+    patch(path, at + EXT_HEAD_SIZE, b"\xff" * len(unit.bit_map))
     assert checked(root, name).findings == ()
 
 

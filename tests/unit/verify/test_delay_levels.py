@@ -7,8 +7,7 @@ import mqtool
 from mqtool.convert.queues import into_rocksdb
 from mqtool.engine import open_store
 from mqtool.engine.write import hooks
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
-from mqtool.formats.rocksdb_queue import ROCKS_UNIT, unit_key
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ROCKS_UNIT, UNIT_SIZE, unit_key
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.store.config.delay_levels import MAX_LEVELS

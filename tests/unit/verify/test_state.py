@@ -3,7 +3,7 @@
 import os
 
 import mqtool
-from mqtool.formats.consume_queue_ext import parse_ext_unit
+from mqtool.formats.consume_queue import parse_ext_unit
 from mqtool.verify import Options, State, verify
 from tests.support.stores import copy_store, store_fixture
 from tests.support.unreadable import unreadable

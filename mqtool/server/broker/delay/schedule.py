@@ -8,7 +8,7 @@ import time
 
 from mqtool.formats import config_files, file_names, service_records
 from mqtool.formats.config_files import DataVersion, DelayOffsets
-from mqtool.formats.delay_levels import parse_delay_levels
+from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued

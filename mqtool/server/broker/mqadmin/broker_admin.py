@@ -11,7 +11,7 @@ from typing import Any
 from mqtool import words
 from mqtool.engine.disk.files import Files
 from mqtool.errors import FormatError, UsageError
-from mqtool.formats import file_names, java, java_properties
+from mqtool.formats import file_names, java
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, number, ok, text
@@ -93,7 +93,7 @@ class BrokerAdmin:
     def update_config(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""
         try:
-            changes = java_properties.parse(bytes(command.body))
+            changes = java.parse_properties(bytes(command.body))
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
         blacklist = {*_BLACKLIST, *filter(None, self._broker.settings.text("configBlackList").split(";"))}

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats import file_names
-from mqtool.formats.beans import bean_of, document_of
 from mqtool.formats.config_files import FILTER_TYPES, MESSAGE_TYPE, DataVersion, GroupConfig, TopicConfig
+from mqtool.formats.config_json import bean_of, document_of
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import LITE_PREFIX, is_lmq, is_system_topic, pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import config_files, config_json, file_names
-from mqtool.formats.beans import bean_of
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import (
     BATCH_QUEUES,
@@ -25,6 +24,7 @@ from mqtool.formats.config_files import (
     TopicConfig,
     Topics,
 )
+from mqtool.formats.config_json import bean_of
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import (
     BENCHMARK_TOPIC,

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import mqtool
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT
+from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store import Message

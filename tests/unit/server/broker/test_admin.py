@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqtool.engine import FlushMode
-from mqtool.formats import java_properties
+from mqtool.formats import java
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.protocol.command import Command
 from mqtool.server.admin import metrics
@@ -153,7 +153,7 @@ def test_the_configuration_has_every_key_of_the_release_and_the_values_of_the_st
             connection = await Connection.open(server.addresses["broker"])
             answer = await connection.call(Command(26), 20)
             connection.close()
-            return java_properties.parse(bytes(answer.body))
+            return java.parse_properties(bytes(answer.body))
 
     values = asyncio.run(main())
     shown = defaults(V5_5 if count == 487 else V4_9).keys() | {"namesrvAddr", "storePathCommitLog"}
