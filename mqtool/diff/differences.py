@@ -8,7 +8,7 @@ Interval = tuple[int, int]
 class RegionContent(Struct, frozen=True):
     """Content of one store in a region of the log."""
 
-    messages: int = 0  # number of valid records in the region
+    messages: int = 0  # number of valid records in the region that belong into a queue
     damaged_bytes: int = 0  # number of bytes that belong to no valid record
     detail: str = ""  # kind and reason of the first damage; "" if there is none
 
@@ -32,7 +32,7 @@ class UnsharedRange(Struct, frozen=True):
     # "front" (the other store's retention deleted it, or it was never copied), "end" (not copied yet, or cut off),
     # "gap" (a segment between two others is missing).
     kind: str
-    messages: int  # number of valid records that start in the range
+    messages: int  # number of valid records that start in the range and belong into a queue
 
 
 class LogTail(Struct, frozen=True):
@@ -64,7 +64,7 @@ class LogDifference(Struct, frozen=True):
     filler_bytes: int
     regions: tuple[Region, ...]  # the differing regions, ascending; at most `MAX_REGIONS`
     region_count: int  # number of all differing regions
-    messages_a: int  # and messages_b: number of valid records of each log in all regions
+    messages_a: int  # and messages_b: number of messages of each log in all regions
     messages_b: int
     alone: tuple[UnsharedRange, ...]  # ranges that only one log has, ascending
     tail_a: LogTail | None  # and tail_b: the bytes after the last record of each log

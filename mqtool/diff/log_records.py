@@ -7,6 +7,7 @@ from mqtool.diff.differences import Interval, Region, RegionContent
 from mqtool.diff.log_bytes import Runs
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.records.damage import Damage
+from mqtool.records.dispatch import is_queued
 from mqtool.store.log.commit_log import CommitLog
 
 MAX_REGIONS = 1000
@@ -19,13 +20,13 @@ class DifferingRecords(Struct):
     # starts, ends: physical offsets of runs of adjacent records, half-open.
     starts: list[np.ndarray] = field(default_factory=list)
     ends: list[np.ndarray] = field(default_factory=list)
-    counts: list[np.ndarray] = field(default_factory=list)  # number of records in each run
+    counts: list[np.ndarray] = field(default_factory=list)  # number of messages in each run
     damages: list[Damage] = field(default_factory=list)  # ranges without a valid record
     # Physical offsets of the bytes between a BLANK and the end of its segment.
     fillers: list[Interval] = field(default_factory=list)
 
-    def add(self, starts: np.ndarray, ends: np.ndarray) -> None:
-        """Adds records in ascending order; adjacent records form one run."""
+    def add(self, starts: np.ndarray, ends: np.ndarray, queued: np.ndarray) -> None:
+        """Adds records in ascending order, of which some are messages of a queue; adjacent records form one run."""
         if not len(starts):
             return
         breaks = np.flatnonzero(starts[1:] != ends[:-1])
@@ -33,10 +34,10 @@ class DifferingRecords(Struct):
         last = np.concatenate([breaks, [len(starts) - 1]])
         self.starts.append(starts[first])
         self.ends.append(ends[last])
-        self.counts.append(last - first + 1)
+        self.counts.append(np.add.reduceat(queued.astype(np.int64), first))
 
     def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the starts, ends and record counts of all runs."""
+        """Returns the starts, ends and message counts of all runs."""
         empty = [np.empty(0, np.int64)]
         return tuple(np.concatenate(part or empty) for part in (self.starts, self.ends, self.counts))  # type: ignore[return-value]
 
@@ -60,7 +61,7 @@ def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
             starts = item.positions.astype(np.int64) + item.base
             ends = starts + item.sizes
             concerned = runs.overlapping(starts, ends)
-            differing.add(starts[concerned], ends[concerned])
+            differing.add(starts[concerned], ends[concerned], is_queued(item)[concerned])
         if walk.ended_by_blank:
             differing.fillers.append((walk.last_record_end + commit_log_format.BLANK_SIZE, segment.end))
     return differing
@@ -73,7 +74,7 @@ class Regions(Struct, frozen=True):
     count: int = 0  # number of all regions
     different: int = 0  # number of differing bytes in all regions
     filler: int = 0  # number of differing bytes after BLANKs
-    messages_a: int = 0  # and messages_b: number of valid records of each log in all regions
+    messages_a: int = 0  # and messages_b: number of messages of each log in all regions
     messages_b: int = 0
 
 

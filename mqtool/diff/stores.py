@@ -17,6 +17,7 @@ from mqtool.diff.queue_units import compare_queue
 from mqtool.errors import UnreadableError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
+from mqtool.records.dispatch import is_queued
 from mqtool.store import Store
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue import Queue
@@ -87,7 +88,8 @@ def _unshared(side: str, log: CommitLog, mine: list[Interval], others: list[Inte
 
 
 def _messages(log: CommitLog, start: int, end: int) -> int:
-    return sum(len(item) for item in log.walk(start, end, crc=False) if not isinstance(item, Damage))
+    walk = log.walk(start, end, crc=False)
+    return sum(int(is_queued(item).sum()) for item in walk if not isinstance(item, Damage))
 
 
 def _tail(log: CommitLog, other: CommitLog) -> LogTail | None:

@@ -12,6 +12,7 @@ import pytest
 
 from mqtool.cli.exits import ExitCode
 from mqtool.diff import log_bytes, queue_units, stores
+from mqtool.repair.salvage.new_log import fillers
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_messages, damage_case
@@ -205,6 +206,17 @@ def test_a_changed_blank_does(diff, pair):
     change(b, end + 2)
     found = diff(a, b)
     assert (found["equal"], found["log"]["region_count"], found["log"]["first_byte"]) == (False, 1, end + 2)
+
+
+def test_records_that_fill_a_hole_are_no_messages(diff, pair):
+    a, b = pair()
+    start, end = records()[900]
+    path = b / "commitlog" / f"{start // SEGMENT * SEGMENT:020d}"
+    data = bytearray(path.read_bytes())
+    data[start % SEGMENT : end % SEGMENT] = b"".join(fillers(start, end, 0))
+    path.write_bytes(data)
+    log = diff(a, b)["log"]
+    assert (log["messages_a"], log["messages_b"], log["regions"][0]["damaged_b"]) == (1, 0, 0)
 
 
 def test_two_logs_that_went_apart_have_messages_of_their_own(diff, tmp_path):

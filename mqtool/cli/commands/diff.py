@@ -37,8 +37,8 @@ _REGION = (
     count("start", "physical offset of the first byte, of a complete record if there is one"),
     count("end", "physical offset after the last byte"),
     count("bytes", "how many of them differ"),
-    count("messages_a", "valid records of A in it"),
-    count("messages_b", "valid records of B in it"),
+    count("messages_a", "valid records of A in it that belong into a queue"),
+    count("messages_b", "the same for B"),
     count("damaged_a", "bytes of A in it without a valid record"),
     count("damaged_b", "bytes of B in it without a valid record"),
     text("detail", "what is wrong with the damaged side"),
@@ -51,7 +51,7 @@ _ALONE = (
     ),
     count("start", "physical offset of the first byte"),
     count("end", "physical offset after the last byte"),
-    count("messages", "valid records that start in it"),
+    count("messages", "valid records that start in it and belong into a queue"),
 )
 
 _TAIL = (
@@ -75,8 +75,8 @@ _LOG = (
     size("same_bytes", "that both have"),
     size("different_bytes", "that both have, and not the same"),
     size("filler_bytes", "that differ after a BLANK, where content is undefined; not a difference"),
-    count("messages_a", "valid records of A in the regions"),
-    count("messages_b", "valid records of B in the regions"),
+    count("messages_a", "messages of A in the regions"),
+    count("messages_b", "messages of B in the regions"),
     count("region_count", "regions in all"),
     listing("regions", "what both have, and not the same; the first 1000", *_REGION),
     listing("alone", "what only one side has", *_ALONE),
