@@ -124,7 +124,7 @@ def nagios(verification: Verification) -> bytes:
     summary = f"{verification.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     summary += f", {counted(verification.losses.messages, 'lost message')}"
     if verification.next_start and verification.next_start.do_not_start:
-        summary += f", {_plain(verification.next_start.headline)}"
+        summary += f", {_plain(verification.start_words or '')}"
     data = (
         f"errors={errors} warnings={warnings} lost_messages={verification.losses.messages} "
         f"lost_bytes={verification.losses.bytes}B "

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from mqtool.cli.exits import ExitCode
+from tests.support.damage import damage_case
 from tests.support.permissions import without_rights
 from tests.support.stores import copy_store, tree_digest
 
@@ -115,6 +116,17 @@ def test_root_is_shown_what_the_owner_may_not_use_and_the_one_command_that_permi
         assert (shown.code, shown.document["next_steps"]) == (ExitCode.NO, [step])
     subprocess.run(shlex.split(step), check=True)
     assert mqtool("verify", root).code == mqtool("explain-start", root).code == ExitCode.OK
+
+
+@pytest.mark.skipif(not OTHER, reason="only root may read what the owner of the store may not")
+def test_monitoring_too_is_shown_that_a_start_needs_a_permission(mqtool, tmp_path):
+    root = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 1, 1)
+    os.chown(root / "checkpoint", 0, 0)
+    (root / "checkpoint").chmod(0o700)
+    words = "with permission: a start of 4.9 loses 49 messages; 1 is lost already; do not start the broker"
+    assert f", {words} | " in mqtool("verify", root, "-f", "nagios").text.splitlines()[0]
 
 
 @pytest.mark.parametrize("command", ["explain-start", "repair", "salvage"])
