@@ -21,7 +21,7 @@ from mqtool.formats import file_names
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.store.named_files import kind_of
 from mqtool.store.permissions import DENIED, denied
-from mqtool.store.remote import RemoteBytes, RemotePath
+from mqtool.store.remote import RemoteBytes, RemotePath, is_remote
 
 LARGEST = (1 << 31) - 1
 """Bytes of the longest file that a broker maps (`MappedFile.fileSize` is an int, 4.9.7 and 5.5.0)."""
@@ -402,8 +402,7 @@ def require_directory(path: Path) -> Path:
     Raises:
         NotAStoreError: it is not.
     """
-    where: Any = path
-    if isinstance(where, RemotePath):
+    if is_remote(path):
         return path
     try:
         os.listdir(path)  # noqa: PTH208 - only whether it works

@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -41,7 +40,7 @@ from mqtool.store.files import (
     subdirectories,
 )
 from mqtool.store.log.misplaced import in_place, misplaced, without_misnamed
-from mqtool.store.remote import RemotePath
+from mqtool.store.remote import is_remote
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
 _MARKS = (
@@ -192,8 +191,7 @@ def _blocked(
 ) -> tuple[MappedFile, ...]:
     blocked: dict[int, MappedFile] = {}
     for path in strays:
-        where: Any = path
-        base = None if isinstance(where, RemotePath) else file_names.parse_mapped_file_name(path.name)
+        base = None if is_remote(path) else file_names.parse_mapped_file_name(path.name)
         if base is None or not obstruction(path):
             continue
         mapped = MappedFile(path, base, size or 1, ledger is not None and path.parent in ledger.data)
@@ -223,8 +221,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> t
 
 def _segments_in(root: Path, size: int | None) -> list[Path]:
     """Returns the files of a store's root that may be segments: those with the name or the length of one."""
-    where: Any = root
-    if isinstance(where, RemotePath):
+    if is_remote(root):
         return []
     entries = (entry for entry in list_directory(root) if entry.name not in _KNOWN and is_regular(entry))
     return [

@@ -9,12 +9,11 @@ import os
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.store.files import open_regular
-from mqtool.store.remote import RemotePath
+from mqtool.store.remote import is_remote
 
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock of 64-bit Linux: type, whence, start, length, process."""
@@ -29,8 +28,7 @@ def lock_holder(root: Path) -> int | None:
 
     It may be this process; 0 or -1 stand for one that cannot be seen from here (see `holder_words`).
     """
-    where: Any = root
-    if isinstance(where, RemotePath):
+    if is_remote(root):
         return None
     path = root / file_names.LOCK
     try:

@@ -74,6 +74,7 @@ class RemoteStatus(Struct, frozen=True):
     st_size: int
     st_mtime_ns: int
     st_mode: int
+    st_uid: int = 0  # objects have no owner: nothing is denied to it, as to root
 
 
 class Tree:
@@ -291,6 +292,12 @@ def as_path(text: "str | Path") -> Path:
         return text
     path: Any = RemotePath(text) if is_url(text) else Path(text.removeprefix("file://"))
     return cast("Path", path)
+
+
+def is_remote(path: Path) -> bool:
+    """Whether a path is one in object storage, a `RemotePath`."""
+    place: Any = path
+    return isinstance(place, RemotePath)
 
 
 def absolute(text: str) -> str:

@@ -125,6 +125,11 @@ class Store:
         self.close()
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it is in object storage, where no broker starts on it."""
+        return remote.is_remote(self.path)
+
+    @property
     def clean_stop(self) -> bool:
         """Whether the last broker was shut down cleanly: there is no abort file."""
         return not (self.path / file_names.ABORT).exists()

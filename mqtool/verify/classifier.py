@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import file_names
@@ -14,7 +13,6 @@ from mqtool.store.known_losses import NONE, KnownLosses, known_losses
 from mqtool.store.permissions import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.queue_database import has_queue_database, queue_database
-from mqtool.store.remote import RemotePath
 from mqtool.verify import checkpoint, config, controller, lint
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
@@ -89,9 +87,7 @@ class Classifier:
         else:
             self._classify_all(damages)
         self._unlisted()
-        where: Any = self._store.path
-        denials = () if isinstance(where, RemotePath) else denied_to_owner(where, *self._store.layout.log_dirs)
-        for denial in denials:
+        for denial in denied_to_owner(self._store.path, *self._store.layout.log_dirs):
             self._collector.add(OWNER_DENIED, denial.path, denial.evidence, words=denial.words)
 
     def _classify_all(self, damages: list[DamagedRange]) -> None:

@@ -7,7 +7,6 @@ one more pass over the log, unless the log is too long or the caller limits read
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,7 +16,6 @@ from mqtool.recovery import Outcome, predict
 from mqtool.recovery.outcome import GIVEN, OTHER
 from mqtool.recovery.predict import evidence_of, other_start
 from mqtool.store import Store
-from mqtool.store.remote import RemotePath
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import NextStart, State
 from mqtool.verify.survey import Survey
@@ -37,7 +35,7 @@ _LIVE = (
 def next_start(
     store: Store, facts: Facts, state: State, in_foreign: int, broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
-    """Returns what the next start does; None for a store that is not a local directory.
+    """Returns what the next start does; None for a store in object storage.
 
     While a broker is running it is unknown, because it depends on how the broker stops. A second broker started
     meanwhile checks the lock only after load(), which cuts and deletes files (DefaultMessageStore.start, 4.9.7,
@@ -55,9 +53,8 @@ def next_start(
     Raises:
         UsageError: the rules of that release are not known.
     """
-    where: Any = store.path
     survey = facts.survey
-    if isinstance(where, RemotePath):
+    if store.is_remote:
         return None
     release = store.version.release if broker is None else release_of(broker)
     evidence = evidence_of(store.version) if broker is None else GIVEN

@@ -1,12 +1,11 @@
 """Finds a directory that a broker's configuration names, also in a copy of the store at another place."""
 
 from pathlib import Path
-from typing import Any
 
 from mqtool.errors import LayoutError
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.real_path import named_below
-from mqtool.store.remote import RemotePath
+from mqtool.store.remote import is_remote
 
 
 def possible_places(path: Path, root: Path, config: BrokerConfig) -> tuple[Path, ...]:
@@ -17,9 +16,8 @@ def possible_places(path: Path, root: Path, config: BrokerConfig) -> tuple[Path,
 
 def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
     """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
-    where: Any = root
     directory = next((place for place in possible_places(path, root, config) if place.is_dir()), None)
-    return directory if directory is None or isinstance(where, RemotePath) else named_below(root, directory)
+    return directory if directory is None or is_remote(root) else named_below(root, directory)
 
 
 def place_or_name(path: Path, root: Path, config: BrokerConfig) -> Path:

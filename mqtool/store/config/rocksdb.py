@@ -25,7 +25,7 @@ from mqtool.commands import with_extra
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import config_json, file_names
 from mqtool.store.files import ReadFile, is_regular, list_directory
-from mqtool.store.remote import RemotePath
+from mqtool.store.remote import is_remote
 
 CURRENT = "CURRENT"
 """A file that every RocksDB has in its directory."""
@@ -103,8 +103,7 @@ class Database:
         """
         import tempfile  # noqa: PLC0415 - takes a millisecond, and few stores have a database
 
-        where: Any = path
-        if isinstance(where, RemotePath):
+        if is_remote(path):
             raise StoreError("is a RocksDB in object storage, which is not read; copy it here", path)
         library = rocksdict()
         self.path = path

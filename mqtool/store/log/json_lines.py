@@ -20,7 +20,7 @@ from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.json_rows import json_lines as lines_of
 from mqtool.store.log.message import messages_of
 from mqtool.store.log.selection import Selection
-from mqtool.store.remote import RemotePath
+from mqtool.store.remote import is_remote
 from mqtool.store.store import Store
 
 _AHEAD = 2
@@ -166,7 +166,7 @@ def _block(log: CommitLog, frames: Frames) -> Block | None:
     """Describes where a worker finds frames; None if it cannot read them."""
     first = int(frames.positions[0])
     index = log.segment_at(frames.base + first)
-    if index is None or isinstance(log.segments[index].path, RemotePath):
+    if index is None or is_remote(log.segments[index].path):
         return None
     segment = log.segments[index]
     size = int(frames.positions[-1] + frames.sizes[-1]) - first

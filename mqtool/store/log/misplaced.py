@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,7 +16,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.records.record_search import RECORD_CODES, records_anywhere
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
-from mqtool.store.remote import RemotePath
+from mqtool.store.remote import is_remote
 
 _MAGIC_AT = commit_log.FRAME.size - 4
 _OFFSET_AT = commit_log.field_offset("physical_offset")
@@ -91,8 +90,7 @@ def _stray(path: Path, size: int | None) -> MappedFile | None:
 
 
 def _named(named: MappedFile, size: int | None) -> MappedFile | None:
-    where: Any = named.path
-    if isinstance(where, RemotePath) or size is None or named.size != size:
+    if is_remote(named.path) or size is None or named.size != size:
         return None
     try:
         with ReadFile(named.path) as file:
