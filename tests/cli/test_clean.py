@@ -102,6 +102,18 @@ def test_the_configuration_gives_the_rules(mqtool, tmp_path):
     assert [one["is_deleted"] for one in files] == [True, True, False, False, False]
 
 
+def test_a_full_disk_deletes_no_unexpired_file_where_that_is_switched_off_and_none_is_announced(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] + [5] * (count - 1))
+    config = tmp_path / "broker.conf"
+    config.write_text("cleanFileForciblyEnable=false\ndeleteWhen=24\n", "utf-8")
+    arguments = ("clean", root, "--used", "95", "--allow-unread", "--config", config)
+    said = mqtool(*arguments, "-f", "json").document
+    assert [one["is_deleted"] for one in said["files"]] == [True, False, False, False, False]
+    assert said["trigger"] == "the disk is fuller than allowed"
+    assert "unexpired" not in mqtool(*arguments).text
+
+
 @pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
 def test_at_the_hour_of_deletion_nothing_needs_to_be_asked_for(mqtool, tmp_path, keep):
     root = copy_store("orders-5.5.0", tmp_path)
@@ -125,7 +137,6 @@ def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, t
         for kind in ("unread", "kept_unread")
         for one in said[kind]
         for offset in range(one["first"], one["last"] + 1)
-        if one["group"] is not None
     }
     expected = set()
     with library.open(root) as store:
@@ -275,8 +286,12 @@ def test_messages_without_a_position_of_any_group_are_counted_apart_and_deleted(
     document = mqtool("clean", root, "--now", "--dry-run", "-f", "json").document
     assert document["deleted_unclaimed"] == len(nobodys) > 0
     assert f"{len(nobodys)} in queues in which no group has a position; keeps" in document["summary"]
-    first = [row for row in document["unread"] if row["file"] == document["files"][0]["file"]]
-    assert {row["topic"] for row in first if row["group"] is None} == {one.topic for one in nobodys}
+    first = [row for row in document["unclaimed"] if row["file"] == document["files"][0]["file"]]
+    assert {row["topic"] for row in first} == {one.topic for one in nobodys}
+    text = mqtool("clean", root, "--now", "--dry-run").text
+    unread, _, unclaimed = text.partition("Messages in expired files that no group has begun to read\n")
+    assert nobodys[0].topic in unclaimed.partition("Waiting")[0]
+    assert "  -  " not in unread.partition("Unread messages")[2]
 
 
 def test_an_answer_at_the_terminal_is_consent(mqtool, tmp_path, monkeypatch):

@@ -50,12 +50,13 @@ another disk. The store must have been shut down cleanly; a running broker delet
 impact: deletes files of the store, under its lock, after consent; with --dry-run nothing
 """
 
-_UNREAD = (
-    Column("group", "string", "consumer group; null: no group has a position in the queue", TABLE, nullable=True),
-    Column("topic", "string", "topic", show=TABLE),
+_FILE = text("file", "relative to the root")
+_GROUP = text("group", "consumer group")
+_OFFSETS = (
+    text("topic", "topic"),
     Column("queue_id", "integer", "queue of the topic", show=TABLE),
-    Column("first", "int64", "queue offset", show=TABLE),
-    Column("last", "int64", "queue offset, inclusive", show=TABLE),
+    count("first", "queue offset"),
+    count("last", "queue offset, inclusive"),
 )
 
 CLEAN = OutputSchema(
@@ -90,7 +91,7 @@ CLEAN = OutputSchema(
         listing(
             "files",
             "files of the log, oldest first",
-            Column("file", "string", "relative to the root", show=TABLE),
+            _FILE,
             Column("base", "int64", "physical offset of its first byte"),
             Column("size", "int64", "its bytes", is_size=True),
             Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
@@ -112,22 +113,31 @@ CLEAN = OutputSchema(
         listing(
             "unread",
             "messages in expired files, deleted or kept, that groups have not read",
-            Column("file", "string", "relative to the root", show=TABLE),
-            *_UNREAD,
+            _FILE,
+            _GROUP,
+            *_OFFSETS,
             label="unread messages in expired files",
         ),
         listing(
+            "unclaimed",
+            "messages in expired files of queues in which no group has a position",
+            _FILE,
+            *_OFFSETS,
+            label="messages in expired files that no group has begun to read",
+        ),
+        listing(
             "kept_unread",
-            "the same in other files",
-            Column("file", "string", "relative to the root", show=TABLE),
-            *_UNREAD,
+            "messages in other files that groups have not read",
+            _FILE,
+            _GROUP,
+            *_OFFSETS,
             show=WIDE,
             label="unread messages in other files",
         ),
         listing(
             "waiting",
             "messages in expired files, deleted or kept, that the broker has not delivered yet",
-            Column("file", "string", "relative to the root", show=TABLE),
+            _FILE,
             Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
             Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
             Column("queue_id", "integer", "its queue", show=TABLE),
@@ -356,6 +366,7 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
         "withheld_files": len(forecast.withheld),
         "files": [_file(name(file.path), file) for file in forecast.files],
         "unread": _unread(forecast.files[:expired], name),
+        "unclaimed": _unread(forecast.files[:expired], name, is_claimed=False),
         "kept_unread": _unread(forecast.files[expired:], name),
         "waiting": [
             {"file": name(file.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
@@ -371,10 +382,16 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
     }
 
 
-def _unread(files: Sequence[FileForecast], name: Callable[[Path], str]) -> list[dict[str, Any]]:
-    """Returns the rows of files; those without a group last."""
-    rows = [{"file": name(file.path), **asdict(part)} for file in files for part in file.needed.unread]
-    return sorted(rows, key=lambda row: row["group"] is None)
+def _unread(
+    files: Sequence[FileForecast], name: Callable[[Path], str], *, is_claimed: bool = True
+) -> list[dict[str, Any]]:
+    """Returns rows of unread messages in files: of queues in which a group has a position, or of the others."""
+    return [
+        {"file": name(file.path)} | {key: value for key, value in asdict(part).items() if value is not None}
+        for file in files
+        for part in file.needed.unread
+        if (part.group is not None) is is_claimed
+    ]
 
 
 def _file(name: str, file: FileForecast) -> dict[str, Any]:

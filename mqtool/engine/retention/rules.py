@@ -151,11 +151,12 @@ def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: f
     full = frozenset(path for path, ratio in commit_log.items() if ratio > policy.force)
     lowest = min(commit_log.values(), default=-1.0)
     refuse: bool | None = None
+    very_full = Trigger.IMMEDIATE if policy.forcibly else Trigger.SPACE
     for ratio in (lowest, queues):
         if ratio > policy.warning:
-            return DiskState(Trigger.IMMEDIATE, refuse=True, full=full)
+            return DiskState(very_full, refuse=True, full=full)
         if ratio > policy.force:
-            return DiskState(Trigger.IMMEDIATE, refuse=refuse, full=full)
+            return DiskState(very_full, refuse=refuse, full=full)
         refuse = False
     for ratio in (lowest, queues):
         if ratio < 0 or ratio > policy.max_used:
@@ -245,7 +246,7 @@ def _reason_to_keep(policy: RetentionPolicy, file: Candidate, number: int, now: 
     if trigger is Trigger.NONE:
         return trigger.value
     left = _expires(policy, file) - now
-    if left > 0 and not (trigger is Trigger.IMMEDIATE and policy.forcibly):
+    if left > 0 and trigger is not Trigger.IMMEDIATE:
         return f"it expires in {left / HOUR_MS:.1f} h"
     return f"at most {policy.batch_max} files are deleted in one run" if number >= max(1, policy.batch_max) else ""
 
