@@ -26,7 +26,7 @@ from mqtool.duckdb import Session
 from mqtool.export.plain import LocalRunner, export
 from mqtool.export.run import ExportRequest
 from mqtool.export.sources import resolve
-from mqtool.records.crc import body_crc
+from mqtool.records.frames import body_crc
 from mqtool.scan.messages import scan
 from mqtool.store import open_store
 from tests.support.big_store import add_empty_segments, write_big_store

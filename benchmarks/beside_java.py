@@ -39,7 +39,7 @@ from check import run as run_command
 from page import machine, replace
 from page_cache import warm
 
-from mqtool.records.crc import body_crc
+from mqtool.records.frames import body_crc
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store import open_store
 from tests.support.rocketmq import JAVA, release

@@ -1,7 +1,7 @@
 """verify and rebuild: `python benchmarks/check.py [STORE] [--sizes 1024,100] [--log MiB] [--rounds N] [--rival NAME=COMMAND …]`.
 
 Prints a JSON line for each job: messages/s, CPU seconds, peak memory of the largest process, and the ratio to a pass of
-`records.crc.body_crc` over the same log in the same round; medians of all rounds. Jobs are whole commands as a user types them,
+`records.frames.body_crc` over the same log in the same round; medians of all rounds. Jobs are whole commands as a user types them,
 so starting Python and the worker processes counts; as where mqtool is installed, its modules are compiled. For two
 processes `times_one` is how many times as fast as one they are.
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mqtool.records.crc import body_crc
+from mqtool.records.frames import body_crc
 from mqtool.store import open_store
 from tests.support.big_store import write_big_store
 

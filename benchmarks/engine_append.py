@@ -22,8 +22,8 @@ from engine_messages import Shape, arguments, fail_unless, options_from
 
 from mqtool import native
 from mqtool.engine import MessageStore, StoreOptions, open_store
-from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
+from mqtool.engine.write.messages import BatchMessage
 
 COLUMN = 1024
 SETTINGS = (

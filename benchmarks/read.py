@@ -25,9 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mqtool.formats import index_file
 from mqtool.formats.commit_log import build_blank
-from mqtool.records.crc import body_crc
 from mqtool.records.frame_scan import scan_frames
-from mqtool.records.frames import Frames
+from mqtool.records.frames import Frames, body_crc
 from mqtool.store import Store, open_store
 from mqtool.store.describe import describe
 from mqtool.store.log.json_rows import json_lines

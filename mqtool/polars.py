@@ -16,10 +16,9 @@ from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError
 from mqtool.export.schema import BATCH_ROWS
 from mqtool.export.sources import resolve
-from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts
+from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, bounds_of, moment
 from mqtool.scan.dataset import Stores
 from mqtool.scan.messages import Options, Where, schema_of
-from mqtool.scan.substrait import bounds_of, moment
 
 if TYPE_CHECKING:
     import polars as pl

@@ -43,8 +43,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import STORED_FIELDS
+from mqtool.records.dispatch import STORED_FIELDS, Dispatcher
 from mqtool.store.config.config_tables import require_readable
 from mqtool.store.config.rocksdb import TABLES, is_database, reason_of, rocksdict
 from mqtool.store.copies import copy_file, copy_tree

@@ -17,21 +17,18 @@ from mqtool.engine.clock import Clock
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.allocator import Allocator
 from mqtool.engine.disk.files import Files
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
-from mqtool.engine.dispatch.dispatcher import Dispatcher
-from mqtool.engine.dispatch.multi_dispatch import rules_of
+from mqtool.engine.disk.mapped_files import MappedFileQueue
+from mqtool.engine.dispatcher import Dispatcher
 from mqtool.engine.flags import RunningFlag, RunningFlags
-from mqtool.engine.flush.checkpoint import StoreCheckpoint
-from mqtool.engine.flush.flusher import Flusher
-from mqtool.engine.index.index_files import Index
-from mqtool.engine.options import StoreOptions
-from mqtool.engine.queue.queues import Queues
-from mqtool.engine.read.reader import Reader
-from mqtool.engine.read.searcher import Searcher
+from mqtool.engine.flusher import Flusher, StoreCheckpoint
+from mqtool.engine.index import Index
+from mqtool.engine.options import StoreOptions, rules_of
+from mqtool.engine.queues import Queues
+from mqtool.engine.read import Reader, Searcher
 from mqtool.engine.retention.cleaner import Cleaner
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.service import DispatchLoop, Service
-from mqtool.engine.start import admission
+from mqtool.engine.start.detect import check_admission
 from mqtool.engine.start.lock import AbortMark, LastShutdown, StoreLock
 from mqtool.engine.start.power_cut import drop_unflushed
 from mqtool.engine.start.recovery_executor import RecoveryExecutor, RecoveryResult
@@ -41,7 +38,7 @@ from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError
 from mqtool.formats import file_names
 
 if TYPE_CHECKING:
-    from mqtool.engine.dispatch.dispatcher import BitMapOf
+    from mqtool.engine.dispatcher import BitMapOf
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,7 +99,7 @@ def assemble(
     with named_errors(root):
         lock = StoreLock(root)
         lock.test()
-        admission.check(root, options)
+        check_admission(root, options)
         try:
             components = _assemble_locked(root, options, policy, clock, files, bit_map_of, lock, background=background)
         except BaseException:
@@ -220,8 +217,6 @@ def _planned(
     """Returns the planned recovery; raises if the store is refused."""
     executor = RecoveryExecutor(root, options, directories, discarded_from)
     executor.plan()
-    admission.check_deleted(executor)
-    admission.check_cut(executor)
     return executor
 
 

@@ -18,14 +18,83 @@ from mqtool.formats import consume_queue as queue_format
 from mqtool.formats import index_file
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import V4_9, V5_5, Release
-from mqtool.formats.service_records import DELAY_LEVELS
-from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
+from mqtool.records.dispatch import DispatchRules, rules_for
+from mqtool.records.record_check import RecoveryRules
 from mqtool.store import file_sizes
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.config.recovery_rules import recovery_rules
 from mqtool.store.index.query import DEFAULT_MAX_QUERY
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
+
+
+_MIN = {
+    "commit_log_file_size": file_sizes.COMMIT_LOG.minimum,
+    "consume_queue_file_size": file_sizes.CONSUME_QUEUE.minimum,
+    "consume_queue_ext_file_size": file_sizes.CONSUME_QUEUE_EXT.minimum,
+    "batch_consume_queue_file_size": file_sizes.BATCH_CONSUME_QUEUE.minimum,
+    "index_slots": 1,
+    "index_entries": 2,
+    "max_message_size": 10,
+}
+
+BROKER_KEYS = {
+    "mappedFileSizeCommitLog": "commit_log_file_size",
+    "mappedFileSizeConsumeQueue": "consume_queue_file_size",
+    "enableConsumeQueueExt": "consume_queue_ext",
+    "mappedFileSizeConsumeQueueExt": "consume_queue_ext_file_size",
+    "mapperFileSizeBatchConsumeQueue": "batch_consume_queue_file_size",
+    "messageIndexEnable": "index",
+    "maxHashSlotNum": "index_slots",
+    "maxIndexNum": "index_entries",
+    "flushIntervalCommitLog": "flush_interval_ms",
+    "flushCommitLogLeastPages": "flush_least_pages",
+    "flushCommitLogThoroughInterval": "flush_thorough_interval_ms",
+    "commitIntervalCommitLog": "commit_interval_ms",
+    "commitCommitLogLeastPages": "commit_least_pages",
+    "commitCommitLogThoroughInterval": "commit_thorough_interval_ms",
+    "flushIntervalConsumeQueue": "queue_flush_interval_ms",
+    "flushConsumeQueueLeastPages": "queue_flush_least_pages",
+    "flushConsumeQueueThoroughInterval": "queue_flush_thorough_interval_ms",
+    "cleanResourceInterval": "clean_interval_ms",
+    "syncFlushTimeout": "sync_flush_timeout_ms",
+    "writeWithoutMmap": "positional_writes",
+    "maxMessageSize": "max_message_size",
+    "enabledAppendPropCRC": "append_record_crc",
+    "enableLmq": "lmq",
+    "enableMultiDispatch": "multi_dispatch",
+    "osPageCacheBusyTimeOutMills": "page_cache_busy_ms",
+    "messageDelayLevel": "delay_levels",
+    "maxTransferBytesOnMessageInMemory": "max_get_bytes_in_memory",
+    "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
+    "maxTransferBytesOnMessageInDisk": "max_get_bytes_on_disk",
+    "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
+    "accessMessageInMemoryMaxRatio": "memory_ratio",
+    "maxFilterMessageSize": "max_filter_bytes",
+    "maxMsgsNumBatch": "max_query",
+}
+"""Broker's key to option; the keys of directories, pool, flush mode and retention are read separately."""
+
+LIMIT_KEYS = frozenset(
+    {
+        "maxMessageSize",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInMemory",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferCountOnMessageInDisk",
+        "accessMessageInMemoryMaxRatio",
+        "maxFilterMessageSize",
+    }
+)
+"""Broker's keys of limits, which can change while the store is open (`MessageStore.change_limits`)."""
+
+OPENING_KEYS = (
+    BROKER_KEYS.keys() - LIMIT_KEYS
+    | {"flushDiskType", "transientStorePoolEnable", "transientStorePoolSize"}
+    | {*PATH_KEYS}
+)
+"""Broker's keys whose values an open store has read once and for all."""
 
 
 class FlushMode(Enum):
@@ -126,73 +195,6 @@ class StoreOptions(Struct, frozen=True):
         return V4_9 if self.compat is Compat.V4_9 else V5_5
 
 
-_MIN = {
-    "commit_log_file_size": file_sizes.COMMIT_LOG.minimum,
-    "consume_queue_file_size": file_sizes.CONSUME_QUEUE.minimum,
-    "consume_queue_ext_file_size": file_sizes.CONSUME_QUEUE_EXT.minimum,
-    "batch_consume_queue_file_size": file_sizes.BATCH_CONSUME_QUEUE.minimum,
-    "index_slots": 1,
-    "index_entries": 2,
-    "max_message_size": 10,
-}
-
-BROKER_KEYS = {
-    "mappedFileSizeCommitLog": "commit_log_file_size",
-    "mappedFileSizeConsumeQueue": "consume_queue_file_size",
-    "enableConsumeQueueExt": "consume_queue_ext",
-    "mappedFileSizeConsumeQueueExt": "consume_queue_ext_file_size",
-    "mapperFileSizeBatchConsumeQueue": "batch_consume_queue_file_size",
-    "messageIndexEnable": "index",
-    "maxHashSlotNum": "index_slots",
-    "maxIndexNum": "index_entries",
-    "flushIntervalCommitLog": "flush_interval_ms",
-    "flushCommitLogLeastPages": "flush_least_pages",
-    "flushCommitLogThoroughInterval": "flush_thorough_interval_ms",
-    "commitIntervalCommitLog": "commit_interval_ms",
-    "commitCommitLogLeastPages": "commit_least_pages",
-    "commitCommitLogThoroughInterval": "commit_thorough_interval_ms",
-    "flushIntervalConsumeQueue": "queue_flush_interval_ms",
-    "flushConsumeQueueLeastPages": "queue_flush_least_pages",
-    "flushConsumeQueueThoroughInterval": "queue_flush_thorough_interval_ms",
-    "cleanResourceInterval": "clean_interval_ms",
-    "syncFlushTimeout": "sync_flush_timeout_ms",
-    "writeWithoutMmap": "positional_writes",
-    "maxMessageSize": "max_message_size",
-    "enabledAppendPropCRC": "append_record_crc",
-    "enableLmq": "lmq",
-    "enableMultiDispatch": "multi_dispatch",
-    "osPageCacheBusyTimeOutMills": "page_cache_busy_ms",
-    "messageDelayLevel": "delay_levels",
-    "maxTransferBytesOnMessageInMemory": "max_get_bytes_in_memory",
-    "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
-    "maxTransferBytesOnMessageInDisk": "max_get_bytes_on_disk",
-    "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
-    "accessMessageInMemoryMaxRatio": "memory_ratio",
-    "maxFilterMessageSize": "max_filter_bytes",
-    "maxMsgsNumBatch": "max_query",
-}
-"""Broker's key to option; the keys of directories, pool, flush mode and retention are read separately."""
-
-LIMIT_KEYS = frozenset(
-    {
-        "maxMessageSize",
-        "maxTransferBytesOnMessageInMemory",
-        "maxTransferCountOnMessageInMemory",
-        "maxTransferBytesOnMessageInDisk",
-        "maxTransferCountOnMessageInDisk",
-        "accessMessageInMemoryMaxRatio",
-        "maxFilterMessageSize",
-    }
-)
-"""Broker's keys of limits, which can change while the store is open (`MessageStore.change_limits`)."""
-
-OPENING_KEYS = (
-    BROKER_KEYS.keys() - LIMIT_KEYS
-    | {"flushDiskType", "transientStorePoolEnable", "transientStorePoolSize"}
-    | {*PATH_KEYS}
-)
-"""Broker's keys whose values an open store has read once and for all."""
-
 _TYPES = {
     name: type(default)
     for name, default in zip(StoreOptions.__struct_fields__, StoreOptions.__struct_defaults__, strict=True)
@@ -250,3 +252,12 @@ def _values_of(config: BrokerConfig, keys: Iterable[str]) -> dict[str, object]:
         if value is not None:
             values[name] = value
     return values
+
+
+def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
+    """Returns the dispatch rules of a store."""
+    levels = parse_delay_levels(options.delay_levels)
+    rules = rules_for(
+        options.release, multi_dispatch=options.multi_dispatch, delay_levels=levels, batch_topics=batch_topics
+    )
+    return rules if options.index_tags is None else replace(rules, index_tags=options.index_tags)

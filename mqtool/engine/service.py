@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mqtool.engine.clock import Clock
-from mqtool.engine.dispatch.dispatcher import Dispatcher
+from mqtool.engine.dispatcher import Dispatcher
 from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
-from mqtool.engine.flush.flusher import Flusher
+from mqtool.engine.flusher import Flusher
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write.commit_log import CommitLog
 
@@ -37,6 +37,9 @@ Source: CommitLog.GroupCommitService.run, doCommit without requests (5.5.0)."""
 
 Listener = Callable[[], None]
 """Called after records were dispatched."""
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class DispatchLoop:
@@ -259,9 +262,6 @@ class Service:
         """Ends all threads; dispatch last, once it has caught up."""
         for task in self._tasks:
             task.stop()
-
-
-_LOG = logging.getLogger(__name__)
 
 
 class Periodic:

@@ -4,7 +4,7 @@ One process may write to a store; the lock file ensures it. Within that process 
 the append lock serialises puts. Docs page: docs/engine.md.
 
 `put` is the engine's hottest function. A plain message is appended by `native.engine`, if it was compiled; all others
-by `write.single`.
+by `write.messages`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
@@ -20,14 +20,13 @@ from mqtool.engine.components import Components, assemble, flush_all, named_erro
 from mqtool.engine.disk.files import Files
 from mqtool.engine.flags import RunningFlag
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.queue.batch_queue import BatchQueue
+from mqtool.engine.queues import BatchQueue
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.statuses import AppendStatus, GetResult, PutResult, PutStatus, QueryResult
-from mqtool.engine.write import batch, columns, single
-from mqtool.engine.write.batch import BatchMessage
-from mqtool.engine.write.columns import MessageColumns, PutManyResult
+from mqtool.engine.write.columns import MessageColumns, PutManyResult, append_columns
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import Hook, OutgoingMessage
+from mqtool.engine.write.messages import NOT_PLAIN, BatchMessage, append, append_batch
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
@@ -36,13 +35,13 @@ from mqtool.store.queues.filters import MessageFilter
 from mqtool.store.queues.get_message import LONGEST_PULL
 
 Append = Callable[..., PutResult | None]
-"""Returns None, changing nothing, if `single.append` or `batch.append_batch` must be called instead."""
+"""Returns None, changing nothing, if `write.messages.append` or `append_batch` must be called instead."""
 
 if TYPE_CHECKING:
     import asyncio
 
-    from mqtool.engine.dispatch.dispatcher import BitMapOf
-    from mqtool.engine.flush.async_commit import AsyncCommit
+    from mqtool.engine.async_commit import AsyncCommit
+    from mqtool.engine.dispatcher import BitMapOf
 
 
 class MessageStore:
@@ -75,7 +74,7 @@ class MessageStore:
             return
         clock = None if isinstance(components.clock, SystemClock) else components.clock.now
         stored = PutResult, PutStatus.PUT_OK, AppendStatus.PUT_OK
-        appender = native.engine.Appender(self._log, self._flags, clock, *stored, BatchMessage, single.NOT_PLAIN)
+        appender = native.engine.Appender(self._log, self._flags, clock, *stored, BatchMessage, NOT_PLAIN)
         self._append, self._append_batch = appender.put, appender.put_batch
 
     @property
@@ -180,7 +179,7 @@ class MessageStore:
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             message = answer
-        return self._finish(single.append(self._log, message), message.properties, wait=wait)
+        return self._finish(append(self._log, message), message.properties, wait=wait)
 
     async def put_async(  # noqa: PLR0917 - in the order of `put`
         self,
@@ -232,7 +231,7 @@ class MessageStore:
     def wait_flushed_async(self, end: int) -> "asyncio.Future[PutStatus]":
         """Returns the future result of `wait_flushed` for the running event loop; for puts with `wait=False`."""
         if self._async_commit is None:
-            from mqtool.engine.flush.async_commit import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
+            from mqtool.engine.async_commit import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
 
             with self._log.lock:
                 if self._async_commit is None:
@@ -272,7 +271,7 @@ class MessageStore:
             result = self._append_batch(topic, queue_id, messages, sys_flag, born_timestamp, *hosts, reconsume_times)
             if result is not None:
                 return self._finish(result, b"", wait=wait)
-        result = batch.append_batch(
+        result = append_batch(
             self._log,
             topic,
             queue_id,
@@ -301,7 +300,7 @@ class MessageStore:
         def put(message: OutgoingMessage) -> PutResult:
             return self.put(*message, wait=False)
 
-        result = columns.append_columns(self._log, messages, put, may_compile=not self._hooks)
+        result = append_columns(self._log, messages, put, may_compile=not self._hooks)
         if result.end >= 0 and self._components.options.sync:
             status = self._components.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)

@@ -16,15 +16,15 @@ from mqtool.engine.clock import SystemClock
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.allocator import Allocator
 from mqtool.engine.disk.files import Files
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.disk.mapped_files import MappedFileQueue
 from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.store import MessageStore
-from mqtool.engine.write import single
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
+from mqtool.engine.write.messages import refusal
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import StoreError
 from mqtool.formats import config_files, file_names, hosts, java, message_id, properties
@@ -112,7 +112,7 @@ class PutValidator:
             if isinstance(answer, PutStatus):
                 return answer
             message = answer
-        refused = single.refusal(self._log, message)
+        refused = refusal(self._log, message)
         return message if refused is None else refused.status
 
     def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:

@@ -14,7 +14,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, compression, hosts, java, properties
 from mqtool.formats.commit_log import SysFlag
-from mqtool.records.crc import body_crc
+from mqtool.records.frames import body_crc
 
 _BATCH_BITS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _PACKED = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK

@@ -9,8 +9,7 @@ from msgspec import Struct, field
 from mqtool.formats.commit_log import SysFlag
 from mqtool.rebuild.queue_writer import QueueName, UnitBatch
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
+from mqtool.records.dispatch import Dispatched, Dispatcher, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import WordTable
 from mqtool.records.queue_build import pack, queue_numbers, queue_of

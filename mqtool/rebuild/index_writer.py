@@ -9,7 +9,7 @@ from msgspec import structs
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
 from mqtool.rebuild.files import OutputFiles
-from mqtool.records.dispatched import IndexKeys
+from mqtool.records.dispatch import IndexKeys
 from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder, chain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

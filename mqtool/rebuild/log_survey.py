@@ -11,8 +11,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import Dispatched, DispatchRules
+from mqtool.records.dispatch import Dispatched, Dispatcher, DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store.log.message import messages_of

@@ -7,7 +7,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.placement import Note
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.records.damage import Damage
-from mqtool.records.dispatched import Oddity
+from mqtool.records.dispatch import Oddity
 
 
 class Result(Struct):

@@ -7,7 +7,7 @@ from mqtool.formats import consume_queue, file_names
 from mqtool.formats.release import parse
 from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import DispatchRules
 from mqtool.store.config.delay_levels import KEY
 from mqtool.store.config.dispatch_rules import rules_of
 from mqtool.store.file_sizes import KnownSize

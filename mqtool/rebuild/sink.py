@@ -15,7 +15,7 @@ from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, Queue
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import RebuildSettings
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.records.dispatched import Oddity
+from mqtool.records.dispatch import Oddity
 
 _BUFFERED = 64 << 20
 """Maximum bytes buffered over all queues."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mqtool.jobs.pool import ignore_interrupts, in_order, worker_pool
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.parts import Part, walk_part
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import DispatchRules
 from mqtool.store.log.commit_log import Segment
 
 _AHEAD = 2

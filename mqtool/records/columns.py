@@ -1,6 +1,7 @@
 """Frames as Arrow columns, with one builder for each column. Only requested columns are computed.
 
-`COLUMNS` has their names, types and meaning; `dump`, `export` and the Spark schema use the same names.
+`COLUMNS` has their names, types and meaning; `dump`, `export` and the Spark schema use the same names. Columns are
+built over the frames' buffer without copying values, where Arrow can do that (`binary_view`).
 """
 
 import binascii
@@ -12,11 +13,179 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from mqtool import native
 from mqtool.errors import FormatError, UsageError
-from mqtool.formats import commit_log, compression, hosts, properties
-from mqtool.records.arrow import binary_view
-from mqtool.records.frames import Frames
-from mqtool.records.property_columns import MAP, PropertySlices
+from mqtool.formats import commit_log, compression, hosts, java, properties
+from mqtool.records.frames import Frames, numbered
+
+_INLINE = 12
+_WORD = 8
+_U64 = np.uint64
+_HALF = _U64(32)
+_HEADS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], _U64)
+"""Masks that keep the first 0 … 8 bytes of a word whose first byte is lowest."""
+
+
+MAP = pa.map_(pa.string(), pa.string())
+
+_SHORTEST = 4
+"""Bytes of a property with the byte after it."""
+
+PROPERTY_COLUMNS = {
+    "tags": properties.TAGS,
+    "unique_key": properties.UNIQUE_KEY,
+    "sharding_key": properties.SHARDING_KEY,
+}
+"""Columns that are the value of one property, and its name."""
+
+
+def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "pa.BinaryViewArray":
+    """Returns ranges of a buffer as a `binary_view` array that points into it.
+
+    A view has 16 bytes: the length, then the value itself if it has up to 12 bytes, else its first four, the number
+    of the buffer and the position in it. Here they are made as two words of eight bytes.
+
+    Args:
+        data: uint8 buffer of less than 2 GiB.
+        starts: int64 positions.
+        lengths: int64; a negative length is null.
+    """
+    null = lengths < 0
+    has_null = bool(null.any())
+    size = np.where(null, 0, lengths) if has_null else lengths
+    padded = data if len(data) >= _INLINE else np.concatenate([data, np.zeros(_INLINE, np.uint8)])
+    at = np.minimum(starts, len(padded) - _INLINE)
+    words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
+    views = np.empty((len(starts), 2), _U64)
+    first = words[at] & _HEADS[np.minimum(size, 4)]
+    views[:, 0] = size.astype(_U64) | (first << _HALF)
+    views[:, 1] = starts.astype(_U64) << _HALF
+    short = np.flatnonzero(size <= _INLINE)
+    if len(short):
+        rest = words[at[short] + 4] & _HEADS[np.clip(size[short] - 4, 0, _WORD)]
+        views[short, 1] = rest
+    for index in np.flatnonzero(at != starts).tolist():  # a word would have left the buffer, so the value is short
+        value = data[starts[index] : starts[index] + size[index]].tobytes().ljust(_INLINE, b"\0")
+        low = int.from_bytes(value[:4], "little") << 32
+        views[index] = int(size[index]) | low, int.from_bytes(value[4:], "little")
+    validity = pa.array(~null).buffers()[1] if has_null else None
+    buffers = [validity, pa.py_buffer(views), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
+
+
+def offsets_of(values: "pa.Array") -> np.ndarray:
+    """Returns the start of each value in a binary array's data, and the end of the last; int64."""
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
+
+
+def data_of(values: "pa.Array") -> np.ndarray:
+    """Returns the data of a binary array as uint8."""
+    buffer = values.buffers()[2]
+    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
+
+
+def text(values: "pa.Array") -> "pa.Array":
+    """Returns binary values as strings; invalid UTF-8 becomes U+FFFD as in Java."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - costs 30 ms that column-less callers need not pay
+
+    plain = values.cast(pa.binary())
+    try:
+        return pc.cast(plain, pa.string())
+    except pa.ArrowInvalid:
+        from mqtool.formats.java import decode_utf8  # noqa: PLC0415
+
+        return pa.array([None if v is None else decode_utf8(v) for v in plain.to_pylist()], pa.string())
+
+
+class PropertySlices:
+    """All properties of some frames, in stored order.
+
+    Attributes:
+        data: uint8, the frames' buffer.
+        count: number of frames.
+        owner: int64, index of the frame of each property; ascending.
+        codes, names: int32, the number of each property's name, and the names by number, as stored.
+        value_start, value_length: int64 positions in `data`.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        """Finds the properties of valid frames."""
+        self.data, self.count, self._frames = frames.data, len(frames), frames
+        self.owner, starts, lengths, self.value_start, self.value_length = _find(frames)
+        self.codes, self.names = numbered(frames.data, starts, lengths)
+
+    def value_of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the position of each frame's value for one name.
+
+        Returns:
+            int64 start and length per frame; length -1 if the frame has no such property. The last of equal names
+            counts.
+        """
+        stored, starts = name.encode(), np.zeros(self.count, np.int64)
+        lengths = np.full(self.count, -1, np.int64)
+        if stored in self.names:
+            matches = np.flatnonzero(self.codes == self.names.index(stored))
+            owner = self.owner[matches]
+            starts[owner] = self.value_start[matches]  # ascending: the last one wins
+            lengths[owner] = self.value_length[matches]
+        return starts, lengths
+
+    def strings(self, name: str) -> Any:
+        """Returns the value of one property in each frame as strings, null if the frame does not have it."""
+        return text(binary_view(self.data, *self.value_of(name)))
+
+    def keys(self) -> Any:
+        """Returns the words of KEYS in each frame, as lists."""
+        values = self.strings(properties.KEYS)
+        here = np.asarray(values.is_valid())
+        if (data_of(values) == ord(properties.KEY_SEPARATOR)).any():
+            return _words(values)
+        offsets = np.concatenate([[0], np.cumsum(here)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), values if here.all() else values.drop_null())
+
+    def maps(self) -> Any:
+        """Returns all properties of each frame, name to value, in stored order; the last of equal names counts."""
+        names = [java.decode_utf8(name) for name in self.names]
+        if self._has_repeats() or len(set(names)) < len(names):
+            stored = self._frames.properties_of(slice(None))
+            return pa.array([list(properties.decode(encoded).items()) for encoded in stored], MAP)
+        offsets = np.searchsorted(self.owner, np.arange(self.count + 1)).astype(np.int32)
+        keys = pa.array(names, pa.string()).take(pa.array(self.codes))
+        values = text(binary_view(self.data, self.value_start, self.value_length))
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, values)
+
+    def _has_repeats(self) -> bool:
+        """Whether a frame has two properties of one name."""
+        is_same = self.owner[1:] == self.owner[:-1]
+        if not (is_same & (self.codes[1:] <= self.codes[:-1])).any():
+            return False  # as where all records have the same names, which are numbered in their order
+        named = np.sort(self.owner * len(self.names) + self.codes)
+        return bool((named[1:] == named[:-1]).any())
+
+
+def _find(frames: Frames) -> np.ndarray:
+    """Returns a table of int64: the frame of each property, start and length of its name, and of its value."""
+    spans = (frames.properties_start, frames.properties_length)
+    if native.in_use():
+        table = np.empty((5, int(spans[1].sum()) // _SHORTEST + len(frames)), np.int64)
+        return table[:, : native.logs.properties(frames.data, *spans, table)]
+    rows = [
+        (row, at + start, split - start, at + split + 1, end - split - 1)
+        for row, (at, stored) in enumerate(zip(spans[0].tolist(), frames.properties_of(slice(None)), strict=True))
+        for start, split, end in properties.places(stored)
+    ]
+    return np.array(rows, np.int64).reshape(len(rows), 5).T.copy()
+
+
+def _words(values: Any) -> Any:
+    import pyarrow.compute as pc  # noqa: PLC0415 - costs 30 ms, only needed here
+
+    words = pc.split_pattern(pc.fill_null(values, ""), properties.KEY_SEPARATOR)
+    flat, parents = words.flatten(), pc.list_parent_indices(words)
+    kept = pc.greater(pc.binary_length(flat), 0)
+    counts = np.bincount(np.asarray(pc.filter(parents, kept)), minlength=len(values))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pc.filter(flat, kept))
 
 
 class Rows:
@@ -158,13 +327,6 @@ def _hexadecimal(rows: np.ndarray) -> Any:
     ends = np.arange(0, len(digits) + 1, 2 * rows.shape[1], dtype=np.int32)
     return pa.StringArray.from_buffers(len(rows), pa.py_buffer(ends), pa.py_buffer(digits))
 
-
-PROPERTY_COLUMNS = {
-    "tags": properties.TAGS,
-    "unique_key": properties.UNIQUE_KEY,
-    "sharding_key": properties.SHARDING_KEY,
-}
-"""Columns that are the value of one property, and its name."""
 
 COLUMNS: tuple[Column, ...] = (
     _fixed("physical_offset", pa.int64(), "byte address of the record in the CommitLog"),

@@ -22,8 +22,7 @@ from mqtool.formats.dledger import (
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames
-from mqtool.records.record_search import frame_starts
-from mqtool.records.resync import RecordStartIndex
+from mqtool.records.record_search import RecordStartIndex, frame_starts
 from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
 from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
 

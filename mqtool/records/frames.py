@@ -4,6 +4,7 @@ A frame is valid if its magic code, its own physical offset and the sum of its l
 body CRC is checked separately (`Frames.crc_matches`).
 """
 
+import zlib
 from functools import cached_property
 from operator import itemgetter
 
@@ -12,23 +13,54 @@ import numpy as np
 from mqtool import native
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, properties
-from mqtool.records.crc import crc32_of_ranges
+from mqtool.formats.codec import CRC_MASK
 from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
 from mqtool.records.number_sets import within
 
 INTS = ("total_size", "magic_code", "body_crc", "queue_id", "sys_flag")
 """Fields of a record, as rows of a table of int32 (`native.logs.scan`)."""
+
 LONGS = ("queue_offset", "physical_offset", "born_timestamp", "store_timestamp")
 """Fields of a record, as the first rows of a table of int64."""
+
 PLACES = ("body_start", "body_length", "topic_start", "topic_length", "properties_start", "properties_length")
 """Where the parts of a record are in the view, as the following rows."""
 
 _READ = INTS + LONGS + PLACES
+
 _NOTHING = (0,) * len(_READ)
+
 _fields_of = itemgetter(*(commit_log.HEAD_NAMES.index(name) for name in INTS + LONGS))
+
 _MAX_TOPICS = 4096
 """Texts in one set of frames that are told apart by their bytes."""
+
 _CRC32_NAME = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
+
+
+def body_crc(body: "bytes | memoryview") -> int:
+    """Returns the CRC of a body as records store it."""
+    return native.logs.crc_of(body) if native.in_use() else zlib.crc32(body) & CRC_MASK
+
+
+def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Returns the CRC-32 of `view[starts[i]:ends[i]]` for every i, masked to 31 bits as the broker stores it.
+
+    Args:
+        view: one byte per item.
+        starts: int64 positions, n of them.
+        ends: int64 positions, exclusive.
+
+    Returns:
+        int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
+    """
+    sums = np.empty(len(starts), np.int32)
+    if native.in_use():
+        native.logs.crcs_of(view, starts, ends, sums)
+    else:
+        ranges = zip(starts.tolist(), ends.tolist(), strict=True)
+        sums[:] = [zlib.crc32(view[start:end]) & CRC_MASK for start, end in ranges]
+    return sums
 
 
 class Frames:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, SLOT_TYPE, IndexHeader
-from mqtool.records.dispatched import IndexKeys
+from mqtool.records.dispatch import IndexKeys
 from mqtool.records.number_sets import stable_order
 
 CHUNK = 1 << 14

@@ -1,10 +1,15 @@
-"""Sets of offsets as sorted arrays, and dense numbers of words.
+"""Sets of offsets as sorted arrays, and dense numbers of words and topics.
 
 Since numpy 2.3 `numpy.unique` uses a hash table, which takes half a second for a million physical offsets. Sorting
 them takes two milliseconds, because offsets are mostly ascending already. `numpy.isin` uses the same table.
 """
 
+from functools import cached_property
+
 import numpy as np
+
+from mqtool import native
+from mqtool.formats import index_file, java
 
 _AT_ONCE = 1 << 18
 
@@ -116,3 +121,34 @@ class WordTable:
             else:
                 self._place(value, number)
         return number
+
+
+class TopicTable:
+    """Numbers topics in the order in which they are first seen.
+
+    Attributes:
+        names: topic of each number, decoded as Java does.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number_of(self, name: str) -> int:
+        """Returns the number of a topic, a new one if it has none."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+    @cached_property
+    def slots(self) -> "native.logs.TopicSlots":
+        """The topics by their bytes as `native.logs` takes them; `learn` adds one."""
+        return native.logs.TopicSlots()
+
+    def learn(self, raw: bytes) -> None:
+        """Adds a new topic to `slots`, by its bytes."""
+        name = java.decode_utf8(raw)
+        before = index_file.key_text(name, ""), index_file.tag_key_text(name, "")
+        self.slots.learn(raw, self.number_of(name), *(java.string_hash(text) & 0xFFFFFFFF for text in before))

@@ -20,7 +20,7 @@ from mqtool.formats.consume_queue import (
     ext_offset,
     is_ext_address,
 )
-from mqtool.records.dispatched import BATCH_FIELDS, QueueUnits
+from mqtool.records.dispatch import BATCH_FIELDS, QueueUnits
 from mqtool.records.number_sets import run_starts, stable_order
 
 N = TypeVar("N", int, np.ndarray)

@@ -1,8 +1,8 @@
-"""Tests whether the broker accepts bytes as a record: its own checks, in its own order.
+"""Tests whether the broker accepts bytes as a record: its own checks, in its own order, by the keys that change them.
 
 This is weaker than `records.frames`: the record's own physical offset, its queue offset and the size of a BLANK are
 not checked. Recovery and dispatch both stop where this test fails, so what passes it is the log. Source:
-CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
+CommitLog.checkMessageAndReturnSize, MessageVersion, MessageStoreConfig (4.9.7, 5.5.0).
 """
 
 import zlib
@@ -13,19 +13,47 @@ from msgspec import Struct
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, java, properties, topics
 from mqtool.formats.codec import CRC_MASK
-from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.formats.release import Release
+
+DEFAULT_RECOVER_MAX = 10
+DEFAULT_HEAP = 8 << 30
+"""What the broker's start script gives the JVM."""
+
 
 _SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
+
 LARGEST_JAVA_ARRAY = java.INT_MAX - 2
+
 _CHUNK = 4 << 20
+
 _I16 = commit_log.PROPERTIES_LENGTH
+
 _I32 = codec.struct_of(commit_log.HEADS[0][:1])
+
 _HEADS = commit_log.HEAD_STRUCTS
+
 _SHORTEST_HEAD = _HEADS[0].size
+
 _SYS_FLAG_AT = commit_log.field_offset("sys_flag")
 
 Read = Callable[[int, int], bytes]
 """`read(position, count)`: bytes of a segment, fewer at its end."""
+
+
+class RecoveryRules(Struct, frozen=True, kw_only=True):
+    """What recovery of the CommitLog depends on besides the store's files."""
+
+    release: Release  # release whose rules apply
+    check_crc: bool = True  # and force_property_crc: checkCRCOnRecover, forceVerifyPropCRC (5.5)
+    force_property_crc: bool = False
+    check_offset_on_recover: bool = False  # checkCommitLogOffsetOnRecover (5.5)
+    index_enabled: bool = True  # messageIndexEnable, and indexFileWriteEnable (5.5)
+    index_safe: bool = False  # messageIndexEnable and messageIndexSafe
+    recheck_reput: bool = False  # recheckReputOffsetFromCq (5.5)
+    # commitLogRecoverMaxNum (5.5): maximum number of segments that are tested as starting point.
+    recover_max: int = DEFAULT_RECOVER_MAX
+    delay_levels_ms: tuple[int, ...] = ()  # delay of levels 1, 2, …
+    heap_bytes: int = DEFAULT_HEAP  # heap of the broker; an array of half of it is assumed not to fit
 
 
 class CheckResult(Struct, frozen=True):

@@ -11,8 +11,7 @@ from msgspec import Struct
 from mqtool.formats import commit_log
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
-from mqtool.records.record_check import Read, RecordCheck
-from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.records.record_check import Read, RecordCheck, RecoveryRules
 
 _LAST_SEGMENTS = 3
 _LONGEST_HEAD = commit_log.BODY_POSITIONS[-1]

@@ -1,27 +1,47 @@
 """Walks one segment from start to end, window by window: frames, damage and tail.
 
 Reads through a callable, so it opens no file, and keeps one window in memory, whatever the segment's size. The
-result does not depend on where windows end.
+result does not depend on where windows end. `FieldPass` is the compiled pass for whoever needs only fixed fields and
+topics. `intact_run` ends at the first invalid byte, for code that must not read further than the broker would.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct
 
+from mqtool import native
 from mqtool.formats import commit_log
+from mqtool.formats.commit_log import LAST_MILLIS
 from mqtool.records import segment_bytes
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frame_scan import FrameScan, Stop
-from mqtool.records.frames import Frames, frames_at
-from mqtool.records.resync import RecordStartIndex, describe, extent, is_older, next_record
-from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes
+from mqtool.records.frames import INTS, LONGS, Frames, frames_at
+from mqtool.records.number_sets import TopicTable
+from mqtool.records.record_search import RecordStartIndex, describe, extent, is_older, next_record
+from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes, page_aligned
 
 _FRAME = commit_log.FRAME.size
 
 _FIRST_WINDOW = 1 << 18
 """Bytes read for frames at first where most records are skimmed; twice as many each time that few were."""
+
+
+ROWS = INTS + LONGS
+"""Fields that the pass reads."""
+
+_WINDOW = 1 << 20
+"""Bytes read at a time; they stay in the processor's cache."""
+
+_FIRST_STEP, _STEP = 8 << 20, 64 << 20
+"""Bytes of one result: at first, so that who wants few rows waits for few, and at most; it doubles."""
+
+_USUAL = 256
+"""Bytes for which a result has room for one record; smaller records fill it before its bytes are read."""
+
+_MAX_TOPICS = 4096
+"""A log with more topics is left to array operations: each new one ends a call of the pass."""
 
 
 class Skimmed(NamedTuple):
@@ -327,3 +347,116 @@ def _bad_bodies(frames: Frames) -> Iterator[Damage]:
     for start, size, expected, actual in zip(starts, frames.sizes.tolist(), stored, computed, strict=True):
         detail = f"body CRC stored {expected:08x}, computed {actual:08x}"
         yield Damage(start, start + size, DamageKind.BAD_CRC, detail)
+
+
+def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
+    """Yields valid records (`Frames.valid`) window by window, in order.
+
+    Args:
+        read: reads one segment.
+        base: physical offset of the segment's first byte.
+        start: position of the first record.
+        end: position past which no record extends.
+    """
+    at, count = start, segment_bytes.WINDOW
+    while at + commit_log.FRAME.size <= end:
+        view = memoryview(read(at, min(count, end - at)))
+        chain, frames = frames_at(view, 0, base + at)
+        if not len(frames):
+            if chain.stop is not Stop.MORE:
+                return
+            total = commit_log.frame_size(view, 0, end - at)
+            if total <= len(view):
+                return
+            count = total  # a record longer than a window is read alone
+            continue
+        valid = frames.valid
+        run = len(frames) if valid.all() else int(np.argmin(valid))
+        if run:
+            yield frames.select(slice(0, run))
+        if run < len(frames):
+            return
+        at, count = at + chain.end, segment_bytes.WINDOW
+
+
+class LogFile(Protocol):
+    """What the pass needs of an open file."""
+
+    @property
+    def descriptor(self) -> int | None:
+        """The system's descriptor; None for a file in object storage."""
+
+    def data_end(self) -> int:
+        """Returns a position after which there are only zeros."""
+
+
+def field_pass(base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> Skim | None:
+    """Returns a pass over one segment; None where its compiled form is not in use.
+
+    Args:
+        base, end, file, count: as for `FieldPass`.
+    """
+    return FieldPass(base, end, file, count).skim if native.in_use() else None
+
+
+class FieldPass:
+    """Reads fields of plain records of one segment; the walk that calls it reads all others.
+
+    Its frames are without bytes: only `column` of a field in `ROWS`, `coded_topics`, `positions` and `sizes` have a
+    meaning.
+    """
+
+    def __init__(self, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> None:
+        """Reads nothing yet.
+
+        Args:
+            base: physical offset of the segment's first byte.
+            end: position after which no record may end.
+            file: returns the segment, open.
+            count: takes the number of bytes that were read.
+        """
+        self._base, self._end = base, end
+        self._file, self._count = file, count
+        self._window = page_aligned(_WINDOW)
+        self._held = np.zeros(2, np.int64)
+        self._topics = TopicTable()
+        self._step = _FIRST_STEP
+
+    def skim(self, position: int) -> Skimmed:
+        """Reads records from a position on; implements `records.walk.Skim`."""
+        file = self._file()
+        descriptor, end = file.descriptor, min(self._end, file.data_end())
+        if descriptor is None:
+            return Skimmed(position, 0)
+        rows = self._step // _USUAL
+        positions, codes = np.empty(rows, np.int64), np.empty(rows, np.int32)
+        ints, longs = np.empty((len(INTS), rows), np.int32), np.empty((len(LONGS), rows), np.int64)
+        stop, at, taken = position + self._step, position, 0
+        self._step = min(2 * self._step, _STEP)
+        while len(self._topics.names) < _MAX_TOPICS:
+            taken, at, bytes_read, topic_at, topic_length = native.logs.field_records(
+                descriptor,
+                self._base,
+                at,
+                end,
+                stop,
+                self._window,
+                self._held,
+                self._topics.slots,
+                LAST_MILLIS,
+                taken,
+                positions,
+                ints,
+                longs,
+                codes,
+            )
+            self._count(bytes_read)
+            if topic_at < 0:
+                break
+            self._topics.learn(self._window[topic_at : topic_at + topic_length].tobytes())
+        if not taken:
+            return Skimmed(at, 0)
+        columns = dict(zip(ROWS, (*ints[:, :taken], *longs[:, :taken]), strict=True))
+        frames = Frames(memoryview(b""), self._base, positions[:taken], columns["total_size"], columns)
+        frames.coded_topics = codes[:taken], list(self._topics.names)
+        return Skimmed(at, int(columns["store_timestamp"][-1]), frames)

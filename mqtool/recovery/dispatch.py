@@ -12,11 +12,16 @@ from msgspec.structs import replace
 
 from mqtool.formats import java, properties
 from mqtool.formats.config_files import BATCH_QUEUES
-from mqtool.records import multi_dispatch
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules, QueueUnits, rules_for
+from mqtool.records.dispatch import (
+    Dispatcher,
+    DispatchRules,
+    FurtherQueues,
+    QueueUnits,
+    further_queues,
+    queue_id_of,
+    rules_for,
+)
 from mqtool.records.frames import Frames
-from mqtool.records.multi_dispatch import FurtherQueues
 from mqtool.records.number_sets import among, distinct
 from mqtool.records.queue_build import batch_units, is_dispatched, queue_numbers
 from mqtool.records.record_check import RecordCheck
@@ -147,13 +152,13 @@ class StartDispatch:
         names = stored.get(properties.INNER_MULTI_DISPATCH, "")
         offsets = stored.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
         topic = self._columns.topics.names[int(units.topic[number])]
-        return multi_dispatch.further_queues(topic, names, offsets, self._rules)
+        return further_queues(topic, names, offsets, self._rules)
 
     def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
         """Dispatches a record to the further queues that it names, with the same number of units each."""
         state, rules = self._state, self._rules
         for name, offset in self._further(frames, units, number).queues:
-            queue = state.queue(name, multi_dispatch.queue_id_of(name, int(units.queue_id[number]), rules))
+            queue = state.queue(name, queue_id_of(name, int(units.queue_id[number]), rules))
             if isinstance(queue, SimpleQueue) and (queue.files.files or obstacle(queue.files.directory) is None):
                 physical, size = int(units.physical_offset[number]), int(units.size[number])
                 try:

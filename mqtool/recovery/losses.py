@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.formats.topics import TopicQueue, is_lmq
-from mqtool.records.confirmed_record import confirmed_record
 from mqtool.records.number_sets import among, distinct, stable_order, union
+from mqtool.records.record_search import confirmed_record
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import NOT_COMPACTED, OK, QueueReading

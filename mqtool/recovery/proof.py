@@ -16,8 +16,7 @@ from msgspec import Struct, structs
 from mqtool.formats import commit_log, properties
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher, is_queued
-from mqtool.records.dispatched import rules_for
+from mqtool.records.dispatch import Dispatcher, is_queued, rules_for
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import distinct
 from mqtool.recovery.dispatch import by_queue

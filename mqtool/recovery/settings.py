@@ -15,7 +15,7 @@ from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError, U
 from mqtool.formats import consume_queue, file_names, timer
 from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
-from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.records.record_check import RecoveryRules
 from mqtool.store import layout
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig

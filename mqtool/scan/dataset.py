@@ -20,7 +20,7 @@ from mqtool.choices import Trust
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.export.sources import Source, resolve
 from mqtool.scan.messages import Options, Report, Scan, Where, chosen, schema_of
-from mqtool.scan.zones import Zones
+from mqtool.scan.reading import Zones
 
 LOG = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """One scan: the messages of a store that meet a condition, as lazy Arrow batches.
 
 Rows, columns and types are those of an export (docs/lake.md), so a query has the same result on a store and on its
-export.
+export. Columns that are plain record fields are built from the arrays of frames, without building rows; `export.rows`
+builds all others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,22 +17,98 @@ from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export.read import pieces
 from mqtool.export.rows import rows_of
-from mqtool.export.schema import ALL_COLUMNS, BATCH_ROWS, ReadRequest, messages_schema
+from mqtool.export.schema import ALL_COLUMNS, BATCH_ROWS, TIMESTAMP, ReadRequest, RecordClass, class_of, messages_schema
 from mqtool.export.sources import name_of
 from mqtool.export.views import compact
+from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, TRANSACTION_MASK, SysFlag
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.scan.bounds import NO_FACTS, Facts
-from mqtool.scan.fields import SIZE, is_plain, plain_batch
+from mqtool.scan.bounds import NO_FACTS, Facts, condition_of
 from mqtool.scan.paths import Path, Planner
-from mqtool.scan.reading import Reading
-from mqtool.scan.substrait import condition_of
-from mqtool.scan.zones import Zones, possible
+from mqtool.scan.reading import Reading, Zones, mask_of, possible
 from mqtool.store.store import Store
 
+SIZE = "store_size"
+_FIELDS = {
+    "physical_offset": "physical_offset",
+    SIZE: "total_size",
+    "queue_id": "queue_id",
+    "queue_offset": "queue_offset",
+    "sys_flag": "sys_flag",
+    "body_crc": "body_crc",
+    "magic_code": "magic_code",
+}
+"""Columns that are a field as it is, and its name in a record."""
+_TIMES = ("born_timestamp", "store_timestamp")
+_PLAIN = frozenset({*_FIELDS, *_TIMES, "topic", "broker"})
+
+
 KEY = "key"
+
 _PLACE = "physical_offset"
+
 _DOCS = {b"docs": b"one of the words of KEYS"}
+
+
+def is_plain(names: Iterable[str]) -> bool:
+    """Whether all columns are plain record fields."""
+    return _PLAIN.issuperset(names)
+
+
+def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every_class: bool) -> Any:
+    """Returns columns of the frames that match the bounds, and their sizes; None if fields are not sufficient.
+
+    Args:
+        frames: valid records.
+        facts: the bounds.
+        schema: of the columns; all of them plain.
+        broker: value of the column `broker`.
+        every_class: include half, rolled-back and system records.
+
+    Returns:
+        `pa.RecordBatch` that shares no memory with the frames' buffer, with the columns and `store_size`; None if
+        there is an inner batch, whose messages are separate rows, or a time outside the calendar.
+    """
+    flags = frames.column("sys_flag")
+    if (flags & SysFlag.INNER_BATCH).any():
+        return None
+    keep = mask_of(frames, facts)
+    if not every_class:
+        keep &= _committed(frames, flags)
+    which: np.ndarray | slice = slice(None) if keep.all() else np.flatnonzero(keep)
+    names = [*schema.names, *(() if SIZE in schema.names else (SIZE,))]
+    columns = []
+    for name in names:
+        column = _column(frames, name, which, broker)
+        if column is None:
+            return None
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _committed(frames: Frames, flags: np.ndarray) -> np.ndarray:
+    """Returns which records are visible to consumers."""
+    codes, names = frames.coded_topics
+    transactions = flags & TRANSACTION_MASK
+    if not transactions.any():
+        return np.array([class_of(name, 0) is RecordClass.COMMITTED for name in names], bool)[codes]
+    kinds, back = np.unique(codes.astype(np.int64) << 32 | transactions, return_inverse=True)
+    committed = [class_of(names[kind >> 32], kind & 0xFFFFFFFF) is RecordClass.COMMITTED for kind in kinds.tolist()]
+    return np.array(committed, bool)[back]
+
+
+def _column(frames: Frames, name: str, which: np.ndarray | slice, broker: str) -> Any:
+    if name == "topic":
+        codes, names = frames.coded_topics
+        return pa.array(names, pa.string()).take(pa.array(codes[which]))
+    if name == "broker":
+        return pa.repeat(pa.scalar(broker, pa.string()), len(frames.positions[which]))
+    if name in _FIELDS:
+        return pa.array(frames.column(_FIELDS[name])[which])
+    millis = frames.column(name)[which]
+    if len(millis) and (millis.min() < FIRST_MILLIS or millis.max() > LAST_MILLIS):
+        return None
+    return pa.array(millis).view(TIMESTAMP)
 
 
 def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> Any:

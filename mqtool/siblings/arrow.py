@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from mqtool.errors import ExportError
 from mqtool.jobs.atomic import replacing
-from mqtool.records.arrow import binary_view
+from mqtool.records.columns import binary_view
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row, Table
 from mqtool.siblings.base import OpenedStore

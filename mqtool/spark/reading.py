@@ -22,8 +22,7 @@ from mqtool.export.views import compact
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.scan.paths import PointReads
-from mqtool.scan.reading import Reading
-from mqtool.scan.zones import possible
+from mqtool.scan.reading import Reading, possible
 from mqtool.spark.options import SourceOptions, narrowed
 from mqtool.spark.schema import for_spark
 

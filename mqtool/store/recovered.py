@@ -28,11 +28,10 @@ from mqtool.formats.consume_queue import (
 )
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import BATCH_FIELDS, Dispatched, DispatchRules, QueueUnits
+from mqtool.records.dispatch import BATCH_FIELDS, Dispatched, Dispatcher, DispatchRules, QueueUnits
 from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
 from mqtool.records.queue_build import UnitPlacement, accepts_batch, is_dispatched, placement_of
-from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.records.record_check import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
 from mqtool.store.index.index_file import IndexFile, Shape
 from mqtool.store.layout import StoreLayout

@@ -22,7 +22,7 @@ from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.release import assumed_release
 from mqtool.jobs.atomic import UNFINISHED, is_marked
 from mqtool.records.damage import Damage
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import DispatchRules
 from mqtool.store import layout, remote, version
 from mqtool.store.config import broker_config, metadata
 from mqtool.store.config.delay_levels import delay_levels

@@ -19,7 +19,7 @@ from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE
 from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import DispatchRules
 from mqtool.store import Store
 from mqtool.store.config import delay_levels
 from mqtool.store.config.dledger_place import LedgerPlace

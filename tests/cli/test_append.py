@@ -18,7 +18,7 @@ import mqtool as library
 from mqtool.cli.exits import ExitCode
 from mqtool.engine import PutStatus
 from mqtool.engine.disk.files import Files
-from mqtool.engine.flush.group_commit import GroupCommit
+from mqtool.engine.flusher import GroupCommit
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest

@@ -13,7 +13,7 @@ import pytest
 from mqtool import native
 from mqtool.formats.message_batch import build, make
 from mqtool.records.frame_scan import scan_frames
-from mqtool.records.topics import TopicTable
+from mqtool.records.number_sets import TopicTable
 from tests.fuzz.mutations import KINDS
 from tests.support.engine import HeldClock, open_small
 from tests.support.native import form, needs_native

@@ -11,7 +11,7 @@ import mqtool
 from mqtool.cli.app import run
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.start import admission
+from mqtool.engine.start.detect import check_admission
 from mqtool.errors import RefusedError, StoreError, UnreadableError, UnsupportedFormatError
 from mqtool.export.sources import resolve
 from mqtool.formats.consume_queue import (
@@ -319,7 +319,7 @@ def test_a_database_in_the_separate_place_is_read(config, tmp_path):
     with pytest.raises(UnsupportedFormatError, match="queues in RocksDB"):
         make_plan(root, Purge(("Rocks",)), config=config)
     with pytest.raises(UnsupportedFormatError, match="its ConsumeQueues are in RocksDB"):
-        admission.check(root, StoreOptions())
+        check_admission(root, StoreOptions())
     (root / "lock").touch()
     with held_lock(root / "lock"), pytest.raises(RefusedError, match="queues in RocksDB cannot be copied"):
         backup(root, tmp_path / "backup", config)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from mqtool.formats import commit_log
 from mqtool.records import columns
-from mqtool.records.arrow import binary_view
-from mqtool.records.crc import crc32_of_ranges
+from mqtool.records.columns import binary_view
 from mqtool.records.frame_scan import scan_frames
-from mqtool.records.frames import Frames
+from mqtool.records.frames import Frames, crc32_of_ranges
 from mqtool.store.log.json_rows import json_lines, row_of
 from mqtool.store.log.message import from_record
 from tests.property.records import log_of, records

@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, java
 from mqtool.formats.release import V4_9, V5_5
-from mqtool.records import multi_dispatch
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatch_request import DispatchRequest, request_of
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, queue_id_of, request_of
 from mqtool.records.frames import Frames, frames_at
 from tests.property import records as made_records
 from tests.support.stores import FIXTURES
@@ -109,7 +106,7 @@ def units_of(request: DispatchRequest, rules: DispatchRules) -> list[tuple]:
         return [(request.topic, request.queue_id, request.base_queue_offset, *rest, request.batch_size)]
     own = (request.topic, request.queue_id, request.queue_offset, *rest, 1)
     further = [
-        (name, multi_dispatch.queue_id_of(name, request.queue_id, rules), offset, *rest, 1)
+        (name, queue_id_of(name, request.queue_id, rules), offset, *rest, 1)
         for name, offset in request.further_queues(rules).queues
     ]
     return [own, *further]

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqtool.engine import MessageStore
-from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import message_batch, properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import fast_directory, remove

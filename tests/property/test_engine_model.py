@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import mqtool
 from mqtool.engine import Compat, FlushMode, GetStatus, PutStatus, open_store
+from mqtool.engine import dispatcher as dispatch
 from mqtool.engine.disk.files import Files
-from mqtool.engine.dispatch import dispatcher as dispatch
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import commit_log, properties
 from mqtool.records.damage import Damage
 from mqtool.store.queues.filters import TagFilter

@@ -6,9 +6,9 @@ import pytest
 
 import mqtool
 from mqtool.formats.commit_log import LAST_MILLIS
-from mqtool.records import field_pass
+from mqtool.records import walk
 from mqtool.records.damage import Damage
-from mqtool.records.field_pass import ROWS
+from mqtool.records.walk import ROWS
 from tests.property.records import CONFIG, change_bytes, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
@@ -68,9 +68,9 @@ def test_damaged_stores(case, damaged):
 @pytest.mark.parametrize("window", [1 << 9, 1 << 12, 1 << 20])
 @pytest.mark.parametrize("seed", one_in(3, range(40 if NIGHT else 6)))
 def test_stores_with_bytes_changed(seed, window, tmp_path, monkeypatch):
-    monkeypatch.setattr(field_pass, "_WINDOW", window)
-    monkeypatch.setattr(field_pass, "_FIRST_STEP", 1 << 13)
-    monkeypatch.setattr(field_pass, "_STEP", 1 << 14)
+    monkeypatch.setattr(walk, "_WINDOW", window)
+    monkeypatch.setattr(walk, "_FIRST_STEP", 1 << 13)
+    monkeypatch.setattr(walk, "_STEP", 1 << 14)
     monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)
     root = varied_store(tmp_path / "store", chance)
@@ -98,7 +98,7 @@ def test_records_with_a_time_outside_the_calendar_keep_their_bytes(tmp_path):
 
 
 def test_a_log_with_very_many_topics_is_left_to_the_ordinary_walk(tmp_path, monkeypatch):
-    monkeypatch.setattr(field_pass, "_MAX_TOPICS", 10)
+    monkeypatch.setattr(walk, "_MAX_TOPICS", 10)
     builder = StoreBuilder(segment_size=1 << 18)
     for number in range(500):
         builder.put(b"x", topic=f"T{number}")

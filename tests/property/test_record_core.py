@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
+from mqtool.records.columns import PropertySlices
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import frames_at
-from mqtool.records.property_columns import PropertySlices
 from tests.fuzz.mutations import KINDS
 from tests.property.records import log_of, records
 from tests.support.stores import FIXTURES

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtool.engine import Compat, FlushMode, GetStatus, MessageStore, open_store
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from tests.simulation.disk import Killed, SimulatedDisk

@@ -9,7 +9,7 @@ from typing import Any
 import mqtool
 from mqtool.engine import Compat, MessageStore, StoreOptions, open_store
 from mqtool.engine.options import options_from_config
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.store.config import broker_config

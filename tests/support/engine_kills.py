@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.engine import FlushMode, GetStatus, MessageStore, StoreOptions, open_store
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import commit_log
 from tests.support.engine import findings_of, small_options
 

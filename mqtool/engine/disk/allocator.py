@@ -11,8 +11,7 @@ import logging
 import threading
 
 from mqtool.engine.disk.files import ClosedFileError, Files
-from mqtool.engine.disk.mapped_file import MappedFile
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
 
 _LOG = logging.getLogger(__name__)
 

@@ -3,9 +3,14 @@
 Tests replace it by a file system that loses power or reports errors. OSError passes through: callers turn it into a
 put status or a StoreError. A write is durable after `sync` of its file, a name after `sync_directory` of its
 directory; nothing else is guaranteed.
+
+Advice to the kernel about mapped pages replaces DefaultMappedFile.warmMappedFile, mlock and LibC (4.9.7, 5.5.0). It
+goes through ctypes: `mmap.madvise` holds the interpreter lock while the kernel works, so that no other thread could
+write meanwhile. It returns False if the kernel does not support it, and no result depends on it.
 """
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -14,15 +19,65 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from mqtool.engine.disk import memory
 from mqtool.formats.codec import Buffer
 from mqtool.jobs.atomic import create_unnamed, make_directory_now, open_raising_limit, sync_directory, write_all
 from mqtool.store.files import open_regular
+
+PAGE_SIZE = 4096
+"""Bytes of a page in the broker's flush rules (MappedFile.OS_PAGE_SIZE)."""
+
+_POPULATE_WRITE = 23
+_WILL_NEED = 3
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
 
 _T = TypeVar("_T")
 
 _BLOCK = 1 << 20
 """Bytes that are read by one system call."""
+
+
+def populate_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Makes the pages of a range present and writable, so that writing causes no page fault (Linux 5.14)."""
+    return _call("madvise", mapping, start, end, _POPULATE_WRITE)
+
+
+def will_need(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Asks the kernel to read a range ahead."""
+    return _call("madvise", mapping, start, end, _WILL_NEED)
+
+
+def zeroed_memory(size: int) -> mmap.mmap:
+    """Returns zeroed private memory, in huge pages if the kernel grants them, which saves page faults."""
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
+
+
+def lock_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Keeps a range in memory; False where the limit on locked memory forbids it."""
+    return _call("mlock", mapping, start, end)
+
+
+def unlock_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
+    """Undoes `lock_pages`."""
+    return _call("munlock", mapping, start, end)
+
+
+def _call(name: str, mapping: mmap.mmap, start: int, end: int, *advice: int) -> bool:
+    function = getattr(_LIBC, name, None)
+    start -= start % PAGE_SIZE
+    end = min(end, len(mapping))
+    if function is None or end <= start:
+        return False
+    # The mapping must not be closed while the kernel works on it: `anchor` holds it.
+    anchor = ctypes.c_char.from_buffer(mapping)
+    address = ctypes.c_void_p(ctypes.addressof(anchor) + start)
+    done = bool(function(address, ctypes.c_size_t(end - start), *map(ctypes.c_int, advice)) == 0)
+    del anchor
+    return done
 
 
 class ClosedFileError(OSError):
@@ -156,11 +211,11 @@ class File:
         os.posix_fallocate(opened.number, start, end - start)
 
     def populate(self, start: int, end: int, *, lock: bool = False) -> None:
-        """Faults in the pages of a reserved range; see `memory.populate`."""
-        if not memory.populate(self.mapping, start, end):
-            memory.will_need(self.mapping, start, end)
+        """Faults in the pages of a reserved range."""
+        if not populate_pages(self.mapping, start, end):
+            will_need(self.mapping, start, end)
         if lock:
-            memory.lock(self.mapping, start, end)
+            lock_pages(self.mapping, start, end)
 
     def read_ahead(self, start: int, end: int) -> None:
         """Reads a reserved range, so that writes by system calls find its pages in the page cache.
@@ -168,13 +223,13 @@ class File:
         Where nothing was written, no disk is read: the kernel makes zeroed pages, in larger units than faults would.
         What is written into them can later be read faster, too; `POSIX_FADV_WILLNEED` would make single pages.
         """
-        opened, scratch = self._opened(), memoryview(memory.buffer(min(_BLOCK, end - start)))
+        opened, scratch = self._opened(), memoryview(zeroed_memory(min(_BLOCK, end - start)))
         for at in range(start, end, _BLOCK):
             os.preadv(opened.number, [scratch[: end - at]], at)
 
     def unlock(self) -> None:
         """Unlocks all pages of the file."""
-        memory.unlock(self.mapping, 0, self.size)
+        unlock_pages(self.mapping, 0, self.size)
 
     @property
     def is_in_place(self) -> bool:

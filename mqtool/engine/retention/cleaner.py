@@ -7,13 +7,10 @@ from pathlib import Path
 
 from mqtool.engine.clock import Clock
 from mqtool.engine.disk.files import ClosedFileError, Files
-from mqtool.engine.disk.mapped_file import MappedFile
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
 from mqtool.engine.flags import RunningFlag, RunningFlags
-from mqtool.engine.index.index_files import Index
-from mqtool.engine.queue.batch_queue import BatchQueue
-from mqtool.engine.queue.consume_queue import ConsumeQueue
-from mqtool.engine.queue.queues import AnyQueue, Queues
+from mqtool.engine.index import Index
+from mqtool.engine.queues import AnyQueue, BatchQueue, ConsumeQueue, Queues
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.write.commit_log import CommitLog

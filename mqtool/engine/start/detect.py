@@ -4,6 +4,7 @@ The caller's options must agree with the files: a broker that is started with ot
 misreads its index without an error. Docs page: docs/engine.md.
 """
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,24 @@ from msgspec.structs import replace
 
 from mqtool.choices import Compat
 from mqtool.engine.options import StoreOptions, options_from_config
-from mqtool.engine.start.admission import in_controller_mode
-from mqtool.errors import LayoutError, NotAStoreError
-from mqtool.formats import file_names
+from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError
+from mqtool.formats import checkpoint, file_names, index_file
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.configured_place import place_of
 from mqtool.store.config.controller_files import has_epochs
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.files import list_directory
+from mqtool.store.files import list_directory, read_file
 from mqtool.store.index.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout
+from mqtool.store.named_files import kind_of
+from mqtool.store.queues.queue_database import PLACES
 from mqtool.store.real_path import real_path
 from mqtool.store.store import open_store
 
+_MARKS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.CHECKPOINT)
+_ROCKSDB_MARKS = ("CURRENT", "MANIFEST-")
 _SIZES = {
     "commit_log_file_size": ("mappedFileSizeCommitLog", "commit_log_size"),
     "consume_queue_file_size": ("mappedFileSizeConsumeQueue", "consume_queue_size"),
@@ -216,3 +220,65 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
                 file.path,
             )
     return {"index_slots": shape.slots, "index_entries": shape.places}
+
+
+def check_admission(root: Path, options: StoreOptions) -> None:
+    """Refuses a store that the engine must not write to, by the files in it.
+
+    Raises:
+        UnsupportedFormatError: its log or its queues are of another kind, or of an unknown release.
+        LayoutError: its index files have another size than the options state; the broker would misread them.
+    """
+    for name in _MARKS:
+        try:
+            mode = (root / name).stat().st_mode
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise LayoutError(f"expected a regular file, found a {kind_of(mode)}; move it elsewhere", root / name)
+    names = [entry.name for entry in list_directory(root)]
+    if any(name.startswith(file_names.DLEDGER_PREFIX) for name in names):
+        raise UnsupportedFormatError(f"{root}: contains a DLedger log; convert it with `mqtool convert dledger` first")
+    if file_names.EPOCH_FILE in names:
+        raise in_controller_mode(root)
+    queue_names = [entry.name for place in PLACES for entry in list_directory(root / place)]
+    if any(name.startswith(_ROCKSDB_MARKS) for name in queue_names):
+        raise UnsupportedFormatError(
+            f"{root}: its ConsumeQueues are in RocksDB; convert it with `mqtool convert rocksdb-queues` first"
+        )
+    _check_checkpoint(root / file_names.CHECKPOINT)
+    if options.index:
+        _check_index(root / file_names.INDEX, index_file.file_size(options.index_slots, options.index_entries))
+
+
+def in_controller_mode(root: Path) -> UnsupportedFormatError:
+    """Returns the error about a store that has an epoch file."""
+    return UnsupportedFormatError(
+        f"{root}: belongs to a broker in controller mode, whose epochs mqtool cannot continue; use a broker"
+    )
+
+
+def _check_checkpoint(path: Path) -> None:
+    if not path.is_file():
+        return
+    data = read_file(path)
+    known = checkpoint.CHECKPOINT.size
+    if any(data[known:]):
+        at = known + next(number for number, byte in enumerate(data[known:]) if byte)
+        raise UnsupportedFormatError(
+            f"{path}: expected zeros from byte {known} on, found {data[at]:#04x} at {at}: "
+            "it was written by an unknown release; use a newer mqtool"
+        )
+
+
+def _check_index(directory: Path, expected: int) -> None:
+    for entry in list_directory(directory):
+        if not file_names.is_index_file_name(entry.name) or not entry.is_file():
+            continue
+        size = entry.stat().st_size
+        if size not in (0, expected):
+            raise LayoutError(
+                f"expected an index file of {expected} bytes, found {size}; "
+                "open the store with the index_slots and index_entries that it was created with",
+                entry.path,
+            )

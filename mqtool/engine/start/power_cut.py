@@ -24,7 +24,7 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.formats.release import Release
 from mqtool.records.frames import Frames
-from mqtool.records.intact_run import intact_run
+from mqtool.records.walk import intact_run
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.layout import queue_directories
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.engine.disk.files import Files
-from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.disk.mapped_files import MappedFile
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.records.record_search import holds_record
 from mqtool.recovery.outcome import QueuePlan

@@ -13,23 +13,20 @@ from msgspec import Struct, structs
 
 from mqtool.choices import RecoveryMode
 from mqtool.engine.disk.files import Files
-from mqtool.engine.disk.mapped_file import MappedFile
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
-from mqtool.engine.dispatch.multi_dispatch import rules_of
-from mqtool.engine.index.index_files import Index
-from mqtool.engine.index.reindex import reindex
-from mqtool.engine.options import StoreOptions
-from mqtool.engine.queue.queues import AnyQueue, Queues
+from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
+from mqtool.engine.index import Index, reindex
+from mqtool.engine.options import StoreOptions, rules_of
+from mqtool.engine.queues import AnyQueue, Queues
 from mqtool.engine.start.lock import LastShutdown
 from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_data, wipe_units
-from mqtool.errors import LayoutError, StoreError
-from mqtool.formats import file_names
+from mqtool.errors import LayoutError, StoreError, UnreadableError, UnsupportedFormatError
+from mqtool.formats import codec, commit_log, file_names
 from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.formats.release import MEASURED
 from mqtool.formats.service_records import parse_delay_levels
-from mqtool.records.dispatched import IndexKeys
+from mqtool.records.dispatch import IndexKeys
+from mqtool.records.record_check import RecoveryRules
 from mqtool.records.record_search import holds_record
-from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery.action_log import Action
 from mqtool.recovery.index import SimulatedIndex, read_header
 from mqtool.recovery.mapped_files import entry_of
@@ -37,8 +34,14 @@ from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.start import Start
+from mqtool.store.files import ReadFile, obstruction
 
 _LOG = logging.getLogger(__name__)
+
+_MAGIC_FAMILY = commit_log.MAGIC_V1 & 0xFFFFFF00
+"""The bytes that the magic codes of V1 and V2 have in common."""
+_HEAD = codec.struct_of(commit_log.HEADS[0])
+_STATED = commit_log.HEAD_NAMES.index("physical_offset")
 
 
 class RecoveryResult(Struct, frozen=True):
@@ -103,6 +106,8 @@ class RecoveryExecutor:
         Raises:
             LayoutError: the broker would refuse the store; with the broker's message.
             StoreError: it would never finish starting.
+            UnreadableError: recovery would delete a name whose bytes cannot be read.
+            UnsupportedFormatError: recovery would cut the log at a record of a version that the release does not know.
         """
         self.start.run()
         self.outcome = outcome_of(self.start, read_log=False)
@@ -111,6 +116,38 @@ class RecoveryExecutor:
         if self.outcome.hung is not None:
             release = MEASURED[self._settings.release]
             raise StoreError(f"RocketMQ {release} would never finish starting: {self.outcome.hung}", self._root)
+        self._refuse_to_delete_unreadable()
+        self._refuse_to_cut_unknown_version()
+
+    def _refuse_to_delete_unreadable(self) -> None:
+        """To a broker a link to a disk that is not mounted is a file of 0 bytes; it deletes the last of a directory."""
+        for path in self.deleted:
+            if obstacle := obstruction(path):
+                raise UnreadableError(
+                    f"is {obstacle}, and recovery would delete it; mount the disk that it leads to, or move it "
+                    "elsewhere if its content is lost",
+                    path,
+                )
+
+    def _refuse_to_cut_unknown_version(self) -> None:
+        end, release = self.start.state.scanned.end_offset, self._settings.release
+        file = self.start.state.log.find(end) if end is not None else None
+        if file is None or end is None:
+            return
+        with ReadFile(file.path) as opened:
+            head = opened.read(end - file.base, _HEAD.size).ljust(_HEAD.size, b"\0")
+            total, magic = _HEAD.unpack(head)[:2]
+            following = opened.read(end - file.base + total, commit_log.FRAME.size) if total > 0 else b""
+        if _HEAD.unpack(head)[_STATED] != end or (magic & 0xFFFFFF00) != _MAGIC_FAMILY:
+            return
+        # One unknown magic code is a damaged record; two of them in a row are a version.
+        is_known_to_5 = magic == commit_log.MAGIC_V2 and release < (5, 5)
+        is_unknown = magic not in commit_log.RECORD_MAGICS and following[4:] == head[4:8]
+        if is_known_to_5 or is_unknown:
+            raise UnsupportedFormatError(
+                f"{file.path} position {end - file.base}: a record of version {magic & 0xFFFFFFFF:08x}, which RocketMQ "
+                f"{MEASURED[release]} does not know: it would cut the log here"
+            )
 
     @property
     def _plan(self) -> Plan:

@@ -2,7 +2,7 @@
 
 The records are byte-identical to those of as many puts within one millisecond; a property test compares them. Columns
 with a message that needs the slow path go through `put`, as do all of them without it. Source of the rules:
-see `record` and `batch`.
+see `messages`.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +12,12 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool import native
-from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.disk.mapped_files import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
-from mqtool.engine.write import record, single
-from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.commit_log import CommitLog, WrittenColumns
 from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import INNER, NOT_PLAIN, host_shape
 from mqtool.engine.write.queue_offsets import QueueState
-from mqtool.engine.write.written_records import WrittenColumns
 from mqtool.formats import codec, commit_log
 
 _BETWEEN = b"\2"
@@ -115,7 +114,7 @@ def _value(values: Sequence[bytes] | ArrowBytes, row: int) -> bytes:
 
 def _parts(values: ArrowBytes) -> tuple[np.ndarray, np.ndarray]:
     """Returns the start of each value of an array and the end of the last, and the bytes in which they are."""
-    from mqtool.records.arrow import data_of, offsets_of  # noqa: PLC0415 - pyarrow takes long to import
+    from mqtool.records.columns import data_of, offsets_of  # noqa: PLC0415 - pyarrow takes long to import
 
     return offsets_of(values), data_of(values)
 
@@ -183,7 +182,7 @@ class CompiledRecords:
     """Builds records with `native.engine`.
 
     The records are laid out in one buffer and written by one system call, which costs less than page faults on a
-    mapping. Their positions are passed on to dispatch (`written_records`).
+    mapping. Their positions are passed on to dispatch (`WrittenRecords`).
     """
 
     def __init__(self, plain: PlainMessages) -> None:
@@ -354,9 +353,9 @@ def _plain(log: CommitLog, columns: MessageColumns) -> PlainMessages | None:
         not len(columns)
         or log.options.append_record_crc
         or log.options.positional_writes
-        or record.host_shape(born, host)
-        or (flags & single.NOT_PLAIN).any()
-        or single.INNER in _joined(properties)
+        or host_shape(born, host)
+        or (flags & NOT_PLAIN).any()
+        or INNER in _joined(properties)
     ):
         return None
     bodies, pieces = bytes_column(columns.bodies), bytes_column(properties)

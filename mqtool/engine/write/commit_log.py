@@ -1,32 +1,149 @@
 """CommitLog: the log of all topics, as its writer sees it: allocating room for the next record, writing, reading.
 
-`single`, `batch`, `columns` and, for plain messages, `native.engine.Appender` append to it. Docs page: docs/engine.md.
-Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
+`messages`, `columns` and, for plain messages, `native.engine.Appender` append to it. `WrittenRecords` has positions and
+fields of the records that were just appended as columns: dispatch uses it instead of looking for them in the log, and
+reads the log if it is missing or late. Docs page: docs/engine.md. Source: CommitLog,
+DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 
 import logging
 import mmap
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from mqtool.engine.clock import Clock
-from mqtool.engine.disk import memory
 from mqtool.engine.disk.allocator import Allocator
-from mqtool.engine.disk.mapped_file import MappedFile
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.disk.files import zeroed_memory
+from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
 from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
-from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
-from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.formats import commit_log, hosts
+from mqtool.records.frames import Frames
+
+MAX_WRITTEN = 1 << 18
+"""Maximum number of records kept; a dispatcher that lags more than that reads the log."""
+
+_AT_ONCE = 1 << 13
+"""Records after which no further ones are taken with them: their columns stay in the processor's second cache."""
+
 
 _LOG = logging.getLogger(__name__)
+
+LONGEST_PROPERTIES = (1 << 15) - 1
+
+_ROOM_BESIDE_BODY = 64 << 10
+"""Maximum bytes of a record besides its body."""
+
 _NOT_LOCKED_MS = 10_000_000
 """The broker treats longer times as a lock that is not held."""
+
+
+class WrittenColumns(NamedTuple):
+    """Records that were written together, as columns, one row a record."""
+
+    base: int  # physical offset of the first byte of the buffer to which positions refer
+    store_timestamp: int  # of all, ms
+    sizes: np.ndarray  # bytes of each record
+    sys_flag: np.ndarray  # and queue_id, queue_offset: of each
+    queue_id: np.ndarray
+    queue_offset: np.ndarray
+    positions: np.ndarray  # of each record in the buffer
+    topic_start: np.ndarray  # and topic_length, properties_start, properties_length: positions in the buffer, and bytes
+    topic_length: np.ndarray
+    properties_start: np.ndarray
+    properties_length: np.ndarray
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first record."""
+        return self.base + int(self.positions[0])
+
+    @property
+    def end(self) -> int:
+        """Physical offset after the last record."""
+        return self.base + int(self.positions[-1] + self.sizes[-1])
+
+
+class WrittenRecords:
+    """Records noted under the append lock, and taken by the dispatcher.
+
+    Every access is a single atomic queue operation, so no other lock is needed.
+    """
+
+    def __init__(self) -> None:
+        self._parts: deque[WrittenColumns] = deque()
+
+    def note(self, written: WrittenColumns) -> None:
+        """Keeps the next records of the log, up to the maximum."""
+        if sum(len(part.sizes) for part in tuple(self._parts)) > MAX_WRITTEN:
+            self._parts.clear()
+        self._parts.append(written)
+
+    def upcoming(self, start: int) -> int | None:
+        """Discards parts that start below a physical offset; returns the start of the first part left."""
+        while (part := self._first()) is not None:
+            if part.start >= start:
+                return part.start
+            self._pop()
+        return None
+
+    def take(self, view: memoryview, base: int) -> Frames | None:
+        """Returns the noted records with which a view of the log begins; None if it begins with none.
+
+        Args:
+            view: bytes of the log; records that do not end in it are left.
+            base: physical offset of its first byte.
+        """
+        parts: list[WrittenColumns] = []
+        start, records = base, 0
+        while records < _AT_ONCE and (part := self._first()) is not None:
+            if part.start != start or part.end > base + len(view):
+                break
+            parts.append(part)
+            start = part.end
+            records += len(part.sizes)
+            self._pop()
+        return _frames(parts, view, base) if parts else None
+
+    def _first(self) -> WrittenColumns | None:
+        try:
+            return self._parts[0]
+        except IndexError:  # none, or the writer has just cleared it
+            return None
+
+    def _pop(self) -> None:
+        with suppress(IndexError):
+            self._parts.popleft()
+
+
+def _frames(parts: list[WrittenColumns], view: memoryview, base: int) -> Frames:
+    def joined(column_of: Callable[[WrittenColumns], np.ndarray]) -> np.ndarray:
+        return np.concatenate([column_of(part) for part in parts])
+
+    positions, sizes = joined(lambda part: part.positions + (part.base - base)), joined(lambda part: part.sizes)
+    columns = {
+        "total_size": sizes.astype(np.int32),
+        "queue_id": joined(lambda part: part.queue_id).astype(np.int32),
+        "sys_flag": joined(lambda part: part.sys_flag),
+        "queue_offset": joined(lambda part: part.queue_offset),
+        "physical_offset": positions + base,
+        "store_timestamp": np.repeat([part.store_timestamp for part in parts], [len(part.sizes) for part in parts]),
+        "topic_start": joined(lambda part: part.topic_start + (part.base - base)),
+        "topic_length": joined(lambda part: part.topic_length),
+        "properties_start": joined(lambda part: part.properties_start + (part.base - base)),
+        "properties_length": joined(lambda part: part.properties_length),
+    }
+    frames = Frames(view, base, positions, sizes, columns)
+    frames.valid = np.ones(len(frames), bool)
+    return frames
 
 
 class BufferPool:
@@ -45,7 +162,7 @@ class BufferPool:
                 file.pool_buffer = self._free.pop()
             elif self._left:
                 self._left -= 1
-                file.pool_buffer = memory.buffer(self._size)
+                file.pool_buffer = zeroed_memory(self._size)
 
     def reclaim(self, files: tuple[MappedFile, ...]) -> None:
         """Returns buffers of full and completely committed segments to the pool."""
@@ -111,7 +228,7 @@ class CommitLog:
     def change_limits(self, options: StoreOptions) -> None:
         """Applies the `max_message_size` of other options from now on (CommitLog.updateMaxMessageSize)."""
         self.longest_body = options.max_message_size
-        self.longest = options.max_message_size + record.ROOM_BESIDE_BODY
+        self.longest = options.max_message_size + _ROOM_BESIDE_BODY
         if options.refuse_oversize:
             self.longest = min(self.longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
 
@@ -119,7 +236,7 @@ class CommitLog:
         """Returns the result for a message that is refused; `body_size` and `properties_size` are sizes as stored."""
         if self.flags.refuses:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-        if properties_size > record.LONGEST_PROPERTIES:
+        if properties_size > LONGEST_PROPERTIES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
         _LOG.debug("refused topic=%.80s body=%d total=%d reason=%s", state.topic, body_size, total, state.refused)
         return PutResult(PutStatus.MESSAGE_ILLEGAL)
@@ -127,7 +244,7 @@ class CommitLog:
     def too_long(self, state: QueueState, body_size: int, properties_size: int, total: int) -> bool:
         """Whether `refusal` would return a result."""
         return bool(
-            properties_size > record.LONGEST_PROPERTIES
+            properties_size > LONGEST_PROPERTIES
             or body_size > self.longest_body
             or total > self.longest
             or state.refused

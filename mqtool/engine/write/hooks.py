@@ -7,9 +7,9 @@ HookUtils.checkBeforePutMessage/handleScheduleMessage, BrokerController.register
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mqtool.engine.dispatch import multi_dispatch
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import PutStatus
+from mqtool.engine.write.queue_offsets import encode_properties
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.service_records import parse_delay_levels
@@ -70,7 +70,7 @@ def delay_message(options: StoreOptions) -> Hook:
         decoded[properties.REAL_TOPIC] = message.topic
         decoded[properties.REAL_QUEUE_ID] = str(message.queue_id)
         return message._replace(
-            topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=multi_dispatch.encode(options, decoded)
+            topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=encode_properties(options, decoded)
         )
 
     return rewrite

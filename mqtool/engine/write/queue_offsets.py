@@ -1,17 +1,26 @@
 """Next queue offsets: the offset of the next message of each queue, and of each LMQ.
 
-Kept in memory only; rebuilt from the ConsumeQueues when a store opens. Changed under the append lock.
-Source: QueueOffsetOperator, CommitLog.topicQueueTable (4.9.7, 5.5.0).
+Kept in memory only; rebuilt from the ConsumeQueues when a store opens. Changed under the append lock. A message names
+its light queues in INNER_MULTI_DISPATCH; the store adds their next offsets as INNER_MULTI_QUEUE_OFFSET.
+Source: QueueOffsetOperator, LmqDispatch, MultiDispatchUtils, MessageExtBrokerInner.needDispatchLMQ (5.5.0),
+CommitLog.topicQueueTable, MultiDispatch (4.9.7).
 """
 
-from mqtool.formats import commit_log, java
+from mqtool.engine.options import PropertyOrder, StoreOptions
+from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
 from mqtool.formats.file_names import is_directory_name
-from mqtool.formats.release import Release
+from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.formats.topics import is_lmq
+from mqtool.records.dispatch import has_further_queues
 
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
 """127: the maximum of a topic length stored in one signed byte."""
+
+_SEPARATOR = ","
+_MARK = properties.mark(properties.INNER_MULTI_DISPATCH)
+_HASH_MAP_CAPACITY = {V4_9: 16, V5_5: 128}
+"""Initial capacity of the broker's map of properties; 128 since 5.1."""
 
 
 class QueueState:
@@ -90,6 +99,11 @@ class QueueOffsets:
             state = self.states.setdefault((topic, queue_id), new)
         return state
 
+    def advance_light_queues(self, names: list[str]) -> None:
+        """Counts a message in each of its light queues."""
+        for name in names:
+            self.lmq[name] = self.lmq.get(name, 0) + 1
+
     def set_next(self, topic: str, queue_id: int, next_offset: int) -> None:
         """Sets the next offset that recovery found."""
         self.state(topic, queue_id).next_offset = next_offset
@@ -106,3 +120,50 @@ class QueueOffsets:
         """Resets a deleted queue to offset 0."""
         self.states.pop((topic, queue_id), None)
         self.lmq.pop(topic, None)
+
+
+def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:
+    """Returns the names of a message's light queues by its properties; [] if it is only in its own queue."""
+    is_5 = options.release >= (5, 5)
+    if _MARK not in encoded or not (options.lmq if is_5 else options.multi_dispatch):
+        return []
+    if is_5 and not has_further_queues(topic):
+        return []
+    named = properties.decode(encoded).get(properties.INNER_MULTI_DISPATCH, "")
+    return java.split_drop_trailing(named, _SEPARATOR) if named.strip() else []
+
+
+def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: bytes, names: list[str]) -> bytes:
+    """Returns properties with the next offset of each light queue; call it under the append lock."""
+    decoded = properties.decode(encoded)
+    numbers = (str(offsets.lmq.get(name, 0)) for name in names)
+    decoded[properties.INNER_MULTI_QUEUE_OFFSET] = _SEPARATOR.join(numbers)
+    wait = decoded.pop(properties.WAIT, None)
+    if wait is not None and options.release >= (5, 5):  # removed and added again: last in a map in order of insertion
+        decoded[properties.WAIT] = wait
+    return encode_properties(options, decoded)
+
+
+def encode_properties(options: StoreOptions, values: dict[str, str]) -> bytes:
+    """Returns the properties string that the broker builds from a map."""
+    names = list(values)
+    if options.property_order is PropertyOrder.HASH:
+        names = _hash_order(names, _HASH_MAP_CAPACITY[options.release])
+    return properties.encode([(name, values[name]) for name in names], trailing_separator=options.release >= (5, 5))
+
+
+def _hash_order(names: list[str], capacity: int) -> list[str]:
+    """Returns names in the order in which a Java HashMap iterates over them.
+
+    Args:
+        names: in the order of insertion.
+        capacity: initial capacity of the map; it doubles when it is three quarters full.
+    """
+    while len(names) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        code = java.string_hash(name) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (capacity - 1)
+
+    return sorted(names, key=bucket)

@@ -1,4 +1,4 @@
-"""The records of one store as its units confirm them; `records.confirmed_record` states which."""
+"""The records of one store as its units confirm them; `records.record_search` states which."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -14,10 +14,9 @@ from mqtool.formats.commit_log import TRANSACTION_MASK, Record
 from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.rebuild.settings import settings_of
-from mqtool.records.confirmed_record import UNQUEUED, confirmed_record
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatch import Dispatcher, QueueUnits
 from mqtool.records.frames import Frames
+from mqtool.records.record_search import UNQUEUED, confirmed_record
 from mqtool.store.log.foreign_segments import ForeignSegments, UnitsByPlace, claim_at, units_by_place
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store

@@ -1,7 +1,7 @@
 """Puts messages into the store, from one thread.
 
 Only the event loop's thread appends; an append is a copy into the page cache. With SYNC_FLUSH, the answer to a producer
-waits for a flush that its message shares with others (`engine.flush.async_commit`). Source of the rewriting:
+waits for a flush that its message shares with others (`engine.async_commit`). Source of the rewriting:
 HookUtils.handleScheduleMessage (5.5.0).
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from mqtool.formats.config_files import batch_topics
 from mqtool.formats.topics import is_lmq
-from mqtool.records.dispatched import DispatchRules, rules_for
+from mqtool.records.dispatch import DispatchRules, rules_for
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.metadata import Metadata
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from mqtool.formats.release import Release
 from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
-from mqtool.records.recovery_rules import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
+from mqtool.records.record_check import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
 from mqtool.store.config.broker_config import BrokerConfig
 
 

@@ -221,7 +221,7 @@ class CommitLog:
             crc: whether a wrong body CRC makes a record damage.
             refills: read every window into the same memory, which saves allocations; frames are then valid only
                 until the next item is taken.
-            fields: let plain records be without their bytes, see `records.field_pass.FieldPass`.
+            fields: let plain records be without their bytes, see `records.walk.FieldPass`.
 
         Yields:
             Valid frames of each window, in order, and damage between them. An unfinished record at the end of the
@@ -287,7 +287,7 @@ class CommitLog:
         segment = self.segments[index]
         if segment.entries:
             return None
-        from mqtool.records.field_pass import field_pass  # noqa: PLC0415 - few commands need it
+        from mqtool.records.walk import field_pass  # noqa: PLC0415 - few commands need it
 
         def count(bytes_read: int) -> None:
             self.bytes_read += bytes_read

@@ -6,7 +6,7 @@ Code that reads a log takes `Frames` and `Damage` from `CommitLog.walk`, or segm
 from typing import Protocol
 
 from mqtool.records.entries import walk_of
-from mqtool.records.resync import RecordStartIndex
+from mqtool.records.record_search import RecordStartIndex
 from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
 from mqtool.store.files import MappedFile
 

@@ -19,7 +19,7 @@ _BEFORE = 16 << 20
 
 
 class QueueStartIndex:
-    """Answers for physical offsets; see `records.resync.RecordStartIndex`."""
+    """Answers for physical offsets; see `records.record_search.RecordStartIndex`."""
 
     def __init__(self, queues: Callable[[], Sequence[Queue]]) -> None:
         """Reads nothing yet.

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from mqtool.formats import java
 from mqtool.formats.consume_queue import ConsumeQueueExtUnit, is_ext_address
+from mqtool.formats.release import V5_5
+from mqtool.formats.sql92 import Expression
 
 ALL = "*"
 
@@ -48,3 +50,23 @@ class TagFilter:
     def by_tag(self, tag: str | None) -> bool:
         """Whether the tag itself is one of the selected (FilterUtils.isTagMatched)."""
         return not self.tags or tag in self.tags
+
+
+class SqlFilter:
+    """Selects messages whose properties satisfy an SQL92 expression."""
+
+    def __init__(self, expression: str) -> None:
+        """Compiles a consumer's expression.
+
+        Raises:
+            UsageError: the expression is invalid.
+        """
+        self._expression = Expression(expression, release=V5_5)
+
+    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:  # noqa: ARG002 - of every filter
+        """Returns True: the record decides."""
+        return True
+
+    def by_record(self, properties: dict[str, str]) -> bool:
+        """Whether the expression is true; one that is unknown because a property is missing counts as false."""
+        return self._expression.matches(properties)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mqtool.errors import StoreError
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY
-from mqtool.records.dispatched import IndexKeys
+from mqtool.records.dispatch import IndexKeys
 from mqtool.records.index_build import time_diffs
 from mqtool.records.number_sets import among
 from mqtool.store.files import ReadFile

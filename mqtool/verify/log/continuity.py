@@ -8,7 +8,7 @@ a sequence.
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatch import QueueUnits
 from mqtool.records.number_sets import WordTable, stable_order
 from mqtool.records.queue_build import queue_numbers, queue_of
 

@@ -13,8 +13,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.java import decode_utf8
-from mqtool.records.crc import crc32_of_ranges
-from mqtool.records.frames import Frames
+from mqtool.records.frames import Frames, crc32_of_ranges
 from mqtool.store.files import MappedFile
 from mqtool.verify.finding_collector import FindingCollector
 

@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
+from mqtool.records.dispatch import Dispatcher, DispatchRules, IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.store.files import ReadFile
 from mqtool.store.log.log_walk import walk_file

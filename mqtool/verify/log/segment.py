@@ -13,8 +13,7 @@ from mqtool.errors import StoreError
 from mqtool.formats.commit_log import MAGIC_V1
 from mqtool.jobs.throttle import Throttle, ThrottledFile
 from mqtool.records.damage import Damage, Tail
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatch import Dispatcher, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import run_starts
 from mqtool.records.walk import SegmentWalk

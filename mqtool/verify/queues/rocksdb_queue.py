@@ -19,8 +19,7 @@ from mqtool.formats.consume_queue import (
     parse_bound_key,
 )
 from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
+from mqtool.records.dispatch import STORED_FIELDS, Dispatcher, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
 from mqtool.store.queues.queue_database import queue_database

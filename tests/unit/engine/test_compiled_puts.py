@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from mqtool.engine import FlushMode, PutStatus
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import message_batch
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.native import form, needs_native

@@ -5,8 +5,8 @@ import struct
 import pytest
 
 from mqtool.engine import GetStatus, open_store
-from mqtool.engine.dispatch import dispatcher as dispatch
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine import dispatcher as dispatch
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import checkpoint, commit_log, hosts, properties
 from mqtool.formats.consume_queue import tags_code
 from mqtool.store.queues.by_time import Boundary

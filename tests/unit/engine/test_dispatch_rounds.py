@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mqtool.engine import MessageStore
 from mqtool.formats import commit_log
-from mqtool.records.dispatch_request import request_of
+from mqtool.records.dispatch import request_of
 from tests.support.engine import open_small
 
 SIZES = {"commit_log_file_size": 1 << 15, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}

@@ -5,9 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from mqtool.engine import FlushMode, GetStatus, PutStatus, open_store
+from mqtool.engine import FlushMode, GetStatus, PutStatus, index, open_store
 from mqtool.engine.flags import RunningFlag
-from mqtool.engine.index import index_file
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.errors import ReadOnlyStoreError, StoreError
 from mqtool.formats import index_file as layout
@@ -237,10 +236,10 @@ def test_columns_whose_write_fails_are_not_in_the_log(opened):
 
 
 def test_entries_beyond_the_reserved_part_of_an_index_file_wait_for_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_file, "_STEP", 2 * layout.ENTRY_SIZE)
+    monkeypatch.setattr(index, "_STEP", 2 * layout.ENTRY_SIZE)
     files = FailingFiles()
     file = files.create(tmp_path / "20231114221320000", layout.file_size(5, 10))
-    writer = index_file.IndexWriter(file, 5, 10, layout.header_after(None))
+    writer = index.IndexWriter(file, 5, 10, layout.header_after(None))
     assert writer.lookup(7, 0, 1 << 60, 32) == []
     assert writer.put(7, 100, 1000)
     files.errors["reserve"] = NO_SPACE

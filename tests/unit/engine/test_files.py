@@ -7,10 +7,9 @@ import threading
 
 import pytest
 
-from mqtool.engine.disk import memory
+from mqtool.engine.disk import files as disk_files
 from mqtool.engine.disk.files import ClosedFileError, File, Files
-from mqtool.engine.disk.mapped_file import MappedFile
-from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
 
 USES = {
     "read": lambda file: file.read(0, 4),
@@ -262,15 +261,15 @@ def test_files_after_the_end_are_deleted(queue, end):
 
 
 def test_the_kernel_locks_pages_and_reads_them_ahead(tmp_path):
-    size = 2 * memory.PAGE_SIZE
+    size = 2 * disk_files.PAGE_SIZE
     mapping = Files().create(tmp_path / "file", size).mapping
-    assert memory.will_need(mapping, 0, size)
-    assert memory.lock(mapping, 1, size)
-    assert memory.unlock(mapping, 1, size)
-    assert not memory.lock(mapping, size, size)  # no page
+    assert disk_files.will_need(mapping, 0, size)
+    assert disk_files.lock_pages(mapping, 1, size)
+    assert disk_files.unlock_pages(mapping, 1, size)
+    assert not disk_files.lock_pages(mapping, size, size)  # no page
 
 
 def test_where_the_system_cannot_lock_pages_nothing_is_locked(tmp_path, monkeypatch):
-    mapping = Files().create(tmp_path / "file", memory.PAGE_SIZE).mapping
-    monkeypatch.setattr(memory, "_LIBC", None)
-    assert not memory.lock(mapping, 0, memory.PAGE_SIZE)
+    mapping = Files().create(tmp_path / "file", disk_files.PAGE_SIZE).mapping
+    monkeypatch.setattr(disk_files, "_LIBC", None)
+    assert not disk_files.lock_pages(mapping, 0, disk_files.PAGE_SIZE)

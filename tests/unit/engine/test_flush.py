@@ -5,10 +5,9 @@ import time
 
 import pytest
 
-from mqtool.engine import Compat, FlushMode, PutStatus, open_store
+from mqtool.engine import Compat, FlushMode, PutStatus, flusher, open_store
 from mqtool.engine.disk.files import File, Files
-from mqtool.engine.flush import group_commit
-from mqtool.engine.flush.group_commit import GroupCommit
+from mqtool.engine.flusher import GroupCommit
 from mqtool.errors import StoreError
 from mqtool.formats import checkpoint
 from tests.support.engine import small_options
@@ -340,14 +339,14 @@ def test_a_put_whose_time_is_over_just_as_it_is_answered_takes_the_answer(monkey
     group = GroupCommit(lambda: 100, 1_000)
     group._leading = True
 
-    class Waiter(group_commit._Waiter):
+    class Waiter(flusher._Waiter):
         __slots__ = ()
 
         def __init__(self, end):
             super().__init__(end)
             self.done = _AnsweredLate(lambda: group._complete([self], flushed))
 
-    monkeypatch.setattr(group_commit, "_Waiter", Waiter)
+    monkeypatch.setattr(flusher, "_Waiter", Waiter)
     assert group.wait(10) is status
 
 
@@ -356,20 +355,20 @@ def test_a_put_whose_time_is_over_just_as_it_gets_the_lead_leads(monkeypatch):
     group = GroupCommit(lambda: flushes.append(1) or 100, 1_000)
     group._leading = True
 
-    class Waiter(group_commit._Waiter):
+    class Waiter(flusher._Waiter):
         __slots__ = ()
 
         def __init__(self, end):
             super().__init__(end)
             self.done = _AnsweredLate(group._hand_over)
 
-    monkeypatch.setattr(group_commit, "_Waiter", Waiter)
+    monkeypatch.setattr(flusher, "_Waiter", Waiter)
     assert group.wait(10) is PutStatus.PUT_OK
     assert (flushes, group.is_flushing) == ([1], False)
 
 
 def test_a_flush_during_which_all_others_give_up_answers_the_put_that_leads_it():
-    waiter = group_commit._Waiter(10)
+    waiter = flusher._Waiter(10)
 
     def flush():
         waiter.status = PutStatus.FLUSH_DISK_TIMEOUT

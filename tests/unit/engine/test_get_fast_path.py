@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from mqtool.engine import MessageStore
-from mqtool.engine.queue.consume_queue import UNIT
-from mqtool.engine.read import reader as read
+from mqtool.engine import MessageStore, read
+from mqtool.engine.queues import UNIT
 from mqtool.store.queues.get_message import get_message
 from tests.support.native import form, needs_native
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from mqtool import native
 from mqtool.engine.disk.files import Files
-from mqtool.engine.index.index_file import IndexWriter
+from mqtool.engine.index import IndexWriter
 from mqtool.formats import index_file
 from mqtool.formats.index_file import IndexHeader
-from mqtool.records.dispatched import IndexKeys
+from mqtool.records.dispatch import IndexKeys
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.native import form, needs_native
 

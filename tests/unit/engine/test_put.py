@@ -8,7 +8,7 @@ from msgspec.structs import replace
 import mqtool
 from mqtool.engine import AppendStatus, Compat, PropertyOrder, PutStatus
 from mqtool.engine.write import hooks
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import commit_log, hosts, message_batch, properties
 from tests.support.engine import tree
 

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 import mqtool
 from mqtool.engine import GetStatus
 from mqtool.engine.disk.files import Files
-from mqtool.engine.queue.batch_queue import BatchQueue
-from mqtool.engine.read.searcher import _LogView
-from mqtool.engine.write.batch import BatchMessage
+from mqtool.engine.queues import BatchQueue
+from mqtool.engine.read import _LogView
+from mqtool.engine.write.messages import BatchMessage
 from mqtool.errors import CorruptionError
 from mqtool.formats import consume_queue
 from mqtool.formats.consume_queue import ext_address

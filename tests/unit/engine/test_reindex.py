@@ -3,9 +3,8 @@
 import pytest
 
 from mqtool.engine.disk.files import Files
-from mqtool.engine.dispatch.multi_dispatch import rules_of
-from mqtool.engine.index.index_files import Index
-from mqtool.engine.index.reindex import reindex
+from mqtool.engine.index import Index, reindex
+from mqtool.engine.options import rules_of
 from mqtool.formats.properties import encode
 from tests.support.engine import HeldClock, open_small, small_options
 from tests.unit.recovery.stores import patch

@@ -11,7 +11,7 @@ import pytest
 
 import mqtool
 from mqtool.engine import AppendStatus, PutStatus, open_store
-from mqtool.engine.dispatch import dispatcher as dispatch
+from mqtool.engine import dispatcher as dispatch
 from mqtool.formats import hosts, properties
 from mqtool.store import layout
 from mqtool.store.config import broker_config

@@ -8,7 +8,7 @@ import pytest
 
 from mqtool.engine import FlushMode, GetStatus, PutStatus
 from mqtool.engine.config_files import ConfigFiles
-from mqtool.engine.disk import memory
+from mqtool.engine.disk import files as disk_files
 from mqtool.engine.disk.files import File, Files
 from mqtool.engine.service import Periodic
 from mqtool.engine.write.columns import MessageColumns
@@ -108,7 +108,7 @@ def test_a_writer_that_gets_on_is_not_busy(opened, clock):
 @pytest.mark.parametrize("lock", [False, True])
 def test_pages_made_ahead_and_locked_change_no_byte_and_are_let_go_with_the_file(opened, lock, monkeypatch):
     let_go = []
-    monkeypatch.setattr(memory, "unlock", lambda mapping, start, end: let_go.append((start, end)) or True)
+    monkeypatch.setattr(disk_files, "unlock_pages", lambda mapping, start, end: let_go.append((start, end)) or True)
     store = opened(background=True, lock_memory=lock, reserve_bytes=8192)
     places = [store.put("T", 0, bytes([n]) * 900).physical_offset for n in range(20)]
     assert store.wait_for("T", 0, 19, 30)
@@ -126,7 +126,7 @@ def test_pages_are_made_from_where_the_writer_is_when_its_requests_are_late(open
         busy.acquire(timeout=30)
         return True
 
-    monkeypatch.setattr(memory, "populate", populate)
+    monkeypatch.setattr(disk_files, "populate_pages", populate)
     store = opened(background=True, commit_log_file_size=1 << 20, reserve_bytes=1 << 16)
     end = store.put("T", 0, b"x" * 40_000).end
     until(lambda: made)
@@ -157,9 +157,9 @@ def test_pages_for_columns_of_messages_are_made_ahead_in_the_page_cache(opened, 
 @pytest.mark.parametrize("lock", [False, True])
 def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch, lock):
     asked, locked = [], []
-    monkeypatch.setattr(memory, "populate", lambda *_: False)
-    monkeypatch.setattr(memory, "will_need", lambda mapping, start, end: asked.append((start, end)) or True)
-    monkeypatch.setattr(memory, "lock", lambda mapping, start, end: locked.append((start, end)) or True)
+    monkeypatch.setattr(disk_files, "populate_pages", lambda *_: False)
+    monkeypatch.setattr(disk_files, "will_need", lambda mapping, start, end: asked.append((start, end)) or True)
+    monkeypatch.setattr(disk_files, "lock_pages", lambda mapping, start, end: locked.append((start, end)) or True)
     file = Files().create(tmp_path / "file", 8192)
     file.populate(0, 4096, lock=lock)
     file.close()

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from mqtool.engine import FlushMode, MessageStore
-from mqtool.engine.dispatch import dispatcher
-from mqtool.engine.write import written_records
+from mqtool.engine import FlushMode, MessageStore, dispatcher
+from mqtool.engine.write import commit_log
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.formats.commit_log import SysFlag
 from tests.support.engine import open_small, tree
@@ -106,7 +105,7 @@ def test_the_caller_may_change_its_arrays_after_the_call(in_memory):
 
 
 def test_no_more_is_kept_than_was_set(in_memory, monkeypatch):
-    monkeypatch.setattr(written_records, "MAX", 100)
+    monkeypatch.setattr(commit_log, "MAX_WRITTEN", 100)
     check(in_memory, lambda store: [store.put_many(columns(60)) for _ in range(5)])
 
 

@@ -11,7 +11,7 @@ from mqtool.export.read import read_partition
 from mqtool.export.rows import Rows
 from mqtool.export.schema import Body, ReadRequest
 from mqtool.export.sources import Source
-from mqtool.records.arrow import binary_view
+from mqtool.records.columns import binary_view
 from mqtool.store.log.selection import Selection
 from tests.support import lake
 from tests.support.stores import store_fixture

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from mqtool.errors import UsageError
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import Dispatcher, DispatchRules
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
 from tests.unit.rebuild import model

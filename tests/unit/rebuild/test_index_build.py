@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mqtool.formats.index_file import HEADER
 from mqtool.records import index_build
-from mqtool.records.dispatched import IndexKeys
+from mqtool.records.dispatch import IndexKeys
 from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
 from tests.unit.rebuild.model import IndexModel
 

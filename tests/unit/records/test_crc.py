@@ -8,8 +8,8 @@ import pytest
 
 from mqtool import native
 from mqtool.formats import commit_log
-from mqtool.records import crc
-from mqtool.records.crc import crc32_of_ranges
+from mqtool.records import frames
+from mqtool.records.frames import crc32_of_ranges
 from tests.support.native import form, needs_native
 
 
@@ -44,7 +44,7 @@ def test_both_forms_compute_the_crc_of_zlib(size):
         body = memoryview(data)[start : start + size]
         for compiled in (False, True):
             with form(compiled=compiled):
-                assert crc.body_crc(body) == zlib.crc32(body) & 0x7FFFFFFF
+                assert frames.body_crc(body) == zlib.crc32(body) & 0x7FFFFFFF
 
 
 @needs_native

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.engine.disk.files import Files
-from mqtool.engine.index.index_file import IndexWriter
+from mqtool.engine.index import IndexWriter
 from mqtool.formats import index_file
 from mqtool.records.index_lookup import offsets_in_chain, query_offsets
 from mqtool.store.index.index_file import IndexFile

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqtool.records import intact_run as module
-from mqtool.records.intact_run import intact_run
+from mqtool.records import segment_bytes
+from mqtool.records.walk import intact_run
 from tests.unit.records.walking import Segment, reader
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -41,7 +41,7 @@ def test_nothing_after_damage_is_yielded(at):
 
 @pytest.mark.parametrize("window", [8, 100, 200, 1000])
 def test_windows_change_nothing_not_even_shorter_ones_than_a_record(window, monkeypatch):
-    monkeypatch.setattr(module, "WINDOW", window)
+    monkeypatch.setattr(segment_bytes, "WINDOW", window)
     log = segment()
     log.add(b"x" * 1500)
     log.fill(2)

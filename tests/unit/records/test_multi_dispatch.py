@@ -2,8 +2,7 @@
 
 import pytest
 
-from mqtool.records.dispatched import DispatchRules
-from mqtool.records.multi_dispatch import further_queues
+from mqtool.records.dispatch import DispatchRules, further_queues
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.formats import java
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatch import QueueUnits
 from mqtool.records.queue_build import (
     UnitPlacement,
     accepts_batch,

@@ -10,7 +10,7 @@ import pytest
 
 from mqtool.formats.commit_log import build_blank
 from mqtool.records import segment_bytes
-from mqtool.records.resync import extent, next_record, trailer_start
+from mqtool.records.record_search import extent, next_record, trailer_start
 from mqtool.records.segment_bytes import SegmentBytes
 from tests.support.builder import encode
 from tests.unit.records.walking import Segment, over, reader, walk

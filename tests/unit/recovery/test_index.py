@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.formats import index_file, java
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatch import Dispatcher, DispatchRules
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
 from mqtool.recovery.action_log import ActionLog

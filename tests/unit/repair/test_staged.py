@@ -7,7 +7,7 @@ import pytest
 
 from mqtool.errors import LayoutError
 from mqtool.rebuild.result import Result
-from mqtool.records.dispatched import Oddity
+from mqtool.records.dispatch import Oddity
 from mqtool.recovery import predict
 from mqtool.repair import RebuildQueues, make_plan
 from mqtool.repair.derived import _add_notes, _replace_queue

@@ -12,7 +12,7 @@ import pytest
 from mqtool.errors import StoreError, UsageError
 from mqtool.records.damage import DamageKind
 from mqtool.scan.messages import Options, Scan, scan
-from mqtool.scan.zones import Zones
+from mqtool.scan.reading import Zones
 from mqtool.store import open_store
 from tests.support.builder import FIRST_TIME, StoreBuilder, encode
 from tests.support.damage import damage_case

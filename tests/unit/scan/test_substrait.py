@@ -4,8 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from mqtool.scan.bounds import Bounds
-from mqtool.scan.substrait import Condition, condition_of
+from mqtool.scan.bounds import Bounds, Condition, condition_of
 
 SCHEMA = pa.schema(
     [

@@ -12,14 +12,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from mqtool.engine.read.filters import SqlFilter
 from mqtool.errors import UsageError
 from mqtool.formats import java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Peer
-from mqtool.store.queues.filters import ALL, MessageFilter, TagFilter
+from mqtool.store.queues.filters import ALL, MessageFilter, SqlFilter, TagFilter
 
 EXPIRY_S = 120.0
 

@@ -1,27 +1,169 @@
-"""Index: all IndexFiles of a store: appending keys to the current file, querying all files.
+"""Index: all IndexFiles of a store. Keys are appended to the current file, queries look into all of them.
 
-Source: IndexService (4.9.7, 5.5.0).
+Header, slots and entries are written through a mapping whose blocks were reserved before. An index that a crash left
+half full is dropped and built again, so nothing here is durable before `flush`. After a crash the broker deletes every
+IndexFile that is not full, and indexes only the records that it scans; older keys of such a file are lost. `reindex`
+reads the log again from where the deleted files began. Docs page: docs/engine.md. Source: IndexService, IndexFile,
+IndexHeader (4.9.7, 5.5.0).
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import numpy as np
+from msgspec.structs import replace
+
 from mqtool.engine.clock import Clock
-from mqtool.engine.disk.files import ClosedFileError, Files
-from mqtool.engine.index.index_file import IndexWriter
+from mqtool.engine.disk.files import ClosedFileError, File, Files
+from mqtool.engine.disk.mapped_files import MappedFileQueue
 from mqtool.engine.options import StoreOptions
-from mqtool.formats import file_names, index_file
-from mqtool.formats.index_file import IndexHeader
-from mqtool.records.dispatch_request import DispatchRequest
-from mqtool.records.dispatched import IndexKeys
-from mqtool.records.index_build import spread
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, file_names, index_file
+from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
+from mqtool.records import index_lookup
+from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, IndexKeys, request_of
+from mqtool.records.frames import Frames
+from mqtool.records.index_build import append, spread
 from mqtool.records.index_lookup import query_offsets
+from mqtool.records.walk import intact_run
 from mqtool.store.files import list_directory
 
+_ENTRY = index_file.ENTRY.struct
+_SLOT = index_file.SLOT
+_STEP = 1 << 22
+"""Bytes of entries that are reserved at a time."""
+
+
 _LOG = logging.getLogger(__name__)
+
+
+class IndexWriter:
+    """One IndexFile. Only the dispatcher puts; any thread may query.
+
+    Attributes:
+        file: the file.
+        header: as it is in the file.
+        slots, entries: capacity; entry 0 is never used.
+    """
+
+    def __init__(self, file: File, slots: int, entries: int, header: IndexHeader) -> None:
+        """Maps a file of the right length.
+
+        Args:
+            file: the file.
+            slots, entries: capacity of the file.
+            header: its header, or that of a new file.
+        """
+        self.file = file
+        self.slots = slots
+        self.entries = entries
+        self.header = replace(header, index_count=max(1, header.index_count))
+        self._entries_at = index_file.entry_position(0, slots)
+        file.reserve(0, min(file.size, self._entries_at + _STEP))
+        self._reserved = min(file.size, self._entries_at + _STEP)
+        self._map, _ = file.mapping, file.pin  # compiled queries read files that are pinned
+        self._populated = 0
+
+    @property
+    def room(self) -> int:
+        """How many more entries fit."""
+        return max(0, self.entries - self.header.index_count)
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
+        """Adds an entry (IndexFile.putKey).
+
+        Returns:
+            False if the file is full: roll, then put it into the next one.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        header = self.header
+        number = header.index_count
+        if number >= self.entries:
+            return False
+        self._reserve(number + 1)
+        at = index_file.slot_position(key_hash % self.slots)
+        newest = index_file.newest_before(_SLOT.unpack_from(self._map, at)[0], number)
+        diff = index_file.time_diff(store_timestamp, header.begin_timestamp)
+        place = self._entries_at + number * index_file.ENTRY_SIZE
+        _ENTRY.pack_into(self._map, place, key_hash, physical_offset, diff, newest)
+        _SLOT.pack_into(self._map, at, number)
+        bounds = store_timestamp, physical_offset
+        self._set_header(header.after(bounds, bounds, 1, newest == 0))
+        return True
+
+    def put_many(self, keys: IndexKeys) -> None:
+        """Adds entries in order, as repeated calls of `put` would; there must be room for them.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        first, count = self.header.index_count, len(keys)
+        if not count:
+            return
+        self._reserve(first + count)
+        if self._populated < self._reserved:  # where entries come in numbers, all of that part will be written
+            self.file.populate(self._populated, self._reserved)
+            self._populated = self._reserved
+        heads = np.frombuffer(self._map, index_file.SLOT_TYPE, self.slots, index_file.HEADER_SIZE)
+        entries = np.frombuffer(self._map, ENTRY.dtype, count, self._entries_at + first * ENTRY.size)
+        self._set_header(append(self.header, heads, entries, keys))
+
+    def _reserve(self, numbers: int) -> None:
+        end = self._entries_at + numbers * index_file.ENTRY_SIZE
+        if end > self._reserved:
+            until = min(self.file.size, end + _STEP)
+            self.file.reserve(self._reserved, until)
+            self._reserved = until
+
+    def _set_header(self, header: IndexHeader) -> None:
+        self.header = header
+        self.write_header()
+
+    def write_header(self) -> None:
+        """Writes the header into the mapping."""
+        header = self.header
+        HEADER.struct.pack_into(
+            self._map,
+            0,
+            header.begin_timestamp,
+            header.end_timestamp,
+            header.begin_physical_offset,
+            header.end_physical_offset,
+            header.hash_slot_count,
+            header.index_count,
+        )
+
+    # -- lookup --------------------------------------------------------------------------------------------------
+
+    def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
+        """Returns physical offsets of entries with a hash and a time in [begin, end], newest first."""
+        header = self.header
+        if header.is_empty:
+            return []
+        (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
+        query = key_hash, begin, end
+        return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, query, max_num)
+
+    def _entry(self, number: int) -> index_lookup.Entry:
+        return _ENTRY.unpack_from(self._map, self._entries_at + number * index_file.ENTRY_SIZE)
+
+    def flush(self) -> None:
+        """Flushes the file to disk. Durable on return.
+
+        Raises:
+            OSError: it may be lost.
+        """
+        self.write_header()
+        self.file.sync()
+
+    def close(self) -> None:
+        """Closes the file; nothing is flushed."""
+        self.file.close()
 
 
 class Index:
@@ -256,3 +398,52 @@ class Index:
             files, self.files = self.files, ()
         for writer in files:
             writer.close()
+
+
+def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules) -> int:
+    """Indexes every record from a physical offset on that is after the end of the index.
+
+    In the page cache on return.
+
+    Args:
+        log: as recovery left it.
+        index: with the files that recovery kept.
+        start: physical offset of a record, or an offset below it in the same segment.
+        rules: of dispatch.
+
+    Returns:
+        Number of records read.
+
+    Raises:
+        OSError: the index cannot be written.
+    """
+    columns, done = Dispatcher(rules), 0
+    start = max(start, index.end_physical_offset)
+    for window in _frames(log, start):
+        frames = window.between(start, None)
+        if not len(frames):
+            continue
+        done += len(frames)
+        dispatched = columns.dispatch(frames)
+        if dispatched.oddities:
+            _one_by_one(frames, index, rules)
+            continue
+        index.put_many(dispatched.keys, len(frames))
+    return done
+
+
+def _frames(log: MappedFileQueue, start: int) -> Iterator[Frames]:
+    """Yields the records of the segment that contains `start` and of those after it, up to the first invalid one."""
+    for file in log.files:
+        if file.end <= start:
+            continue
+        yield from intact_run(file.file.read, file.file_from_offset, 0, file.read_position)
+
+
+def _one_by_one(frames: Frames, index: Index, rules: DispatchRules) -> None:
+    for position in frames.positions.tolist():
+        try:
+            request = request_of(commit_log.parse_record(frames.view, position), rules)
+        except FormatError:  # the broker does not dispatch such a record
+            continue
+        index.put(request, with_tags=rules.index_tags)

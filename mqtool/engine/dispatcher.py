@@ -14,19 +14,14 @@ from msgspec.structs import replace
 
 from mqtool.engine.disk.files import ClosedFileError
 from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
-from mqtool.engine.index.index_files import Index
-from mqtool.engine.queue.batch_queue import BatchQueue
-from mqtool.engine.queue.consume_queue import UNIT_SIZE, ConsumeQueue
-from mqtool.engine.queue.queues import AnyQueue, Queues
-from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.written_records import WrittenRecords
+from mqtool.engine.index import Index
+from mqtool.engine.queues import UNIT_SIZE, AnyQueue, BatchQueue, ConsumeQueue, Queues
+from mqtool.engine.write.commit_log import CommitLog, WrittenRecords
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import BatchConsumeQueueUnit
-from mqtool.records import multi_dispatch
+from mqtool.records.dispatch import Dispatched, DispatchRequest, DispatchRules, QueueUnits, queue_id_of, request_of
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
-from mqtool.records.dispatch_request import DispatchRequest, request_of
-from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
 from mqtool.records.frame_scan import Stop, scan_some
 from mqtool.records.frames import frames_at
 from mqtool.records.queue_build import batch_units, pack, queue_keys
@@ -306,7 +301,7 @@ class Dispatcher:
                 "light queues passed over physical_offset=%d reason=%s", request.physical_offset, further.problem
             )
         for name, queue_offset in further.queues:
-            queue_id = multi_dispatch.queue_id_of(name, request.queue_id, self.rules)
+            queue_id = queue_id_of(name, request.queue_id, self.rules)
             queue = self._queues.find_or_create(name, queue_id)
             if isinstance(queue, ConsumeQueue):
                 self._put_unit(queue, queue_offset, request)

@@ -1,1 +1,0 @@
-"""Dispatch: the ConsumeQueue units, index entries and filter bit maps that follow from each record of the log."""

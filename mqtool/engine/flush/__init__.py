@@ -1,1 +1,0 @@
-"""Flushes appended bytes to disk and advances the checkpoint."""

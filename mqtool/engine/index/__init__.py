@@ -1,1 +1,0 @@
-"""IndexFiles as the engine appends to them and looks keys up in them."""

@@ -1,1 +1,0 @@
-"""ConsumeQueues and BatchConsumeQueues as the engine appends to them and reads from them."""
