@@ -29,14 +29,19 @@ def go() -> list[str]:
     return _go("go", PROGRAMS / "go")
 
 
-def _go(name: str, source: Path) -> list[str]:
+def h2spec() -> list[str]:
+    """The conformance suite for HTTP/2, compiled."""
+    return _go("h2spec", PROGRAMS / "h2spec", "github.com/summerwind/h2spec/cmd/h2spec")
+
+
+def _go(name: str, source: Path, package: str = ".") -> list[str]:
     """Returns the command of a program for Go."""
 
     def build(directory: Path) -> None:
         for file in ("main.go", "go.mod", "go.sum"):
             shutil.copy(source / file, directory)
         variables = [f"{name}={value}" for name, value in QUICK_GO.items()]
-        _run("env", *variables, "go", "build", "-o", "client", ".", directory=directory)
+        _run("env", *variables, "go", "build", "-o", "client", package, directory=directory)
 
     return [str(_built(name, "go", source, build) / "client")]
 

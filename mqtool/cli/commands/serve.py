@@ -258,7 +258,7 @@ def serve(
 def _sentence(addresses: dict[str, str], *, has_acl: bool) -> str:
     """Returns the addresses for a person at a terminal, and why gRPC is off if it is."""
     why = "the accounts of --acl are for remoting clients only" if has_acl else ""
-    if not why and find_spec("h2") is None:
+    if not why and find_spec("hpack") is None:
         why = with_extra("serve")
     names = {"namesrv": "name server", "broker": "broker" if why else "broker and gRPC", "grpc": "gRPC"}
     names |= {"ha": "slaves", "admin": "admin page"}

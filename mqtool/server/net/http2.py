@@ -1,6 +1,6 @@
 """Serves gRPC on one connection: HTTP/2 bytes in, calls to handlers, answers out.
 
-The library `h2` implements HTTP/2 without sockets. `peer` detects HTTP/2 by the first byte of a connection; this module
+`http2_session` implements HTTP/2 without sockets. `peer` detects HTTP/2 by the first byte of a connection; this module
 then adds gRPC: messages with a prefix of five bytes, deadlines, and a status in the trailers. It does not depend on
 RocketMQ. Decision: docs/decisions/0009-grpc.md.
 """
@@ -10,30 +10,18 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Protocol
 from urllib.parse import quote
 
-from h2 import events
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.errors import ErrorCodes
-from h2.exceptions import ProtocolError as H2ProtocolError
-from h2.settings import SettingCodes, Settings
 from msgspec import Struct
 
-from mqtool.errors import MqtoolError, RemoteProtocolError
+from mqtool.errors import MqtoolError
+from mqtool.server.net.header_blocks import constant_block
+from mqtool.server.net.http2_session import ErrorCode, Http2Session
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Peer
-
-try:
-    from mqtool.server.net import http2_frames as quick
-
-    _is_importable = True
-except (ImportError, AttributeError):  # this release of h2 lacks private names that are imported
-    _is_importable = False
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,11 +29,6 @@ MAX_MESSAGE = 136_314_880
 """Maximum size of a request in bytes; a longer one is refused by its prefix (ProxyConfig.grpcMaxInboundMessageSize)."""
 
 _PREFIX = 5
-_STREAM_WINDOW = 1 << 20
-_CONNECTION_WINDOW = 16 << 20
-_DEFAULT_WINDOW = 65_535
-_MAX_STREAMS = 4096
-_MAX_HEADERS = 64 << 10
 _UNREAD_MAX = 32 << 20
 """Number of answer bytes waiting because the client does not read, above which no more are added.
 
@@ -59,19 +42,13 @@ It leaves room for the answers of handlers that waited for room at the same time
 """
 _STREAM_UNREAD_MAX = 1 << 20
 """Maximum number of waiting bytes of an open stream if its connection has more than `_UNREAD_MAX`."""
-_LONGEST_FRAME = (1 << 16) + 9
 
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"[0-9]{1,8}[HMSmun]")
 """The form of the header grpc-timeout (PROTOCOL-HTTP2.md of gRPC)."""
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
 _OK_TRAILERS = [(b"grpc-status", b"0")]
-_FIRST_BLOCK, _OK_BLOCK = map(quick.constant_block, (_HEADERS, _OK_TRAILERS)) if _is_importable else (b"", b"")
-
-
-def is_quick() -> bool:
-    """Whether plain frames are read and written without `h2`."""
-    return _is_importable and quick.is_supported()
+_FIRST_BLOCK, _OK_BLOCK = map(constant_block, (_HEADERS, _OK_TRAILERS))
 
 
 class GrpcStatus(IntEnum):
@@ -209,15 +186,7 @@ class Http2Connection:
         self.peer = peer
         self._methods, self._limits, self._is_stopping = methods, limits, is_stopping
         self._loop = asyncio.get_running_loop()
-        config = H2Configuration(
-            client_side=False,
-            header_encoding=None,
-            validate_inbound_headers=False,
-            normalize_inbound_headers=False,
-            validate_outbound_headers=False,
-            normalize_outbound_headers=False,
-        )
-        self._h2 = H2Connection(config)
+        self._session = Http2Session(self)
         self._calls: dict[int, Call] = {}
         self._blocked: dict[int, Call] = {}
         self._kept = self._unread = 0
@@ -225,43 +194,11 @@ class Http2Connection:
         self._room: set[asyncio.Future[None]] = set()
         self._begun: list[tuple[Call, asyncio.Future[Result]]] = []
         self._afterwards: list[Callable[[], None]] = []
-        self._on: dict[type[Any], Callable[[Any], None]] = {
-            events.RequestReceived: self._requested,
-            events.DataReceived: self._data,
-            events.StreamEnded: self._ended,
-            events.StreamReset: self._reset,
-            events.WindowUpdated: self._window,
-            events.RemoteSettingsChanged: self._settings,
-            events.ConnectionTerminated: self._terminated,
-        }
-        self._h2.local_settings = Settings(
-            client=False,
-            initial_values={
-                SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
-                SettingCodes.MAX_CONCURRENT_STREAMS: _MAX_STREAMS,
-                SettingCodes.MAX_HEADER_LIST_SIZE: _MAX_HEADERS,
-            },
-        )
-        self._cutter: quick.FrameCutter | None = None
-        if is_quick():
-            decoder = quick.HeaderDecoder()
-            decoder.max_header_list_size = self._h2.decoder.max_header_list_size
-            decoder.max_allowed_table_size = self._h2.decoder.max_allowed_table_size
-            self._h2.decoder = decoder
-            self._cutter = quick.FrameCutter(self._h2)
-        self._h2.initiate_connection()
-        self._h2.increment_flow_control_window(_CONNECTION_WINDOW - _DEFAULT_WINDOW)
 
     @property
     def buffered(self) -> int:
         """Number of buffered bytes of incomplete requests."""
-        return self._kept + self._cut_frame
-
-    @property
-    def _cut_frame(self) -> int:
-        """Number of buffered bytes of an incomplete frame, which `h2` keeps before it checks the frame's length."""
-        kept = 0 if self._cutter is None else self._cutter.kept
-        return kept + len(getattr(self._h2.incoming_buffer, "_data", b""))
+        return self._kept + self._session.kept
 
     def receive(self, data: bytes) -> None:
         """Handles bytes from the client.
@@ -271,20 +208,11 @@ class Http2Connection:
         """
         self._receiving = True
         try:
-            if self._cutter is None:
-                self._receive_frames(data)
-            else:
-                for frame in self._cutter.feed(data):
-                    if not self._take(frame):
-                        self._receive_frames(frame.data)
-        except H2ProtocolError as error:
-            raise RemoteProtocolError(f"HTTP/2: {error}") from error
+            self._session.receive(data)
         finally:
             self._end_read()
             self._receiving = False
             self._flush()
-        if self._cut_frame > _LONGEST_FRAME:
-            raise RemoteProtocolError(f"HTTP/2: a frame of more than {_LONGEST_FRAME} bytes")
 
     def after_read(self, work: Callable[[], None]) -> None:
         """Schedules a function to run after all requests in the current read have been handled."""
@@ -329,19 +257,12 @@ class Http2Connection:
             else:
                 self._wait(call, future)
 
-    def _receive_frames(self, data: bytes) -> None:
-        """Passes bytes to `h2` and handles the resulting events."""
-        for event in self._h2.receive_data(data):
-            handle = self._on.get(type(event))
-            if handle is not None:
-                handle(event)
-
     def close(self) -> None:
         """Ends all calls and sends GOAWAY; the peer then closes the connection."""
         for call in list(self._calls.values()):
             self._cancel(call)
             call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
-        self._h2.close_connection()
+        self._session.close()
         self._flush()
 
     def lost(self) -> None:
@@ -352,40 +273,43 @@ class Http2Connection:
 
     # -- events of HTTP/2 ----------------------------------------------------------------------------------------
 
-    def _requested(self, event: events.RequestReceived) -> None:
-        headers = cast("dict[bytes, bytes]", dict(event.headers))
-        self._begin(Call(self, event.stream_id, headers))
+    def requested(self, stream_id: int, headers: dict[bytes, bytes]) -> None:
+        """Begins a call."""
+        self._begin(Call(self, stream_id, headers))
 
-    def _take(self, frame: "quick.Frame") -> bool:
-        """Handles a plain frame without `h2`; returns False if the frame is not plain."""
-        if frame.kind == quick.DATA:
-            data = quick.take_data(self._h2, frame)
-            if data is not None:
-                self._take_data(frame, data)
-            return data is not None
-        if frame.kind == quick.HEADERS:
-            headers = quick.open_stream(self._h2, frame, _MAX_STREAMS)
-            if headers is not None:
-                self._begin(Call(self, frame.stream_id, headers))
-            return headers is not None
-        if frame.kind == quick.WINDOW_UPDATE and quick.take_window(self._h2, frame):
-            self._widen(frame.stream_id)
-            return True
-        return frame.kind == quick.PING and quick.take_ping(self._h2, frame)
-
-    def _take_data(self, frame: "quick.Frame", data: bytes) -> None:
-        call = self._calls.get(frame.stream_id)
+    def data_received(self, stream_id: int, data: bytes, is_end: bool) -> None:
+        """Adds to the request of a call, and answers it at its end."""
+        call = self._calls.get(stream_id)
         if call is None:
             return
         size = len(data) - _PREFIX
-        is_whole = frame.flags and not call._in and data[:1] == b"\0" and size == int.from_bytes(data[1:_PREFIX], "big")
+        is_whole = is_end and not call._in and data[:1] == b"\0" and size == int.from_bytes(data[1:_PREFIX], "big")
         if is_whole and call.handler is not None and call._trailers is None:
             call._received_all = True
             self._answer(call, call.handler, data[_PREFIX:])
             return
         self._add(call, data)
-        if frame.flags:
+        if is_end:
             self._end_input(call)
+
+    def reset(self, stream_id: int) -> None:
+        """Ends a call whose stream is closed."""
+        call = self._calls.get(stream_id)
+        if call is not None:
+            self._over(call)
+
+    def widened(self, stream_id: int) -> None:
+        """Sends data that waited for a flow-control window; stream 0 means all streams."""
+        for call in [self._blocked.get(stream_id)] if stream_id else list(self._blocked.values()):
+            if call is not None:
+                self._pump(call)
+
+    def terminated(self, code: int) -> None:
+        """Ends all calls after the client said that it sends no more."""
+        if code:
+            _LOG.info("client ends the connection peer=%s code=%s", self.peer.address, code)
+        self.lost()
+        self.peer.close()
 
     def _begin(self, call: Call) -> None:
         """Selects the handler of a call."""
@@ -418,12 +342,6 @@ class Http2Connection:
             call.finish(GrpcStatus.INTERNAL, "grpc-timeout cannot be parsed")
             return
         call.deadline = self._loop.time() + int(timeout[:-1]) * _UNITS[timeout[-1:]]
-
-    def _data(self, event: events.DataReceived) -> None:
-        self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
-        call = self._calls.get(event.stream_id)
-        if call is not None and event.data:
-            self._add(call, event.data)
 
     def _add(self, call: Call, data: bytes) -> None:
         """Adds received data to a call; for a stream, handles complete messages."""
@@ -471,11 +389,6 @@ class Http2Connection:
             _LOG.error("stream failed method=%s", call.headers.get(b":path"), exc_info=error)
             call.finish(GrpcStatus.INTERNAL, repr(error))
 
-    def _ended(self, event: events.StreamEnded) -> None:
-        call = self._calls.get(event.stream_id)
-        if call is not None:
-            self._end_input(call)
-
     def _end_input(self, call: Call) -> None:
         """Answers a call whose request is complete."""
         call._received_all = True
@@ -489,33 +402,6 @@ class Http2Connection:
             elif call._trailers is None:
                 call.finish(GrpcStatus.INTERNAL, "the request ends inside a message")
             self._drop_input(call)
-
-    def _reset(self, event: events.StreamReset) -> None:
-        call = self._calls.get(event.stream_id)
-        if call is not None:
-            self._over(call)
-
-    def _window(self, event: events.WindowUpdated) -> None:
-        self._widen(event.stream_id or 0)
-
-    def _widen(self, stream_id: int) -> None:
-        """Sends data that waited for a flow-control window; stream 0 means the connection's window."""
-        if stream_id:
-            call = self._blocked.get(stream_id)
-            if call is not None:
-                self._pump(call)
-        else:
-            self._pump_all()
-
-    def _settings(self, event: events.RemoteSettingsChanged) -> None:
-        if SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings:
-            self._pump_all()
-
-    def _terminated(self, event: events.ConnectionTerminated) -> None:
-        if event.error_code:
-            _LOG.info("client ends the connection peer=%s code=%s", self.peer.address, event.error_code)
-        self.lost()
-        self.peer.close()
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -569,11 +455,7 @@ class Http2Connection:
         """Sends all messages of an answer and ends the call."""
         messages = [result] if isinstance(result, bytes) else result
         is_new = call.is_open and call._received_all and not call._started and call._trailers is None
-        if (
-            is_new
-            and self._cutter is not None
-            and quick.write_answer(self._h2, call.stream_id, _FIRST_BLOCK, _framed(messages), _OK_BLOCK)
-        ):
+        if is_new and self._session.send_answer(call.stream_id, _FIRST_BLOCK, _framed(messages), _OK_BLOCK):
             call.on_undelivered = None
             self._over(call)
             self._flush_soon()
@@ -588,8 +470,7 @@ class Http2Connection:
         if own <= _STREAM_UNREAD_MAX and self._unread <= _UNREAD_LIMIT:
             self.send(call, [message])
             return
-        with suppress(H2ProtocolError):  # the stream may be closed already
-            self._h2.reset_stream(call.stream_id, ErrorCodes.ENHANCE_YOUR_CALM)
+        self._session.reset_stream(call.stream_id, ErrorCode.ENHANCE_YOUR_CALM)
         self._over(call)
         self._flush_soon()
 
@@ -620,18 +501,12 @@ class Http2Connection:
 
     def _pump(self, call: Call) -> None:
         """Sends waiting data of a call as far as the flow-control windows allow."""
-        try:
-            self._pump_open(call)
-        except H2ProtocolError:  # the client has reset the stream within the current read
-            self._over(call)
-
-    def _pump_open(self, call: Call) -> None:
-        h2, stream_id, out = self._h2, call.stream_id, call._out
+        session, stream_id, out = self._session, call.stream_id, call._out
         if not call._started and call._trailers is None:
             call._started = True
-            h2.send_headers(stream_id, _HEADERS)
+            session.send_headers(stream_id, _FIRST_BLOCK)
         while out:
-            room = min(h2.local_flow_control_window(stream_id), h2.max_outbound_frame_size)
+            room = session.room(stream_id)
             if room <= 0:
                 self._blocked[stream_id] = call
                 return
@@ -641,19 +516,13 @@ class Http2Connection:
             else:
                 piece, out[0] = piece[:room], piece[room:]
             self._free(len(piece))
-            h2.send_data(stream_id, bytes(piece))
+            session.send_data(stream_id, bytes(piece))
         self._blocked.pop(stream_id, None)
         if call._trailers is not None:
-            h2.send_headers(stream_id, call._trailers, end_stream=True)
-            if not call._received_all:  # tell the client to stop sending
-                h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+            session.end(stream_id, constant_block(call._trailers))
             if call._is_answered:
                 call.on_undelivered = None
             self._over(call)
-
-    def _pump_all(self) -> None:
-        for call in list(self._blocked.values()):
-            self._pump(call)
 
     def _cancel(self, call: Call) -> None:
         if call.timer is not None:
@@ -685,7 +554,7 @@ class Http2Connection:
 
     def _flush(self) -> None:
         self._scheduled = False
-        data = self._h2.data_to_send()
+        data = self._session.take_output()
         if data:
             self.peer.write(data)
 

@@ -26,12 +26,6 @@ HEADERS = [
 ]
 
 
-@pytest.fixture(autouse=True, params=["quick", "plain"])
-def both_ways(request, monkeypatch):
-    """Every test twice: with frames that are read without `h2`, and with all of them read by it."""
-    monkeypatch.setattr("mqtool.server.net.http2.is_quick", lambda: request.param == "quick")
-
-
 class Raw:
     """A client that decides about every frame."""
 

@@ -82,13 +82,6 @@ class Exchange:
         return found
 
 
-@pytest.fixture(params=["quick", "library"])
-def form(request, monkeypatch):
-    if request.param == "library":
-        monkeypatch.setattr(http2, "is_quick", lambda: False)
-
-
-@pytest.mark.usefixtures("form")
 def test_work_left_for_the_end_of_a_read_is_answered_in_the_write_of_that_read():
     async def main():
         loop, waiting, rounds = asyncio.get_running_loop(), [], []
@@ -119,7 +112,6 @@ def test_work_left_for_the_end_of_a_read_is_answered_in_the_write_of_that_read()
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize(
     "timeout",
     ["", "S", "10", "10X", "-1S", "+1S", "1_0S", "1 S", "123456789S", "9" * 400 + "H"],
@@ -193,7 +185,6 @@ ENDINGS = {
 }
 
 
-@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_call_that_fails_has_the_status_of_grpc_and_ends_no_other_call(ending):
     handler, stream, data, headers, status, words = ENDINGS[ending]
@@ -215,7 +206,6 @@ def test_a_call_that_fails_has_the_status_of_grpc_and_ends_no_other_call(ending)
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_a_server_that_stops_ends_its_calls_and_takes_no_more():
     async def main():
         async def never(_call, _message):
@@ -237,7 +227,6 @@ def test_a_server_that_stops_ends_its_calls_and_takes_no_more():
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("path", ["/s/M", "/s/Poll"])
 def test_a_call_that_is_reset_in_the_read_of_its_request_gets_no_answer(path):
     """A poll is given up; anything else is carried out to its end."""
@@ -266,7 +255,6 @@ def test_a_call_that_is_reset_in_the_read_of_its_request_gets_no_answer(path):
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_work_after_a_read_runs_soon_if_nothing_is_being_read():
     async def main():
         done = []
@@ -334,7 +322,6 @@ WINDOW = 65_535
 """What a client takes unasked, of a stream and of a connection."""
 
 
-@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("opened", ["stream first", "connection first", "by settings"])
 def test_an_answer_larger_than_the_windows_arrives_as_they_are_opened(opened):
     async def main():
@@ -362,7 +349,6 @@ def test_an_answer_larger_than_the_windows_arrives_as_they_are_opened(opened):
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_a_client_that_leaves_too_much_unread_is_refused_until_it_reads(monkeypatch):
     monkeypatch.setattr(http2, "_UNREAD_LIMIT", WINDOW)
 
@@ -406,7 +392,6 @@ async def steps():
         await asyncio.sleep(0)
 
 
-@pytest.mark.usefixtures("form")
 def test_what_was_taken_for_a_client_is_sent_though_other_answers_are_refused(monkeypatch):
     monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
     taking = Taking()
@@ -429,7 +414,6 @@ def test_what_was_taken_for_a_client_is_sent_though_other_answers_are_refused(mo
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("end", ["reset", "lost", "deadline", "too much"])
 def test_a_handler_is_told_that_its_answer_was_not_sent(end, monkeypatch):
     monkeypatch.setattr(http2, "_UNREAD_LIMIT", WINDOW * 3)
@@ -457,7 +441,6 @@ def test_a_handler_is_told_that_its_answer_was_not_sent(end, monkeypatch):
     assert taking.lost == ([b"little"] if end == "too much" else [b"much"])
 
 
-@pytest.mark.usefixtures("form")
 def test_a_handler_waits_until_its_client_has_read(monkeypatch):
     monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
     began = []
@@ -489,7 +472,6 @@ def test_a_handler_waits_until_its_client_has_read(monkeypatch):
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_what_follows_the_end_of_a_call_is_neither_sent_nor_kept():
     async def main():
         exchange = Watched()
@@ -513,7 +495,6 @@ def test_what_follows_the_end_of_a_call_is_neither_sent_nor_kept():
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_an_answer_of_no_messages_is_a_status_alone():
     async def main():
         exchange = Watched(lambda _call, _message: [])
@@ -524,7 +505,6 @@ def test_an_answer_of_no_messages_is_a_status_alone():
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_a_call_that_is_reset_just_after_its_answer_is_known_gets_none():
     async def main():
         future = asyncio.get_running_loop().create_future()
@@ -541,7 +521,6 @@ def test_a_call_that_is_reset_just_after_its_answer_is_known_gets_none():
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_a_call_whose_connection_is_lost_while_it_is_handled_gets_no_answer():
     async def main():
         def handler(call, _message):
@@ -578,7 +557,6 @@ def test_the_end_of_a_stream_may_end_another_call_of_a_lost_connection():
 
 
 @pytest.mark.parametrize("code", [0, 11], ids=["cleanly", "with an error"])
-@pytest.mark.usefixtures("form")
 def test_a_client_that_says_goodbye_is_closed_with_its_calls_and_its_error_is_logged(code, caplog):
     caplog.set_level("INFO")
 
@@ -608,7 +586,6 @@ def test_data_in_the_same_read_as_a_goodbye_is_ignored():
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("form")
 def test_a_call_whose_deadline_passes_is_given_up_even_if_its_client_does_not_read():
     async def main():
         later = asyncio.get_running_loop().create_future()
