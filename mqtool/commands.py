@@ -127,12 +127,7 @@ def salvage_command(root: Path, config: object = None) -> str:
 
 
 def _flat(words: tuple[object, ...], before: tuple[str, ...] = ()) -> list[str]:
-    """Returns the words one by one.
-
-    Args:
-        words: to expand.
-        before: words that precede them; the command's name is the last of them that `mqtool` precedes.
-    """
+    """Returns the words one by one."""
     flat: list[str] = []
     for word in words:
         if isinstance(word, tuple):

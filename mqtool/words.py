@@ -71,7 +71,6 @@ def parse_moment(text: str, zone: tzinfo | None) -> datetime | None:
     """Parses RFC 3339 or mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS`. Returns a time in UTC; None for other texts.
 
     Args:
-        text: as a user writes it.
         zone: of a time that does not state one; None for this machine's zone.
     """
     mqadmin = _MQADMIN.fullmatch(text)

@@ -17,8 +17,7 @@ from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair.offset_sources import Positions
-    from mqtool.store.groups.offset_moves import Committed, Effect, Move, Scope, Span, Target
-    from mqtool.store.groups.queue_messages import QueueMessages
+    from mqtool.store.groups.offset_moves import Committed, Effect, Move, QueueMessages, Scope, Span, Target
 
 POSITION = "New position"
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)

@@ -11,8 +11,7 @@ def check_result_file(store: Path, file: Path) -> None:
     Raises:
         UsageError: it is.
     """
-    from mqtool.store.named_files import require_regular
-    from mqtool.store.real_path import is_inside
+    from mqtool.store.named_files import is_inside, require_regular
 
     require_regular(file)
     if is_inside(file, store):

@@ -8,8 +8,8 @@ from mqtool.errors import UsageError
 from mqtool.store import Store
 from mqtool.store.globs import Globs
 from mqtool.store.known_file import KnownFile
-from mqtool.store.log.log_file import LogFiles
 from mqtool.store.log.message import Message
+from mqtool.store.target import LogFiles
 from mqtool.store.topics import unmatched
 
 _LISTED = 10

@@ -280,7 +280,7 @@ def new_directory(store: Path, target: Path) -> None:
     Raises:
         UsageError: it is not.
     """
-    from mqtool.store.real_path import is_inside
+    from mqtool.store.named_files import is_inside
 
     if is_inside(target, store):
         raise UsageError(f"{target}: this is inside the store {store}, which is only read; name a directory elsewhere")

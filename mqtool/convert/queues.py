@@ -48,11 +48,10 @@ from mqtool.store.config.config_tables import require_readable
 from mqtool.store.config.rocksdb import TABLES, is_database, reason_of, rocksdict
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
+from mqtool.store.named_files import is_inside
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.queues.consume_queue_ext import ExtUnits
-from mqtool.store.queues.queue_database import PLACES, has_queue_database, queue_database
-from mqtool.store.queues.rocksdb_queues import QueueDatabase
-from mqtool.store.real_path import is_inside
+from mqtool.store.queues.rocksdb_queues import PLACES, QueueDatabase, has_queue_database, queue_database
 from mqtool.store.store import Store
 
 _LEFT_OUT = (*PLACES, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ABORT_NEW)

@@ -7,7 +7,7 @@ from pathlib import Path
 from mqtool.errors import StoreLockedError, UsageError
 from mqtool.jobs.atomic import staged_directory
 from mqtool.store.lock import lock_holder
-from mqtool.store.real_path import is_inside
+from mqtool.store.named_files import is_inside
 
 
 @contextmanager

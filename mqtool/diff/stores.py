@@ -21,7 +21,7 @@ from mqtool.records.dispatch import is_queued
 from mqtool.store import Store
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue import Queue
-from mqtool.store.queues.queue_database import has_queues_only_in_database
+from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database
 
 PARTS = ("log", "queues", "offsets")
 """The parts of a store that can be compared."""

@@ -31,13 +31,13 @@ from mqtool.formats.consume_queue import (
 from mqtool.store.files import MappedFile as FileOnDisk
 from mqtool.store.queues import by_time
 from mqtool.store.queues.by_time import Boundary
-from mqtool.store.queues.filters import MessageFilter
 from mqtool.store.queues.get_message import (
     LONGEST_PULL,
     SHORTEST_PULL,
     Found,
     GetLimits,
     GetStatus,
+    MessageFilter,
     get_message,
     next_file,
 )

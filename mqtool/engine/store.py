@@ -31,8 +31,7 @@ from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
 from mqtool.store.queues.by_time import Boundary
-from mqtool.store.queues.filters import MessageFilter
-from mqtool.store.queues.get_message import LONGEST_PULL
+from mqtool.store.queues.get_message import LONGEST_PULL, MessageFilter
 
 Append = Callable[..., PutResult | None]
 """Returns None, changing nothing, if `write.messages.append` or `append_batch` must be called instead."""

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.export.sources import Source
-from mqtool.jobs.parts import cut
+from mqtool.jobs.pool import cut
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.describe import store_time

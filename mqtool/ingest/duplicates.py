@@ -11,7 +11,7 @@ from mqtool.errors import RefusedError
 from mqtool.formats import properties
 from mqtool.ingest.bulk_ingest import HasMessage, take
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.index.query import query_message
+from mqtool.store.index.index_file import query_message
 from mqtool.store.store import Store, open_store
 
 _T = TypeVar("_T", bound=HasMessage)

@@ -6,6 +6,7 @@ engine and changes of a store write through `engine.disk.files` and `repair.file
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -15,12 +16,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from mqtool.errors import RefusedError, StoreError
-from mqtool.jobs.marks import claim_mark, create_mark
+
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Writable, because network file systems lock no other file exclusively."""
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+"""How flock fails where the file system has no locks."""
 
 PART = ".part"
 """Ends the name of a file that is not complete; see `leftovers`."""
+
 SUFFIX = ".incomplete"
 """Ends the name of a directory that is not complete."""
+
 MARK = "made-by-mqtool"
 """File in such a directory, locked while its run lasts; if it is not locked, the next run deletes the directory."""
 
@@ -31,12 +38,95 @@ UNFINISHED = (
 """What such a directory is, and what to do."""
 
 _NUMBERS = count(1)
+
 _LONGEST_STEM = 200
 """Bytes of a name that its temporary name repeats; the longest name of a file has 255."""
+
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 """How fsync of a directory fails where the file system has none."""
+
 _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 """How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
+
+
+def create_mark(path: Path) -> int:
+    """Creates a mark and locks it; returns its descriptor, which keeps the lock until it is closed.
+
+    On a file system without locks the mark has none, and `claim_mark` never takes it.
+
+    Raises:
+        FileExistsError: it exists.
+        BlockingIOError: another process claimed it before it was locked.
+        OSError: it cannot be created.
+    """
+    descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        _lock(descriptor, fcntl.LOCK_NB)
+        is_ours = _is_at(path, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not is_ours:
+        os.close(descriptor)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
+    return descriptor
+
+
+def claim_mark(path: Path) -> int | None:
+    """Locks the mark of an interrupted run; returns its descriptor, which keeps the lock until it is closed.
+
+    Returns:
+        None if the process that created the mark is running, if the file system has no locks, or if there is no mark.
+
+    Raises:
+        OSError: it cannot be opened or locked.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except FileNotFoundError:
+        return None
+    is_claimed = False
+    try:
+        with contextlib.suppress(BlockingIOError):
+            is_claimed = _lock(descriptor, fcntl.LOCK_NB) and _is_at(path, descriptor)
+    finally:
+        if not is_claimed:
+            os.close(descriptor)
+    return descriptor if is_claimed else None
+
+
+@contextlib.contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Waits until no other process is in a block with this file. The file is created and stays.
+
+    Raises:
+        OSError: it cannot be created or locked.
+    """
+    descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o666)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, flags: int = 0) -> bool:
+    """Locks an open file; returns False if the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return False
+        raise
+    return True
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file still has this name; another process may have deleted or replaced it."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 # -- files -------------------------------------------------------------------------------------------------------
@@ -48,8 +138,6 @@ def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
     Durable on return. An old file's mode is kept. Several processes may do this to one file: the last one wins.
 
     Args:
-        path: in a directory that exists.
-        data: the new content.
         sync_name: False if the caller calls `sync_directory` once for many files; until then a power cut may bring
             the old content back.
 
@@ -249,7 +337,6 @@ def create_unnamed(path: Path, fill: Callable[[int], None], mode: int = 0o666) -
     """Creates a file that is complete when it gets its name; returns False if the system cannot do that.
 
     Args:
-        path: of the file.
         fill: writes the content into the descriptor.
         mode: permissions, less those of the umask.
 

@@ -17,6 +17,19 @@ from mqtool.errors import UnavailableError
 if TYPE_CHECKING:
     from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
+Item = TypeVar("Item")
+
+Answer = TypeVar("Answer")
+
+_SEMAPHORES = "/dev/shm"  # noqa: S108 - no file for data: the C library keeps named semaphores there
+"""Missing or read-only in some containers and sandboxes."""
+
+_PATIENCE = 2.0
+"""Seconds in which the threads of a pool have to end after an exception."""
+
+PART_BYTES = 32 << 20
+"""Bytes of a part whose result is in memory until it is put together with others, about."""
+
 
 class StartedTask(Protocol):
     """A started piece of work, here or in a worker; a future is one."""
@@ -26,13 +39,6 @@ class StartedTask(Protocol):
 
 
 Piece = TypeVar("Piece", bound=StartedTask)
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
-_SEMAPHORES = "/dev/shm"  # noqa: S108 - no file for data: the C library keeps named semaphores there
-"""Missing or read-only in some containers and sandboxes."""
-_PATIENCE = 2.0
-"""Seconds in which the threads of a pool have to end after an exception."""
 
 
 def available() -> int:
@@ -65,11 +71,6 @@ def worker_pool(
 
     A new process imports numpy and all of mqtool again, which takes as long as reading a hundred megabytes. A copy
     is safe if no Python thread runs that could hold a lock; the threads of numpy's own library are safe.
-
-    Args:
-        count: number of processes.
-        initializer: called first in each.
-        arguments: of the initializer.
     """
     fork = sys.platform == "linux" and threading.active_count() == 1
     with process_pool(count, initializer, arguments, copies=fork) as pool:
@@ -89,9 +90,7 @@ def process_pool(
     ends a stopped worker; no worker holds anything that needs cleaning up.
 
     Args:
-        count: number of processes.
         initializer: called first in each, with `arguments`; it calls `ignore_interrupts`.
-        arguments: of the initializer.
         copies: copies of this process instead of new ones.
 
     Raises:
@@ -124,9 +123,6 @@ def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Eve
     """Yields a pool of threads, for work that mostly runs without the interpreter's lock.
 
     Threads share this process's memory: no process has to start, and results are not copied.
-
-    Args:
-        count: number of threads.
 
     Yields:
         The pool, and an event that is set if an exception, such as Ctrl-C, makes the work unneeded. The work should
@@ -247,3 +243,22 @@ def as_completed(
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             yield running.pop(future), future.result()
+
+
+def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None]) -> Iterator[int]:
+    """Yields positions that cut a range into parts of about equal size.
+
+    Args:
+        low, high: bounds, half-open; neither is yielded.
+        size: target size of a part, bytes.
+        find: returns the first position in `[wanted, limit)` at which the range may be cut, such as the start of a
+            record; None if there is none, and the two parts stay one.
+    """
+    count = max(1, round((high - low) / size))
+    step = max(1, -(-(high - low) // count))
+    before = low
+    for target in range(low + step, high, step):
+        place = find(max(target, before + 1), high)
+        if place is not None:
+            yield place
+            before = place

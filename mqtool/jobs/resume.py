@@ -29,10 +29,7 @@ def parse(data: bytes, version: int, what: str, where: Path | str) -> dict[str, 
     """Returns the fields of a state, without its version.
 
     Args:
-        data: content of the file.
-        version: expected version.
         what: the run, with its article: "a replay".
-        where: path or URL of the file.
 
     Raises:
         ConfigFileError: it is not such a state.
@@ -112,10 +109,8 @@ class TaskLog(Generic[Result]):
         """Opens or creates the file. An incomplete last line is cut off.
 
         Args:
-            path: of the file.
             head: what the results are of; the first key identifies the kind of file. If values have changed, the
                 file is started over.
-            what: the command.
             decode: returns a result from its JSON.
 
         Raises:

@@ -29,11 +29,10 @@ from mqtool.store.file_sizes import compaction_sizes
 from mqtool.store.files import MappedFile, list_mapped_files
 from mqtool.store.layout import queue_directories
 from mqtool.store.log.commit_log import CommitLog
-from mqtool.store.log.log_file import CompactedLog
 from mqtool.store.log.readable_parts import UnreadableParts
-from mqtool.store.queues.compacted_queue import valid_units
-from mqtool.store.queues.consume_queue import Queue, has_record
+from mqtool.store.queues.consume_queue import Queue, has_record, valid_units
 from mqtool.store.store import Store
+from mqtool.store.target import CompactedLog
 
 _LOG, _QUEUE = file_names.COMPACTION_LOG, file_names.COMPACTION_CONSUME_QUEUE
 _EVER = 1 << 63

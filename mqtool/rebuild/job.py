@@ -31,9 +31,8 @@ from mqtool.rebuild.workers import batches_of_workers
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.foreign_segments import claim_at
 from mqtool.store.log.log_fingerprint import Fingerprint, fingerprint_before, matches
-from mqtool.store.named_files import require_regular
+from mqtool.store.named_files import is_inside, real_path, require_regular
 from mqtool.store.queues.consume_queue import Queue
-from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store
 from mqtool.values import asdict
 

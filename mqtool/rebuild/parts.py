@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from mqtool.errors import StoreError
-from mqtool.jobs.parts import PART_BYTES
+from mqtool.jobs.pool import PART_BYTES
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.records.damage import Damage
 from mqtool.store.files import ReadFile

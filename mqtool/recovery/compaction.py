@@ -17,7 +17,7 @@ from mqtool.recovery.mapped_files import LENGTH_NOT_MATCHED, Segments, list_entr
 from mqtool.recovery.reading import NOT_COMPACTED, QueueReading
 from mqtool.recovery.state import StoreState
 from mqtool.store.layout import queue_directories
-from mqtool.store.queues.compacted_queue import last_queue_offset
+from mqtool.store.queues.consume_queue import last_queue_offset
 
 
 def load_compaction(state: StoreState) -> None:

@@ -15,7 +15,7 @@ from mqtool.recovery.action_log import Action, ActionLog, StartFailed, exits, lo
 from mqtool.recovery.dledger_files import DataFiles, LedgerFile, LedgerFiles
 from mqtool.recovery.mapped_files import list_entries
 from mqtool.recovery.state import SegmentFiles
-from mqtool.store.config.dledger_place import LedgerPlace
+from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.files import read_file
 
 _LAST_FILES = 3

@@ -19,11 +19,8 @@ from mqtool.records.record_check import RecoveryRules
 from mqtool.store import layout
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig
-from mqtool.store.config.configured_place import place_or_name
-from mqtool.store.config.controller_files import epoch_file
-from mqtool.store.config.dispatch_rules import has_further_queues
-from mqtool.store.config.dledger_place import LedgerPlace, ledger_place
-from mqtool.store.config.recovery_rules import recovery_rules
+from mqtool.store.config.configured_place import LedgerPlace, epoch_file, ledger_place, place_or_name
+from mqtool.store.config.rules import has_further_queues, recovery_rules
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -34,7 +31,7 @@ from mqtool.store.file_sizes import (
     compaction_sizes,
 )
 from mqtool.store.index.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
-from mqtool.store.queues.queue_database import has_queues_only_in_database, queue_database
+from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database, queue_database
 from mqtool.store.waiting.timer import log_file_size
 
 _OTHER_ENGINES = {
@@ -122,7 +119,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     # Bytes of a file of compacted logs and of their queues; None without enableCompaction.
     compaction_sizes: tuple[int, int] | None = None
     queue_ext_file_size: int | None = None  # bytes of a file of a queue's extension; None if the broker has none
-    has_further_queues: bool = True  # see `store.config.dispatch_rules.has_further_queues`
+    has_further_queues: bool = True  # see `store.config.rules.has_further_queues`
     timer_wheel: bool = False  # the broker opens the timer's wheel, not a snapshot of it
     timer_log_size: int | None = None  # bytes of a file of the timer log; None if the broker has no timer
     evidence: Mapping[str, str] = field(default_factory=dict)  # where sizes came from

@@ -10,9 +10,9 @@ from mqtool.errors import FormatError, StoreError, UsageError
 from mqtool.formats import config_files, file_names
 from mqtool.repair.backup.pieces import Pieces
 from mqtool.repair.backup.snapshots import DIRECTORY, load
+from mqtool.store.config.config_tables import OFFSET_FILES
 from mqtool.store.files import read_file
 from mqtool.store.groups.offset_moves import Committed
-from mqtool.store.groups.offset_tables import FILES
 from mqtool.store.store import open_store
 
 Positions = dict[str, dict[str, dict[int, int]]]
@@ -72,14 +72,16 @@ def _in_store(path: Path) -> Positions:
 def _in_backup(path: Path) -> Positions:
     snapshot, pieces = load(path), Pieces(path)
     files = {file.path: file for file in snapshot.files}
-    for name in FILES:
+    for name in OFFSET_FILES:
         file = files.get(f"{file_names.CONFIG}/{name}")
         if file is not None:
             data = bytearray(file.size)
             for piece in file.pieces:
                 data[piece.position : piece.position + piece.length] = pieces.read(piece.sha256, piece.length)
             return _parsed(bytes(data), path / file.path)
-    raise UsageError(f"{path}: snapshot {snapshot.name} has none of {', '.join(FILES)}; restore it and name the store")
+    raise UsageError(
+        f"{path}: snapshot {snapshot.name} has none of {', '.join(OFFSET_FILES)}; restore it and name the store"
+    )
 
 
 def _parsed(data: bytes, path: Path) -> Positions:

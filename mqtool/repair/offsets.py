@@ -14,10 +14,9 @@ from mqtool.jobs.atomic import write_new
 from mqtool.repair.changes import MoveOffsets
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.config import config_tables
+from mqtool.store.config.config_tables import OffsetTable, OffsetTables
 from mqtool.store.files import read_file
-from mqtool.store.groups.offset_moves import Move, case_lints, effect_of, words_of
-from mqtool.store.groups.offset_tables import OffsetTable, OffsetTables
-from mqtool.store.groups.queue_messages import StoredQueues
+from mqtool.store.groups.offset_moves import Move, StoredQueues, case_lints, effect_of, words_of
 from mqtool.store.store import Store
 from mqtool.words import moment
 

@@ -30,7 +30,7 @@ from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.config.controller_files import epoch_file, has_epochs
+from mqtool.store.config.configured_place import epoch_file, has_epochs
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files

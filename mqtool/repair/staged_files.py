@@ -14,8 +14,8 @@ from mqtool.repair.paths import check_name, inside
 from mqtool.store.config.config_tables import require_readable
 from mqtool.store.config.rocksdb import is_database
 from mqtool.store.files import list_directory
-from mqtool.store.queues.queue_database import queue_database
-from mqtool.store.real_path import is_inside
+from mqtool.store.named_files import is_inside
+from mqtool.store.queues.rocksdb_queues import queue_database
 from mqtool.store.store import Store
 
 

@@ -28,7 +28,7 @@ from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
 from mqtool.repair.plan import Fingerprint, Plan, Step
 from mqtool.repair.sole_records import sole_records
 from mqtool.repair.trees import Places, remove_tree
-from mqtool.store.real_path import is_inside
+from mqtool.store.named_files import is_inside
 from mqtool.store.store import open_store
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from mqtool.errors import UsageError
 from mqtool.ingest.bulk_ingest import HasMessage, take
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 
 REMEMBER_SECONDS = 1.0
 _SLOWEST = 1e-6

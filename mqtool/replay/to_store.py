@@ -25,8 +25,7 @@ from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, SkippedCounts, Source
 from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.state import State, Target
-from mqtool.store.named_files import require_regular
-from mqtool.store.real_path import is_inside
+from mqtool.store.named_files import is_inside, require_regular
 from mqtool.values import asdict
 
 _SHOWN = 20

@@ -11,34 +11,124 @@ from msgspec import Struct, field
 from mqtool import words
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError
-from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.store import Store
-from mqtool.store.groups.lags import Lag
+from mqtool.store.files import MappedFile
+from mqtool.store.queues.consume_queue import Lag
 from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
+from mqtool.verify.log.segment import SegmentFacts
 from mqtool.verify.timeline import MINUTE_MS, Timeline
 
+MAX_CELLS = 480
+"""Cells of the segment map; more segments than these share cells."""
+COLUMNS = 24
+WIDTH = 1000
+"""Width of the damage map, in SVG user units."""
+_NARROWEST = 4.0
+_STATES = ("missing", "unreadable", "damaged", "valid", "empty")
+
 BINS = 60
+
 _FEWEST = 12
+
 MAX_TOPICS = 24
 """Maximum number of topics drawn, largest first; the table lists all."""
+
 _OUTSIDE = 0.001
 """Share of the messages at either end that may lie outside of the axis: a broken clock must not squeeze the rest."""
 
-
 MAX_ROWS = 500
 """Maximum number of rows of a table; further ones are only counted."""
+
 MAX_PLACES = 50
 """Maximum number of locations listed per code."""
+
 VERDICTS = {
     State.CLEAN: "Nothing is wrong.",
     State.DIRTY: "Everything found is repaired by the broker's next start, but check it.",
     State.CORRUPT: "The store is damaged, and the broker's next start does not repair it.",
     State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
 }
+
 _RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.NOTE: 3}
+
+
+class Cell(Struct, frozen=True):
+    """One segment, or several adjacent ones."""
+
+    state: str  # the worst of their states: missing, unreadable, damaged, valid, empty (preallocated)
+    filled: float  # fraction that contains records or a BLANK, 0 to 1
+    title: str  # description
+    column: int  # and row: position in the map
+    row: int
+
+
+class Mark(Struct, frozen=True):
+    """One damaged range in the damage map: position, width and description."""
+
+    left: float
+    width: float
+    title: str
+
+
+def segment_map(
+    segments: Sequence[MappedFile], facts: Sequence[SegmentFacts], ranges: Sequence[LostRange]
+) -> list[Cell]:
+    """Returns the cells of all segments and of the gaps between them, in log order."""
+    parts: list[tuple[str, float, str]] = []
+    by_number = {item.number: item for item in facts}
+    for number, segment in enumerate(segments):
+        if number and segments[number - 1].end < segment.base:
+            gap = segment.base - segments[number - 1].end
+            parts.append(("missing", 0.0, f"missing before {segment.path.name}: {words.size(gap)}"))
+        parts.append(_segment(segment, by_number.get(number), ranges))
+    share = -(-len(parts) // MAX_CELLS) or 1
+    cells = []
+    for place, first in enumerate(range(0, len(parts), share)):
+        group = parts[first : first + share]
+        state = min((item[0] for item in group), key=_STATES.index)
+        title = group[0][2] if len(group) == 1 else f"{len(group)} segments: {group[0][2]} to {group[-1][2]}"
+        filled = sum(item[1] for item in group) / len(group)
+        cells.append(Cell(state, filled, title, place % COLUMNS, place // COLUMNS))
+    return cells
+
+
+def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[LostRange]) -> tuple[str, float, str]:
+    hit = [part for part in ranges if part.start < segment.end and part.end > segment.base]
+    name = segment.path.name
+    if facts is None:
+        return ("damaged" if hit else "empty"), 0.0, f"{name}: empty, preallocated"
+    filled = (facts.end - segment.base) / segment.size if segment.size else 0.0
+    filled = min(1.0, max(0.0, filled))
+    holds = f"{name}: {words.counted(facts.records, 'message')}"
+    if facts.failure:
+        return "unreadable", filled, f"{holds}, cannot be read to its end"
+    if hit:
+        lost = sum(min(part.end, segment.end) - max(part.start, segment.base) for part in hit)
+        return "damaged", filled, f"{holds}, {words.size(lost)} damaged"
+    return "valid", filled, holds
+
+
+def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
+    """Returns the positions of damaged ranges between two physical offsets, each wide enough to be visible."""
+    total = max([end, *(lost.end for lost in ranges)]) - start
+    marks: list[Mark] = []
+    for lost in ranges:
+        left = max(0.0, (lost.start - start) / max(1, total)) * WIDTH
+        width = max(_NARROWEST, (lost.end - lost.start) / max(1, total) * WIDTH)
+        left = min(left, WIDTH - _NARROWEST)
+        if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MAX_CELLS:
+            continue  # it would not be seen
+        marks.append(
+            Mark(
+                round(left, 2),
+                round(min(width, WIDTH - left), 2),
+                f"{lost.start} to {lost.end}: {lost.kind}, {words.size(lost.end - lost.start)}",
+            )
+        )
+    return marks
 
 
 class Row(Struct, frozen=True):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from mqtool import __version__, words
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.pages import templates
-from mqtool.report.content import Content, gather
-from mqtool.report.maps import COLUMNS, WIDTH
+from mqtool.report.content import COLUMNS, WIDTH, Content, gather
 from mqtool.store import Store
 from mqtool.verify import Options, Verification, examine
 
@@ -26,9 +25,7 @@ def report(
     """Checks a store and returns the page as HTML, and the answer of verify that it shows.
 
     Args:
-        store: only read.
         options: as for verify; messages over time are always counted, whatever the options state.
-        on_progress: as for verify.
         advise: returns the commands to run; without one, or if it returns none, each finding has its own.
 
     Raises:

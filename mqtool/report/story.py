@@ -44,12 +44,7 @@ class Diagram(Struct, frozen=True):
 
 
 def story(store: str, address: str, histories: Sequence[MessageHistory], notes: Sequence[str]) -> str:
-    """Returns the page as HTML.
-
-    Args:
-        store, address: as the user gave them.
-        histories, notes: from `mqtool.story.histories_of`.
-    """
+    """Returns the page as HTML."""
     created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
     diagrams = [diagram(life) for life in histories]
     template = _environment().get_template("story.html")

@@ -34,8 +34,7 @@ from mqtool.server.net import loop_factory
 from mqtool.server.net.acl import own_signing
 from mqtool.server.net.addresses import parse_address
 from mqtool.server.net.client import Connection
-from mqtool.store.groups.offset_moves import Committed, Move, move_from_json
-from mqtool.store.groups.queue_messages import QueueMessage
+from mqtool.store.groups.offset_moves import Committed, Move, QueueMessage, move_from_json
 from mqtool.store.log.message import from_record
 from mqtool.store.plan_file import check_version, digest_of, edited, sealed, wrong_field
 from mqtool.values import asdict

@@ -4,9 +4,9 @@
 """
 
 from mqtool.records.damage import Damage
-from mqtool.store.groups.lags import Lag
 from mqtool.store.log.message import Message
 from mqtool.store.queues.by_time import Boundary
+from mqtool.store.queues.consume_queue import Lag
 from mqtool.store.queues.get_message import GetStatus
 from mqtool.store.queues.pull import GetResult
 from mqtool.store.store import Store, open_readable, open_store

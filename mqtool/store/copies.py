@@ -21,7 +21,6 @@ def copy_file(
     """Copies a file. Blocks of zeros become holes.
 
     Args:
-        source: not changed.
         target: created, with its directories.
         patches: (position, bytes) to write into the copy; inside the file.
         zeros_from: position from which the copy contains zeros.

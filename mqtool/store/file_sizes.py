@@ -53,8 +53,6 @@ class FileSize(Struct, frozen=True):
         as many files have, the distance of the names or the broker's default decides. Last, that distance alone.
 
         Args:
-            config: of the broker.
-            files: all of the kind.
             oddities: receives contradictions, in words.
 
         Raises:
@@ -153,10 +151,6 @@ def compaction_sizes(config: BrokerConfig, logs: Iterable[MappedFile], queues: I
 
     Both are rounded, so that the configured sizes are not those of the files (CompactionLog.getCompactionLogSize,
     5.5.0).
-
-    Args:
-        config: of the broker.
-        logs, queues: files that exist.
 
     Raises:
         UsageError: a configured size is impossible.

@@ -231,13 +231,7 @@ def _require_regular(path: Path, mode: int) -> None:
 
 
 def unreadable(what: str, error: OSError, path: "str | Path") -> UnreadableError:
-    """Returns the error of a path that the system does not let be read, by whether another user could.
-
-    Args:
-        what: what cannot be done.
-        error: of the system.
-        path: that it concerns.
-    """
+    """Returns the error of a path that the system does not let be read, by whether another user could."""
     if error.errno in DENIED:
         return denied(Path(error.filename or path), what)
     return UnreadableError(f"{what}: {_reason(error)}", path)

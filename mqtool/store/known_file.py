@@ -9,9 +9,17 @@ from msgspec.structs import replace
 
 from mqtool.choices import FileKind
 from mqtool.errors import FormatError, NotAStoreError, StoreError, UnreadableError, UnsupportedFormatError
-from mqtool.formats import codec, commit_log, dledger, file_names
-from mqtool.store.file_kind import has_magic, holds_entries, kind_of
+from mqtool.formats import checkpoint, codec, commit_log, dledger, epoch, file_names, timer
+from mqtool.formats.consume_queue import (
+    BATCH_CONSUME_QUEUE_UNIT,
+    BATCH_UNIT_SIZE,
+    CONSUME_QUEUE_UNIT,
+    PRE_BLANK,
+    UNIT_SIZE,
+    parse_ext_unit,
+)
 from mqtool.store.files import ReadFile, is_absent, list_directory, obstruction
+from mqtool.store.index.index_file import IndexFile
 
 _HEAD = 4096
 
@@ -50,6 +58,104 @@ _OFFSET_HEAD = codec.struct_of(
 )
 
 _ROCKSDB = ("CURRENT", "IDENTITY", "LOCK", "MANIFEST-", "OPTIONS-")
+
+_VIEWS = (
+    (FileKind.INDEX_FILE, FileKind.INDEX_HEADER),
+    (FileKind.DLEDGER_ENTRY, FileKind.COMMIT_LOG),
+)
+"""Two views of the same files."""
+
+_LEDGER_KINDS = {"": FileKind.MARKER, dledger.DATA: FileKind.COMMIT_LOG, dledger.INDEX: FileKind.DLEDGER_INDEX}
+
+
+def has_magic(head: bytes) -> bool:
+    """Whether bytes begin like a record or a BLANK."""
+    if len(head) < commit_log.FRAME.size:
+        return False
+    total, magic = commit_log.FRAME.unpack_from(head)
+    return total > 0 and magic in (*commit_log.RECORD_MAGICS, commit_log.MAGIC_BLANK)
+
+
+def holds_entries(head: bytes) -> bool:
+    """Whether bytes begin with a DLedger entry whose body begins like a record."""
+    if len(head) < dledger.ENTRY_HEADER_SIZE:
+        return False
+    entry = dledger.ENTRY.parse(head)
+    is_header = entry.magic == dledger.MAGIC_ENTRY and entry.size == entry.body_length + dledger.ENTRY_HEADER_SIZE
+    return is_header and has_magic(head[dledger.ENTRY_HEADER_SIZE :])
+
+
+def kind_of(path: Path, head: bytes) -> FileKind | None:
+    """Returns the kind that a file's bytes prove, None if they prove none.
+
+    Args:
+        head: its first bytes, 4096 of them if it has so many.
+    """
+    size = path.stat().st_size
+    if has_magic(head) or holds_entries(head):
+        return FileKind.COMMIT_LOG
+    if not any(head):
+        return None
+    tests = (
+        (FileKind.CONFIG, head.lstrip()[:1] == b"{"),
+        (FileKind.TIMER_LOG, _is_timer_log(head)),
+        (FileKind.BATCH_CONSUME_QUEUE, size % BATCH_UNIT_SIZE == 0 and _is_batch_queue(head)),
+        (FileKind.CONSUME_QUEUE, size % UNIT_SIZE == 0 and _is_queue(head)),
+        (FileKind.CHECKPOINT, size == checkpoint.FILE_SIZE and _is_checkpoint(head)),
+        (FileKind.CONSUME_QUEUE_EXT, _is_ext(head)),
+        (FileKind.EPOCH_FILE, _is_epoch(head)),
+    )
+    return next((kind for kind, holds in tests if holds), None) or _if_index(path)
+
+
+def _is_timer_log(head: bytes) -> bool:
+    unit = timer.unit_at(head)
+    return unit is not None and unit.reserved == 0
+
+
+def _is_batch_queue(head: bytes) -> bool:
+    unit = BATCH_CONSUME_QUEUE_UNIT.parse(head)
+    return unit.is_valid and unit.compacted_offset == -1 and unit.reserved == 0
+
+
+def _is_queue(head: bytes) -> bool:
+    count = min(len(head) // UNIT_SIZE, 8)
+    units = [CONSUME_QUEUE_UNIT.parse(head, number * UNIT_SIZE) for number in range(count)]
+    used = [unit for unit in units if any((unit.physical_offset, unit.size, unit.tags_code))]
+    real = [unit for unit in used if unit != PRE_BLANK]
+    ends = [0, *(unit.physical_offset + unit.size for unit in real)]
+    fits = all(
+        unit.size >= commit_log.MIN_RECORD_SIZE and unit.physical_offset >= end
+        for unit, end in zip(real, ends, strict=False)
+    )
+    return bool(used) and used == units[: len(used)] and fits
+
+
+def _is_checkpoint(head: bytes) -> bool:
+    parsed = checkpoint.parse(head)
+    times = (parsed.physic_msg_timestamp, parsed.logics_msg_timestamp, parsed.index_msg_timestamp)
+    return all(0 <= value < 1 << 42 for value in times) and not any(head[checkpoint.CHECKPOINT.size :])
+
+
+def _is_ext(head: bytes) -> bool:
+    try:
+        return parse_ext_unit(head) is not None
+    except FormatError:
+        return False
+
+
+def _is_epoch(head: bytes) -> bool:
+    try:
+        return bool(epoch.parse(head))
+    except FormatError:
+        return False
+
+
+def _if_index(path: Path) -> FileKind | None:
+    try:
+        return FileKind.INDEX_FILE if IndexFile(path).slot_count else None
+    except StoreError:
+        return None
 
 
 class KnownFile(Struct, frozen=True):
@@ -99,7 +205,6 @@ def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFi
     meets the error.
 
     Args:
-        directory: a part of a store, or a store's root.
         kind: only files of this kind; None for the kind that is found first.
     """
     listed = next((views for views in _VIEWS if kind in views), (kind,))
@@ -141,13 +246,6 @@ def _recognised(path: Path) -> KnownFile | Path | None:
 def _unread(path: Path, kind: FileKind) -> KnownFile:
     base = file_names.parse_mapped_file_name(path.name) or 0
     return KnownFile(path, kind, base, *_queue_of(path), entries=_ledger_part(path) == dledger.DATA)
-
-
-_VIEWS = (
-    (FileKind.INDEX_FILE, FileKind.INDEX_HEADER),
-    (FileKind.DLEDGER_ENTRY, FileKind.COMMIT_LOG),
-)
-"""Two views of the same files."""
 
 
 def _files_below(directory: Path, depth: int) -> list[Path]:
@@ -196,9 +294,6 @@ def _ledger_part(path: Path) -> str | None:
     parents = [part.name for part in path.absolute().parents]
     within = next((n for n, name in enumerate(parents) if name.startswith(file_names.DLEDGER_PREFIX)), None)
     return None if within is None else parents[within - 1] if within else ""
-
-
-_LEDGER_KINDS = {"": FileKind.MARKER, dledger.DATA: FileKind.COMMIT_LOG, dledger.INDEX: FileKind.DLEDGER_INDEX}
 
 
 def _by_place(path: Path) -> FileKind | None:

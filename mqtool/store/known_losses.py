@@ -39,7 +39,6 @@ class KnownLosses(Struct, frozen=True, forbid_unknown_fields=True):
         """Whether the loss of all messages of a gap is known.
 
         Args:
-            queue: with the gap.
             first, last: queue offsets, both included.
             before: physical offset of the record after it.
         """

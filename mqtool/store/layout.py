@@ -1,13 +1,16 @@
 """Where the parts of a store are, and how large its files are.
 
 Sizes come from the files themselves or from a broker's configuration (`file_sizes`), and each states its source. The
-root is
-used as given: nothing is searched for above or next to it.
+root is used as given: nothing is searched for above or next to it. A segment with a wrong name is recognised by its
+records: the physical offset that one states, minus its position in the file, is the offset that the name should have.
 """
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,9 +19,9 @@ from msgspec.structs import replace
 from mqtool.errors import NotAStoreError, StoreError
 from mqtool.formats import commit_log, file_names
 from mqtool.jobs.atomic import UNFINISHED, is_marked
+from mqtool.records.record_search import RECORD_CODES, records_anywhere
 from mqtool.store.config.broker_config import LEDGER_DATA_KEY, BrokerConfig
-from mqtool.store.config.configured_place import require_place
-from mqtool.store.config.dledger_place import LedgerPlace, ledger_directories, ledger_place
+from mqtool.store.config.configured_place import LedgerPlace, ledger_directories, ledger_place, require_place
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -39,10 +42,16 @@ from mqtool.store.files import (
     require_directory,
     subdirectories,
 )
-from mqtool.store.log.misplaced import in_place, misplaced, without_misnamed
 from mqtool.store.remote import is_remote
 
+_MAGIC_AT = commit_log.FRAME.size - 4
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_AGREEING = 2
+"""Records that must agree before a file whose name is a possible one is believed to belong elsewhere: the stated
+offset of one record may be damaged."""
+
 _INTEGER = re.compile("-?[0-9]{1,10}")
+
 _MARKS = (
     file_names.COMMIT_LOG,
     file_names.CONSUME_QUEUE,
@@ -52,6 +61,7 @@ _MARKS = (
     file_names.CHECKPOINT,
     file_names.TIMER_LOG,
 )
+
 _KNOWN = {
     *_MARKS,
     file_names.CONSUME_QUEUE_EXT,
@@ -66,6 +76,98 @@ _KNOWN = {
     file_names.EPOCH_FILE,
     file_names.BROKER_IDENTITY,
 }
+
+
+def misplaced(
+    listed: MappedFileList, size: int | None, elsewhere: Iterable[Path] = ()
+) -> tuple[tuple[MappedFile, ...], tuple[MappedFile, ...]]:
+    """Returns the files whose records state other physical offsets than their names, with the right base.
+
+    Args:
+        size: bytes of a segment, None if unknown.
+        elsewhere: files next to these directories that may be segments.
+
+    Returns:
+        Files whose place is free, and files whose place another file has or claims too.
+    """
+    files = [file for path in (*listed.strays, *elsewhere) if (file := _stray(path, size)) is not None]
+    files += [file for named in listed.files if (file := _named(named, size)) is not None]
+    moved = {file.path for file in files}
+    taken = [file for file in listed.files if file.path not in moved]
+    bases = [file.base for file in taken]
+    ends = list(accumulate((file.end for file in taken), max, initial=-1))
+    claims = Counter(file.base for file in files)
+    free = [file for file in files if ends[bisect_left(bases, file.end)] <= file.base and claims[file.base] == 1]
+    return tuple(free), tuple(file for file in files if file not in free)
+
+
+def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[MappedFile, ...]:
+    """Returns the segments of a log with misplaced ones where their records belong."""
+    paths = {file.path for file in moved}
+    kept = (file for file in listed.files if file.path not in paths)
+    return tuple(sorted((*kept, *moved), key=lambda file: (file.base, file.path)))
+
+
+def without_misnamed(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
+    """Returns segments without those that are named into the middle of another one.
+
+    Their records, if there are any, state other offsets. A broker finds the other file for every offset in it, because
+    it computes the number of a file from the offset (MappedFileQueue.findMappedFileByOffset).
+
+    Args:
+        files: by base.
+        size: bytes of a segment, None if unknown.
+    """
+    if size is None:
+        return files
+    named = [file for file in files if file.base % size == 0]
+    bases, ends = [file.base for file in named], [file.end for file in named]
+
+    def is_inside(base: int) -> bool:
+        number = bisect_right(bases, base) - 1
+        return number >= 0 and base < ends[number]
+
+    return tuple(file for file in files if file.base % size == 0 or not is_inside(file.base))
+
+
+def _stray(path: Path, size: int | None) -> MappedFile | None:
+    try:
+        if not path.is_file() or not commit_log.MIN_RECORD_SIZE <= path.stat().st_size <= (size or 1 << 62):
+            return None
+        with ReadFile(path) as file:
+            base = _base(file, size, 1)
+            return None if base is None else MappedFile(path, base, file.size)
+    except (OSError, StoreError):  # deleted meanwhile, or unreadable: then it is a stray and no more
+        return None
+
+
+def _named(named: MappedFile, size: int | None) -> MappedFile | None:
+    if is_remote(named.path) or size is None or named.size != size:
+        return None
+    try:
+        with ReadFile(named.path) as file:
+            head = file.read(0, _OFFSET_AT + 8)
+            if head[_MAGIC_AT : commit_log.FRAME.size] not in RECORD_CODES:
+                return None
+            if head[_OFFSET_AT:] == named.base.to_bytes(8, "big"):
+                return None
+            possible = named.base % size == 0
+            base = _base(file, size, _AGREEING if possible else 1)
+    except StoreError:
+        return None
+    return None if base in (None, named.base) else replace(named, base=base)
+
+
+def _base(file: ReadFile, size: int | None, needed: int) -> int | None:
+    """Returns the base of a file according to its first records; None if they do not show it."""
+    bases: list[int] = []
+    for position, record in records_anywhere(file):
+        bases.append(record.physical_offset - position)
+        if len(bases) >= needed:
+            break
+    base = bases[0] if bases else -1
+    fits = len(bases) >= needed and len(set(bases)) == 1 and base >= 0 and (size is None or base % size == 0)
+    return base if fits else None
 
 
 class StoreLayout(Struct, frozen=True, dict=True):
@@ -117,11 +219,7 @@ class StoreLayout(Struct, frozen=True, dict=True):
         return directory in self.log_dirs or not set(self.dledger_dirs).isdisjoint(directory.parents)
 
     def place_of_copied_log(self, target: Path) -> list[str]:
-        """Returns what to know before a broker starts on a new store with this one's log in `commitlog/`, in sentences.
-
-        Args:
-            target: root of the new store.
-        """
+        """Returns what to know before a broker starts on a new store with this log in `commitlog/`, in sentences."""
         default = self.root / file_names.COMMIT_LOG
         others = [str(path) for path in self.commit_log_dirs if path != default]
         if not others:

@@ -59,9 +59,6 @@ def denied_to_owner(root: Path, *more: Path) -> Iterator[OwnerDenial]:
     """Yields what the owner of a store may not use, by owner, group and mode; nothing unless this user is root.
 
     Root may use everything, so what it can read shows nothing about the broker.
-
-    Args:
-        root, more: as for `denied_paths`.
     """
     with contextlib.suppress(OSError):
         if os.geteuid() == 0 and (owner := root.stat()).st_uid != 0:
@@ -89,8 +86,6 @@ def denied(path: Path, what: str, more: str = "") -> PermissionDeniedError:
     """Returns the error of a path that this user may not read.
 
     Args:
-        path: the file or directory.
-        what: what cannot be done with it.
         more: another way, as an instruction.
     """
     return PermissionDeniedError(f"{what}: {evidence_of(path)}; run `sudo mqtool …`{more}", path)

@@ -25,22 +25,24 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import DispatchRules
 from mqtool.store import layout, remote, version
 from mqtool.store.config import broker_config, metadata
-from mqtool.store.config.delay_levels import delay_levels
-from mqtool.store.config.dispatch_rules import rules_of
-from mqtool.store.config.recovery_rules import recovery_rules
+from mqtool.store.config.rules import delay_levels_of, recovery_rules, rules_of
 from mqtool.store.files import recording_unlisted
-from mqtool.store.groups.lags import Lag, lags_of
-from mqtool.store.index.index_file import DEFAULT_SHAPE, IndexFile, list_index_files, shape_of
-from mqtool.store.index.query import DEFAULT_MAX_QUERY, query_message
+from mqtool.store.index.index_file import (
+    DEFAULT_MAX_QUERY,
+    DEFAULT_SHAPE,
+    IndexFile,
+    list_index_files,
+    query_message,
+    shape_of,
+)
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.message import Message, from_record
 from mqtool.store.log.selection import Selection
 from mqtool.store.log.start_index import QueueStartIndex
 from mqtool.store.queues.by_time import Boundary, offset_in_queue_by_time
-from mqtool.store.queues.consume_queue import Queue, UnitCache
+from mqtool.store.queues.consume_queue import Lag, Queue, UnitCache, lags_of
 from mqtool.store.queues.pull import GetResult, get_message
-from mqtool.store.queues.queue_database import queue_database
-from mqtool.store.queues.rocksdb_queues import RocksQueues
+from mqtool.store.queues.rocksdb_queues import RocksQueues, queue_database
 from mqtool.store.recovered import recovered_index, recovered_queues, recovery_start
 
 _NEWEST = 64
@@ -192,7 +194,7 @@ class Store:
     def dispatch_rules(self) -> DispatchRules:
         """The rules by which the broker dispatched records to queues and index."""
         batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
-        levels = delay_levels(self.config, self.disk_queues(), self.commit_log)
+        levels = delay_levels_of(self.config, self.disk_queues(), self.commit_log)
         topics = {queue.topic for queue in self.disk_queues()}
         return rules_of(self.version.release, self.config, self.metadata, levels, topics, batch_topics)
 
@@ -473,7 +475,6 @@ class Store:
         """Returns the queue offset for a store time in ms.
 
         Args:
-            topic, queue_id: which queue.
             timestamp: ms since epoch.
             boundary: "LOWER" or "UPPER".
             version: "4.9" or "5.5" to overrule the store's own.

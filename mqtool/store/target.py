@@ -1,17 +1,97 @@
-"""Opens what a path leads to: a store, CommitLog files, or files of another kind."""
+"""Opens what a path leads to: a store, CommitLog files outside of a store, or files of another kind."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from mqtool.choices import FileKind
-from mqtool.errors import NotAStoreError
+from mqtool.errors import NotAStoreError, StoreError
 from mqtool.formats import dledger, file_names
-from mqtool.store.files import list_directory
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.frames import Frames
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.files import MappedFile, MappedFileList, list_directory, obstruction
 from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
-from mqtool.store.log.log_file import logs_of
+from mqtool.store.layout import StoreLayout
+from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.store import Store, open_store
+
+_COMPACTED = file_names.COMPACTION_LOG.rpartition("/")[2]
+
+
+class CompactedLog(CommitLog):
+    """The log of a compacted topic: its files have gaps between them, and the last one ends with zeros.
+
+    Source: CompactionLog.replaceFiles, CompactionAppendEndMsgCallback (5.5.0).
+    """
+
+    def walk(self, start: int | None = None, end: int | None = None, **options: bool) -> Iterator[Frames | Damage]:
+        """Walks the log as `CommitLog.walk` does; gaps between files and zeros at the end of a file are not damage."""
+        ends = {segment.end for segment in self.segments}
+        for item in super().walk(start, end, **options):
+            if isinstance(item, Damage):
+                is_gap = item.kind is DamageKind.MISSING and item.start in ends
+                if is_gap or (item.kind is DamageKind.ZEROS and item.end in ends):
+                    continue
+            yield item
+
+
+class LogFiles(Store):
+    """Segments presented as a store with only a CommitLog."""
+
+    def __init__(self, path: Path, files: list[KnownFile]) -> None:
+        """Takes the segments.
+
+        Args:
+            files: of kind COMMIT_LOG; at least one.
+        """
+        segments = tuple(sorted(_segments(files), key=lambda segment: segment.base))
+        self.path = path
+        self.unlisted = {}
+        self.config = BrokerConfig()
+        directories = tuple(dict.fromkeys(segment.path.parent for segment in segments))
+        self.layout = StoreLayout(path, directories, MappedFileList(segments, ()), None, None, None, None, (), ())
+        is_compacted = all(_COMPACTED in segment.path.absolute().parts for segment in segments)
+        self.commit_log = CompactedLog(segments) if is_compacted else CommitLog(segments)
+        self._closed = False
+
+
+def logs_of(path: Path, files: Sequence[KnownFile]) -> list[LogFiles]:
+    """Returns the logs that segments form: one of all of them, or one of each directory.
+
+    Compacted queues have physical offsets of their own, and so have copies of a log. Directories whose files continue
+    each other are one log (MultiPathMappedFileQueue).
+
+    Args:
+        files: of kind COMMIT_LOG; at least one.
+    """
+    directories: dict[Path, list[KnownFile]] = {}
+    for file in files:
+        directories.setdefault(file.path.parent, []).append(file)
+    bases = Counter(base for same in directories.values() for base in {file.base for file in same})
+    if all(count == 1 for count in bases.values()) and all(file.topic is None for file in files):
+        return [LogFiles(path, list(files))]
+    return [LogFiles(directory, same) for directory, same in directories.items()]
+
+
+def _segments(files: list[KnownFile]) -> list[MappedFile]:
+    """Returns files as segments; what cannot be read is as long as most others."""
+    sizes = [0 if obstruction(file.path) else _size(file.path) for file in files]
+    usual = Counter(size for size in sizes if size).most_common(1)
+    blocked = usual[0][0] if usual else 1
+    return [
+        MappedFile(file.path, file.base, size or (blocked if obstruction(file.path) else 0), file.entries)
+        for file, size in zip(files, sizes, strict=True)
+    ]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"cannot be opened: {error.strerror}", path) from error
 
 
 class Target(Struct, frozen=True):
@@ -28,7 +108,6 @@ def open_target(path: Path, kind: FileKind | None = None, config: Path | None = 
     Args:
         path: a store, a part of one (commitlog, one queue, index, …) or a single file.
         kind: what to read there: the part of a store, or the kind of an unknown file.
-        config: a broker.conf.
 
     Raises:
         NotAStoreError, UnsupportedFormatError, StoreError, ConfigFileError: it cannot be read.

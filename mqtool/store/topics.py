@@ -39,7 +39,6 @@ def purgeable_topics(stores: Sequence[Store], globs: Sequence[str]) -> tuple[str
 
     Args:
         stores: copies of one log; a topic in any of them counts.
-        globs: at least one.
 
     Raises:
         UsageError: a glob selects no topic; a name is that of a topic with the broker's own records.

@@ -57,13 +57,6 @@ def detect(
     A release leaves the fields and files that it does not know: after a return from 5.5 to 4.9 the checkpoint keeps
     the sixth field for ever. So the newest evidence decides between 4.x and 5.x, and all evidence for the same of
     these decides which line it is.
-
-    Args:
-        root: the store.
-        metadata: of its config/ directory.
-        checkpoint: parsed, None if missing.
-        newest: the newest record that can be read, None if there is none.
-        record_at: of the log.
     """
     current, older = _of_checkpoint(checkpoint, record_at)
     tables = list(_rewritten_by_every_run(metadata))

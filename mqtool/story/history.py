@@ -3,7 +3,8 @@
 Records are found through the index: every copy of a message keeps its unique key (UNIQ_KEY), whatever topic it is
 stored in. Records that the index does not cover (the ends of transactions, POP checkpoints) are searched for in
 their queue, from the message's store timestamp on and up to a limit. If the limit is reached, the step is reported
-as not provable.
+as not provable. Clients report what they sent or consumed in trace records (TraceDataEncoder, TraceConstants,
+AsyncTraceDispatcher, 4.9.7 and 5.5.0): several in a body, each terminated by 0x02, with fields separated by 0x01.
 """
 
 import contextlib
@@ -13,10 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mqtool.errors import FormatError, UsageError
-from mqtool.formats import file_names, properties, service_records, topics
+from mqtool.formats import file_names, java, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.store.index import address as addresses
-from mqtool.store.index.find import KeyMatches, messages_by_key, messages_by_scan
+from mqtool.store.index.find import KeyMatches, is_unique_key, messages_by_key, messages_by_scan, resolve
 from mqtool.store.log.message import Message
 from mqtool.store.queues import pull
 from mqtool.store.store import Store
@@ -25,11 +25,61 @@ from mqtool.store.waiting.pending import known_groups
 from mqtool.store.waiting.timer import saved_checkpoint
 from mqtool.story import popping, transactions
 from mqtool.story.steps import Step, StepKind
-from mqtool.story.trace import Report, reports
+
+_FIELD, _REPORT = "\x01", "\x02"
 
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
 MAX_HISTORIES = 20
 """Maximum number of messages per key whose lives are returned."""
+
+_RANK = {StepKind.TRACED: 0, StepKind.PASSED: 2, StepKind.WAITS: 3, StepKind.UNKNOWN: 3}
+
+
+class Report(Struct, frozen=True):
+    """One report of a client."""
+
+    kind: str  # Pub, SubBefore, SubAfter, EndTransaction or Recall
+    message_id: str  # unique key of the message
+    physical_offset: int  # of the trace record
+    at: int | None = None  # when, in ms since epoch; None if not stated
+    group: str = ""  # group of the client; "" if not stated
+    cost_ms: int | None = None  # duration in ms; None if not stated
+    is_success: bool | None = None  # None if not stated
+    tries: int = 0  # number of earlier delivery attempts to the group
+    request: str = ""  # id that links SubBefore and SubAfter
+    state: str = ""  # transaction state, of EndTransaction only
+
+
+def reports(message: Message, message_id: str) -> Iterator[Report]:
+    """Yields the reports about one message in a trace record; skips malformed reports."""
+    for line in java.decode_utf8(message.body).split(_REPORT):
+        fields = line.split(_FIELD)
+        try:
+            report = _report(fields, message.physical_offset)
+        except (IndexError, FormatError):
+            continue
+        if report is not None and report.message_id == message_id:
+            yield report
+
+
+def _report(fields: list[str], offset: int) -> Report | None:
+    number, kind = java.parse_long, fields[0]
+    if kind == "Pub":  # … topic, id, tags, keys, store host, body length, cost, type, [offset id], success
+        is_success = fields[13 if len(fields) > 13 else 12] == "true"
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], number(fields[10]), is_success)
+    if kind == "SubBefore":
+        tries = number(fields[6])
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], tries=tries, request=fields[4])
+    if kind == "SubAfter":
+        at, group = (number(fields[7]), fields[8]) if len(fields) > 8 else (None, "")
+        is_success = fields[4] == "true"
+        return Report(kind, fields[2], offset, at, group, number(fields[3]), is_success, request=fields[1])
+    if kind == "EndTransaction":
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], state=fields[11])
+    if kind == "Recall":
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], is_success=fields[6] == "true")
+    return None
 
 
 class MessageHistory(Struct):
@@ -48,7 +98,6 @@ def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list
     """Returns the lives of the messages that an address, id or key identifies, and the limits of the answer.
 
     Args:
-        store: only read.
         address: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id, a unique key or a key.
 
     Raises:
@@ -76,8 +125,8 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str], bool]:
     notes += [f"damaged: {damage}" for damage in matches.damage]
     if not matches.messages:
         with contextlib.suppress(UsageError):
-            if not addresses.is_unique_key(address):
-                if messages := addresses.resolve(store, address).messages:
+            if not is_unique_key(address):
+                if messages := resolve(store, address).messages:
                     return messages, notes, False
                 notes += [store.unread_queues] if store.unread_queues else []
         if scanned.unread and not notes:
@@ -154,9 +203,6 @@ def _by_time(steps: Sequence[Step], records: Sequence[Message]) -> list[Step]:
         return max(base, step.at or 0), _RANK.get(step.kind, 1), step.order
 
     return sorted(steps, key=place)
-
-
-_RANK = {StepKind.TRACED: 0, StepKind.PASSED: 2, StepKind.WAITS: 3, StepKind.UNKNOWN: 3}
 
 
 def _is_complete(first: Message) -> bool:

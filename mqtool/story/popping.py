@@ -16,8 +16,7 @@ from mqtool.store.index.find import messages_by_key
 from mqtool.store.log.message import Message
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
-from mqtool.store.waiting import kv_popped
-from mqtool.store.waiting.popped import broker_names, revive_record_at
+from mqtool.store.waiting.popped import broker_names, has_pop_database, popped_in_database, revive_record_at
 from mqtool.store.waiting.timer import saved_checkpoint
 from mqtool.story.steps import Step, StepKind
 
@@ -30,10 +29,10 @@ MAX_POINTS = 5_000
 
 def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterator[Step]:
     """Yields pops and acknowledgements of a message's records; appends the limits of the answer to `notes`."""
-    out = kv_popped.read(store)
+    out = popped_in_database(store)
     if out.unknown:
         notes.append(f"pops are not provable: {out.unknown}")
-    elif out.points or kv_popped.is_used(store):
+    elif out.points or has_pop_database(store):
         notes.append("the broker keeps pops in kvStore, which only holds those that are not acknowledged")
     for message in records:
         if not topics.is_for_consumers(message.topic) or store.queue(message.topic, message.queue_id) is None:

@@ -20,8 +20,6 @@ def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iter
     """Yields the steps that ended the half messages of one message, except commits, which are records of their own.
 
     Args:
-        store: only read.
-        records: of the message.
         is_complete: all records of the message are known, so that the absence of a committed one means a rollback.
     """
     halves = [record for record in records if record.topic in topics.HALF_TOPICS]

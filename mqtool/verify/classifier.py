@@ -12,7 +12,7 @@ from mqtool.store.files import recording_unlisted
 from mqtool.store.known_losses import NONE, KnownLosses, known_losses
 from mqtool.store.permissions import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
-from mqtool.store.queues.queue_database import has_queue_database, queue_database
+from mqtool.store.queues.rocksdb_queues import has_queue_database, queue_database
 from mqtool.verify import checkpoint, config, controller, lint
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck

@@ -17,8 +17,7 @@ from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped
 from mqtool.store.layout import queue_directories
 from mqtool.store.log.log_walk import walk_file
 from mqtool.store.log.message import Message, messages_of
-from mqtool.store.queues.compacted_queue import last_queue_offset, valid_units
-from mqtool.store.queues.consume_queue import Queue, has_record
+from mqtool.store.queues.consume_queue import Queue, has_record, last_queue_offset, valid_units
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.recovery import Recovery

@@ -17,10 +17,10 @@ from mqtool.recovery import table_shapes
 from mqtool.recovery.table_text import read_table
 from mqtool.store.config import config_tables
 from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.config_tables import OFFSET_FILES, offset_file
 from mqtool.store.config.metadata import Metadata
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.groups import offset_tables
-from mqtool.store.index.query import query_message
+from mqtool.store.index.index_file import query_message
 from mqtool.store.named_files import kind_of
 from mqtool.store.queues.consume_queue import has_record, units_from
 from mqtool.store.store import Store
@@ -83,11 +83,11 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
         return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
     release = survey.release if survey.line is not None else None
-    positions = offset_tables.file_read(directory, config)
+    positions = offset_file(directory, config)
     unread = frozenset(
         name
         for name in _PARSERS
-        if not _file(directory, name, names, release, collector, positions if name in offset_tables.FILES else name)
+        if not _file(directory, name, names, release, collector, positions if name in OFFSET_FILES else name)
     )
     has_messages = bool(survey.segments or survey.queues)
     for needed in _ALWAYS if has_messages and not config_tables.unread_database(directory, config) else ():

@@ -10,7 +10,7 @@ from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import epoch, file_names
 from mqtool.formats.epoch import EpochEntry
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.controller_files import broker_identity, epoch_file
+from mqtool.store.config.configured_place import broker_identity, epoch_file
 from mqtool.store.files import read_file
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity

@@ -14,7 +14,7 @@ from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.broker_keys import LEGACY_KEYS
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TIMER_LOG
 from mqtool.store.index.index_file import DEFAULT_SHAPE, configured_shape, list_index_files, shape_of
-from mqtool.store.real_path import real_path
+from mqtool.store.named_files import real_path
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
 

@@ -21,8 +21,8 @@ from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import DispatchRules
 from mqtool.store import Store
-from mqtool.store.config import delay_levels
-from mqtool.store.config.dledger_place import LedgerPlace
+from mqtool.store.config.configured_place import LedgerPlace
+from mqtool.store.config.rules import DELAY_LEVELS_KEY, is_possible_delay
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
@@ -30,7 +30,7 @@ from mqtool.store.lock import lock_holder
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.start_index import QueueStartIndex
 from mqtool.store.queues.consume_queue import Queue, UnitCache
-from mqtool.store.queues.queue_database import has_queues_only_in_database
+from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database
 from mqtool.verify.index.index_shape import IndexPlan, plan_index
 
 CHUNK_BYTES = 1 << 20
@@ -131,7 +131,7 @@ class Survey(Struct, frozen=True, dict=True):
 
     def is_other_delay(self, topic: str, delay: int) -> bool:
         """Whether a delay in ms fits some other messageDelayLevel: it is one of a level, and none is configured."""
-        return topic == SCHEDULE_TOPIC and not self.delays_given and delay_levels.is_possible_delay(delay)
+        return topic == SCHEDULE_TOPIC and not self.delays_given and is_possible_delay(delay)
 
     @property
     def release(self) -> Release:
@@ -195,7 +195,7 @@ def survey(
             clean_stop=store.clean_stop,
             line=store.version.line,
             rules=store.dispatch_rules,
-            delays_given=bool(store.config.values.get(delay_levels.KEY)),
+            delays_given=bool(store.config.values.get(DELAY_LEVELS_KEY)),
             topics=topics,
             ledger=store.layout.ledger,
             has_dledger=store.layout.has_unread_ledger,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from mqtool import native
 from mqtool.jobs.pool import as_completed, thread_pool, worker_pool
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.verify.index.index_file import IndexFacts, check_index_file
 from mqtool.verify.log.checksums import Buckets, Sums
 from mqtool.verify.log.segment import SegmentFacts, check_segment

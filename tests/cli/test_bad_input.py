@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqtool.jobs.atomic import staged_directory
-from mqtool.store.file_kind import FileKind
+from mqtool.store.known_file import FileKind
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
 from tests.support.unreadable import unlistable

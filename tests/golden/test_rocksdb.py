@@ -29,10 +29,9 @@ from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.scan.dataset import Stores
 from mqtool.scan.tables import tables_of as scan_tables
 from mqtool.store.config.rocksdb import Database
-from mqtool.store.describe import describe
+from mqtool.store.describe import describe, oddities
 from mqtool.store.files import list_directory
 from mqtool.store.groups.positions import in_flight
-from mqtool.store.oddities import oddities
 from mqtool.store.queues.rocksdb_queues import QueueDatabase
 from mqtool.store.waiting.pending import PendingKind
 from mqtool.verify import Area, Severity, State

@@ -17,7 +17,7 @@ from mqtool.errors import StoreLockedError
 from mqtool.formats import hosts, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.ingest import bulk_ingest
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 from tests.support.engine import findings_of, tree
 from tests.support.tiers import night
 

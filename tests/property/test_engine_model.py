@@ -14,7 +14,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.write.messages import BatchMessage
 from mqtool.formats import commit_log, properties
 from mqtool.records.damage import Damage
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, kill, remove
 

@@ -8,9 +8,8 @@ import mqtool
 from mqtool.errors import MqtoolError
 from mqtool.records.damage import Damage
 from mqtool.store import Message
-from mqtool.store.describe import describe
+from mqtool.store.describe import describe, oddities
 from mqtool.store.log.json_lines import json_lines
-from mqtool.store.oddities import oddities
 
 Answers = dict[str, Any]
 

@@ -151,7 +151,7 @@ def _messages(
     from mqtool.cli.selected import require_selected
     from mqtool.store.log.follow import follow
     from mqtool.store.log.json_lines import json_lines
-    from mqtool.store.log.log_file import LogFiles
+    from mqtool.store.target import LogFiles
 
     if view.follow and isinstance(stores[0], LogFiles):
         raise UsageError("--follow needs the root directory of a store; give it as PATH")
@@ -192,7 +192,7 @@ def _extent(store: Store, selection: dict[str, Any]) -> tuple[int, int]:
 
 def _fields(store: Store, items: Iterable[Message | Damage]) -> Iterator[Row]:
     from mqtool.store import Message
-    from mqtool.store.fields import record_fields
+    from mqtool.store.entries import record_fields
 
     for item in items:
         if isinstance(item, Message):
@@ -205,7 +205,7 @@ def _files(
     """Prints files of one kind without messages: units, entries, slots, configuration."""
     from mqtool.cli.selected import require_selected_files
     from mqtool.store.config import broker_config
-    from mqtool.store.fields import file_fields
+    from mqtool.store.entries import file_fields
     from mqtool.store.globs import Globs
 
     filters.refuse(*_MESSAGES_ONLY, why="selects messages; these are files of another kind")

@@ -21,7 +21,7 @@ from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
     from mqtool.store import Store
-    from mqtool.store.index.address import AddressMatches
+    from mqtool.store.index.find import AddressMatches
 
 
 HELP = """
@@ -91,7 +91,7 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
 
 
 def _resolve(store: Store, address: str, report: DamageReport) -> AddressMatches | None:
-    from mqtool.store.index.address import resolve
+    from mqtool.store.index.find import resolve
 
     try:
         return resolve(store, address)

@@ -203,8 +203,7 @@ def info(
 ) -> ExitCode:
     """Describes a store."""
     from mqtool.store import open_readable
-    from mqtool.store.describe import describe
-    from mqtool.store.oddities import oddities
+    from mqtool.store.describe import describe, oddities
 
     kind = recognise(store)
     if kind is not None:

@@ -405,7 +405,7 @@ def redact(
     """Plans the bodies of the selected messages."""
     from mqtool.cli.selected import require_selected
     from mqtool.repair import Redact
-    from mqtool.store.index.address import resolve
+    from mqtool.store.index.find import resolve
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
     damage = []
@@ -568,7 +568,7 @@ def offsets(
     _check_output(out, store)
     place = _Place(store, config, work_dir)
     planned, effects = _moved(place, moved)
-    from mqtool.store.groups.queue_messages import StoredQueues
+    from mqtool.store.groups.offset_moves import StoredQueues
 
     with place.open() as opened:
         messages = offset_plan.listing_of(effects, StoredQueues(opened)) if list_messages else None
@@ -578,8 +578,7 @@ def offsets(
 def _moved(place: _Place, options: offset_plan.OffsetOptions) -> "tuple[_Planned, list[Effect]]":
     """Plans positions in a store; returns their effects too."""
     from mqtool.repair import MoveOffsets
-    from mqtool.store.groups.offset_moves import moves_of
-    from mqtool.store.groups.queue_messages import StoredQueues
+    from mqtool.store.groups.offset_moves import StoredQueues, moves_of
 
     with place.open() as store:
         committed, queues = store.metadata.consumer_offsets, StoredQueues(store)
@@ -616,7 +615,7 @@ def _plan_for_broker(
 
 def _check_output(out: Path, store: Path) -> None:
     """Raises UsageError if the plan cannot be written to its place; checked before the log is read."""
-    from mqtool.store.real_path import is_inside
+    from mqtool.store.named_files import is_inside
 
     if is_dash(out):
         return

@@ -308,7 +308,7 @@ def run(
     from mqtool.cli.selected import require_selected
     from mqtool.repair.runbooks import Request, runbook_of
     from mqtool.repair.runbooks import run as run_book
-    from mqtool.store.real_path import is_inside
+    from mqtool.store.named_files import is_inside
     from mqtool.store.store import open_store
 
     runbook = runbook_of(identity)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mqtool.cli.schema import TABLE, Column, OutputSchema
 
 if TYPE_CHECKING:
-    from mqtool.store.fields import Annotated
+    from mqtool.store.entries import Annotated
 
 FIELD = OutputSchema(
     "field",

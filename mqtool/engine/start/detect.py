@@ -18,15 +18,13 @@ from mqtool.formats import checkpoint, file_names, index_file
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.configured_place import place_of
-from mqtool.store.config.controller_files import has_epochs
+from mqtool.store.config.configured_place import has_epochs, place_of
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.index.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout
-from mqtool.store.named_files import kind_of
-from mqtool.store.queues.queue_database import PLACES
-from mqtool.store.real_path import real_path
+from mqtool.store.named_files import kind_of, real_path
+from mqtool.store.queues.rocksdb_queues import PLACES
 from mqtool.store.store import open_store
 
 _MARKS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.CHECKPOINT)

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
-from mqtool.jobs.atomic import sync_directory, writing
-from mqtool.jobs.marks import claim_mark, create_mark, in_turn
+from mqtool.jobs.atomic import claim_mark, create_mark, in_turn, sync_directory, writing
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import Listing, databases_of, list_files, state_of
@@ -21,11 +20,11 @@ from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
 from mqtool.repair.journal import check_finished
 from mqtool.store.config.broker_config import ConfigSource
-from mqtool.store.config.controller_files import files_outside
+from mqtool.store.config.configured_place import files_outside
 from mqtool.store.lock import lock_holder
+from mqtool.store.named_files import is_inside, real_path
 from mqtool.store.permissions import require_permission
-from mqtool.store.queues.queue_database import has_queue_database
-from mqtool.store.real_path import is_inside, real_path
+from mqtool.store.queues.rocksdb_queues import has_queue_database
 from mqtool.store.store import Store, open_store
 
 _ATTEMPTS = 10

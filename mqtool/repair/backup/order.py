@@ -29,9 +29,8 @@ from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import file_names
-from mqtool.store.config.config_tables import SINGLE_DATABASE
-from mqtool.store.groups.offset_tables import DATABASE
-from mqtool.store.waiting.kv_popped import DIRECTORY as POPPED
+from mqtool.store.config.config_tables import OFFSET_DATABASE, SINGLE_DATABASE
+from mqtool.store.waiting.popped import POP_DATABASE
 
 _PROGRESS = (
     file_names.CONSUMER_OFFSETS,
@@ -40,9 +39,9 @@ _PROGRESS = (
     file_names.TIMER_CHECKPOINT,
 )
 _PROGRESS_DATABASES = (
-    f"{file_names.CONFIG}/{DATABASE}/",
+    f"{file_names.CONFIG}/{OFFSET_DATABASE}/",
     f"{file_names.CONFIG}/{SINGLE_DATABASE}/",
-    f"{POPPED}/",
+    f"{POP_DATABASE}/",
     f"{file_names.ROCKSDB_STORE}/",
 )
 """RocksDBs with progress, in copying order. `config/metadata` has topics and groups too: a topic that is created during

@@ -49,13 +49,13 @@ from mqtool.store.known_file import KnownFile
 from mqtool.store.known_losses import LostOffsets, content
 from mqtool.store.layout import queue_files
 from mqtool.store.lock import lock_holder
-from mqtool.store.log.log_file import LogFiles
 from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.store.log.selection import Selection
+from mqtool.store.named_files import is_inside
 from mqtool.store.permissions import denied, denied_paths, evidence_of
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
-from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store, open_store
+from mqtool.store.target import LogFiles
 from mqtool.store.topics import purgeable_topics
 from mqtool.store.waiting.pending import pending_messages
 from mqtool.store.waiting.timer import checkpoint_path, log_file_size, saved_checkpoint

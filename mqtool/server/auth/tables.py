@@ -35,9 +35,8 @@ from mqtool.formats.auth_records import (
 from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.server.net import acl
 from mqtool.server.net.acl import Account, Right
-from mqtool.store.config import rocksdb_table
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.rocksdb_table import Table
+from mqtool.store.config.rocksdb import Table, rows
 
 
 class AuthError(MqtoolError):
@@ -223,7 +222,7 @@ def _check_name(user: User) -> None:
 
 def _read_users(path: Path) -> dict[str, User]:
     try:
-        users = (auth_records.parse_user(value) for value in rocksdb_table.rows(path).values())
+        users = (auth_records.parse_user(value) for value in rows(path).values())
         return {user.username: user for user in users}
     except FormatError as error:
         raise StoreError(f"a user cannot be read: {error}", path) from error
@@ -231,7 +230,7 @@ def _read_users(path: Path) -> dict[str, User]:
 
 def _read_acls(path: Path) -> dict[str, Acl]:
     try:
-        acls = (auth_records.parse_acl(key, value) for key, value in rocksdb_table.rows(path).items())
+        acls = (auth_records.parse_acl(key, value) for key, value in rows(path).items())
         return {acl.username: acl for acl in acls}
     except FormatError as error:
         raise StoreError(f"permissions cannot be read: {error}", path) from error

@@ -32,7 +32,7 @@ from mqtool.server.broker.tables.stats import Stats
 from mqtool.server.broker.tables.topics import StaticTopics, TopicTable
 from mqtool.server.broker.writer import Writer
 from mqtool.server.net.peer import Peer
-from mqtool.store.groups.offset_tables import file_read
+from mqtool.store.config.config_tables import offset_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Broker:
         self.topics = TopicTable(self.persister, settings)
         self.static_topics = StaticTopics(configs)
         self.groups = GroupTable(self.persister, settings)
-        self.offsets = OffsetTable(self.persister, file_read(store.path / file_names.CONFIG, settings.store_config()))
+        self.offsets = OffsetTable(self.persister, offset_file(store.path / file_names.CONFIG, settings.store_config()))
         self.clients = Clients(self._notify_members)
         self.locks, self.stats, self.skipped = QueueLocks(), Stats(), SkippedRecords()
         self.early_deletions = EarlyDeletions(self.offsets)

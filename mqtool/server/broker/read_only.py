@@ -12,8 +12,7 @@ from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.index_file import TAG_MARK
 from mqtool.store.queues.by_time import Boundary
-from mqtool.store.queues.filters import MessageFilter
-from mqtool.store.queues.get_message import LONGEST_PULL, get_message
+from mqtool.store.queues.get_message import LONGEST_PULL, MessageFilter, get_message
 from mqtool.store.queues.pull import QueueOnDisk, units_from
 from mqtool.store.store import Store
 

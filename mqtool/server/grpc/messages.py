@@ -17,7 +17,7 @@ from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker.parsed_record import ParsedRecord
 from mqtool.server.grpc.core import TIME_MAX_S, Core, StatusError, duration_ms, time_ms
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 
 MAX_BODY = 4_194_304
 MAX_PROPERTIES = 128

@@ -81,7 +81,6 @@ def misread(values: Mapping[str, str], release: Release | None = None) -> list[M
     """Returns the values that do not mean to the broker what they say, in the order of the keys.
 
     Args:
-        values: keys and values, as java.util.Properties reads them.
         release: of the broker; None reports what any release misreads.
     """
     misread_values = []
@@ -177,7 +176,6 @@ class BrokerConfig(Struct, frozen=True):
         """Returns a Boolean as a broker uses it.
 
         Args:
-            key: the key.
             release: of the broker; one before `since` ignores the key.
             default: if the key is absent or ignored.
             since: first release with the key.
@@ -189,7 +187,6 @@ class BrokerConfig(Struct, frozen=True):
         """Returns a text; None if the key is absent, or if a broker ignores the value in the file.
 
         Args:
-            key: the key.
             release: of the broker; None for one that trims text.
 
         Raises:
@@ -227,9 +224,6 @@ class BrokerConfig(Struct, frozen=True):
         """Returns the configuration of a copy of the store: directories of the log are those that the copy has.
 
         The configured ones may still be there, and have the log of the original.
-
-        Args:
-            root: of the copy.
         """
         values = {key: value for key, value in self.values.items() if key not in PATH_KEYS}
         for key in LOG_PATH_KEYS:

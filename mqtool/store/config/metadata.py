@@ -22,9 +22,8 @@ from mqtool.formats.config_files import (
 from mqtool.formats.config_json import JsonStyle
 from mqtool.store.config import config_tables
 from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.config_tables import OffsetTables, load_offset_tables
 from mqtool.store.files import list_directory
-from mqtool.store.groups import offset_tables
-from mqtool.store.groups.offset_tables import OffsetTables
 from mqtool.store.named_files import kind_of
 
 T = TypeVar("T", Topics, SubscriptionGroups, DelayOffsets)
@@ -63,12 +62,7 @@ class Metadata(Struct, frozen=True):
 
 
 def load(directory: Path, config: BrokerConfig) -> Metadata:
-    """Reads a store's config/ directory. Does not fail; see `problems`.
-
-    Args:
-        directory: config/ of the store.
-        config: decides where a broker reads the positions of groups.
-    """
+    """Reads a store's config/ directory. Does not fail; see `problems`."""
     problems: list[str] = []
     sources: dict[str, Path] = {}
     unread: dict[str, str] = {}
@@ -102,7 +96,7 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     elsewhere = config_tables.unread_database(directory, config)
     if elsewhere:
         unread |= dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS), elsewhere)
-    positions = offset_tables.load(directory, config)
+    positions = load_offset_tables(directory, config)
     sources |= {table.file_name: table.path for table in positions.tables if not table.is_database}
     problems += positions.problems
     if positions.read is not None and positions.read.is_database:
@@ -139,11 +133,6 @@ def _with_newer(kept: T, file: T, member: str) -> T:
     """Returns a table of a database and that of its file, which a broker imports only if its counter is greater.
 
     Source: RocksDBTopicConfigManager.merge, RocksDBSubscriptionGroupManager.merge (5.5.0).
-
-    Args:
-        kept: in the database.
-        file: in the file.
-        member: name of the attribute with the rows.
     """
     if config_tables.counter_of(file.data_version) <= config_tables.counter_of(kept.data_version):
         return kept

@@ -1,4 +1,4 @@
-"""RocksDB databases in a store, opened without leaving a trace, and the configuration tables in them.
+"""RocksDB databases in a store, opened without leaving a trace, the configuration tables in them, and tables to change.
 
 The library writes into a database's directory even when it only reads. So it gets a directory of links to the files,
 which is elsewhere and is deleted when the database is closed.
@@ -8,6 +8,7 @@ a record) and could crash on others. Nothing in this process can interrupt it. S
 first, with a limit on its processor time.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -70,6 +71,11 @@ _tried: dict[tuple[Path, tuple[tuple[str, int, int], ...]], str] = {}
 """Why a database, with these names, sizes and times of its files, must not be opened; empty if it may."""
 
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
+
+_FORMAT_VERSION = 5
+
+_OWN_FILE = "rocksdict-config.json"
+"""A file that the library leaves in the directory; no broker writes it."""
 
 
 def is_database(path: Path) -> bool:
@@ -201,10 +207,6 @@ def _error_of(words: str, path: Path) -> StoreError:
 def _try_to_open(path: Path, links: Path) -> None:
     """Opens a database in a separate process, once for each state of its files.
 
-    Args:
-        path: the database.
-        links: directory of links to its files.
-
     Raises:
         StoreError: the library does not return, or crashes.
     """
@@ -268,7 +270,6 @@ def table(config: Path, name: str) -> bytes | None:
 
     Args:
         config: the store's config/.
-        name: of the file.
 
     Returns:
         JSON; None if there is no such database.
@@ -288,3 +289,67 @@ def table(config: Path, name: str) -> bytes | None:
     if _VERSION_KEY in versions:
         document["dataVersion"] = config_json.parse(versions[_VERSION_KEY])
     return json.dumps(document).encode()
+
+
+def rows(path: Path) -> dict[bytes, bytes]:
+    """Returns all keys and values of a table, and leaves no trace; none if there is no database.
+
+    Raises:
+        UnavailableError: rocksdict is not installed.
+        StoreError: it cannot be read.
+    """
+    rocksdict()
+    if not path.is_dir() or not is_database(path):
+        return {}
+    with Database(path) as database:
+        return dict(database.items("default"))
+
+
+class Table:
+    """A table open for changes of one key at a time, as ConfigRocksDBStorage (5.5.0) keeps users; each is durable."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens it, or creates it.
+
+        Raises:
+            UnavailableError: rocksdict is not installed.
+            StoreError: it cannot be opened, or another process has it open.
+        """
+        library = rocksdict()
+        self._path = path
+        options = library.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_allow_concurrent_memtable_write(False)  # the broker's tables are updated in place
+        options.set_keep_log_file_num(2)
+        options.set_compression_type(library.DBCompressionType.none())
+        tables = library.BlockBasedOptions()
+        tables.set_format_version(_FORMAT_VERSION)
+        options.set_block_based_table_factory(tables)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._database: Any = library.Rdict(str(path), options)
+            write = library.WriteOptions()
+            write.sync = True
+            self._database.set_write_options(write)
+        except Exception as error:  # the library raises nothing more precise
+            raise StoreError(f"cannot be opened as a RocksDB: {' '.join(str(error).split())}", path) from error
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Stores a value; raises StoreError."""
+        try:
+            self._database[key] = value
+        except Exception as error:  # the library raises nothing more precise
+            raise StoreError("a value cannot be written", self._path) from error
+
+    def delete(self, key: bytes) -> None:
+        """Deletes a key, if it is there; raises StoreError."""
+        try:
+            del self._database[key]
+        except Exception as error:  # the library raises nothing more precise
+            raise StoreError("a key cannot be deleted", self._path) from error
+
+    def close(self) -> None:
+        """Closes it."""
+        self._database.close()
+        with contextlib.suppress(OSError):
+            (self._path / _OWN_FILE).unlink(missing_ok=True)

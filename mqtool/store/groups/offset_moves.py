@@ -1,22 +1,104 @@
 """Moves of consumer positions: the moves that a request asks for, and the messages that groups then get again or miss.
 
-Independent of files and connections: positions come in as numbers, queues as `QueueMessages`. A store's plan
-(`mqtool.repair.offsets`) and a running broker's (`mqtool.server.offsets`) consist of the same moves.
+Positions come in as numbers, queues as `QueueMessages`: a store answers from its files, `mqtool.server.offsets` asks a
+running broker. Plans for both (`mqtool.repair.offsets`, `mqtool.server.offsets`) consist of the same moves.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.formats.topics import is_retry_of
 from mqtool.store.globs import Globs
-from mqtool.store.groups.queue_messages import QueueMessage, QueueMessages
+from mqtool.store.log.message import Message
 from mqtool.store.queues.get_message import first_delivered
+from mqtool.store.store import Store
+
+_AT_ONCE = 32
 
 Committed = Mapping[str, Mapping[str, Mapping[int, int]]]
 """Group to topic to queue id to next queue offset."""
+
+_OFFSET = (int, type(None))
+
+_MOVE_FIELDS = {"group": (str,), "topic": (str,), "queue_id": (int,), "before": _OFFSET, "after": _OFFSET}
+
+
+class QueueMessage(Struct, frozen=True):
+    """Summary of a message in a queue."""
+
+    queue_offset: int  # its place
+    store_time: int  # ms since the epoch
+    key: str | None  # its first key, otherwise its unique key; None if it has neither
+    message_id: str  # offset message id
+
+    @classmethod
+    def of(cls, message: Message) -> "QueueMessage":
+        """Returns the summary of a message."""
+        key = next(iter(message.keys), message.unique_key)
+        return cls(message.queue_offset, message.store_timestamp, key, message.offset_message_id)
+
+
+class QueueMessages(Protocol):
+    """Queues and their messages."""
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Returns the queue ids of each topic that has queues."""
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Returns minimum and maximum offset of a queue; None if it is missing."""
+
+    def at_time(self, topic: str, queue_id: int, time: int) -> int:
+        """Returns the queue offset for a store time in ms, as the broker does (getOffsetInQueueByTime)."""
+
+    def messages(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[QueueMessage]:
+        """Yields the messages with queue offsets in [start, end) that can be read, in order."""
+
+    def message(self, topic: str, queue_id: int, queue_offset: int) -> QueueMessage | None:
+        """Returns one message; None if it cannot be read."""
+
+
+class StoredQueues:
+    """The queues of a store on disk; after a crash as a broker's start completes them."""
+
+    def __init__(self, store: Store) -> None:
+        """Takes an open store."""
+        self._store = store
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Returns the queue ids of each topic that has queues."""
+        queue_ids: dict[str, list[int]] = {}
+        for queue in self._store.queues():
+            queue_ids.setdefault(queue.topic, []).append(queue.queue_id)
+        return {topic: tuple(ids) for topic, ids in queue_ids.items()}
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Returns minimum and maximum offset of a queue; None if it is missing."""
+        queue = self._store.queue(topic, queue_id)
+        return None if queue is None else (max(0, queue.min_offset), max(0, queue.max_offset))
+
+    def at_time(self, topic: str, queue_id: int, time: int) -> int:
+        """Returns the queue offset for a store time in ms, as the broker does (getOffsetInQueueByTime)."""
+        return max(0, self._store.offset_in_queue_by_time(topic, queue_id, time))
+
+    def messages(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[QueueMessage]:
+        """Yields the messages with queue offsets in [start, end) that can be read, in order."""
+        at = start
+        while at < end:
+            result = self._store.get_message(topic, queue_id, at, min(_AT_ONCE, end - at))
+            for message in result.messages:
+                if start <= message.queue_offset < end:
+                    yield QueueMessage.of(message)
+            if result.next_begin_offset <= at:
+                return
+            at = result.next_begin_offset
+
+    def message(self, topic: str, queue_id: int, queue_offset: int) -> QueueMessage | None:
+        """Returns one message; None if it cannot be read."""
+        return next(self.messages(topic, queue_id, queue_offset, queue_offset + 1), None)
 
 
 class TargetKind(StrEnum):
@@ -76,10 +158,6 @@ def move_from_json(value: object) -> Move:
     raise UsageError(f"moves: found {str(value)[:60]!r}")
 
 
-_OFFSET = (int, type(None))
-_MOVE_FIELDS = {"group": (str,), "topic": (str,), "queue_id": (int,), "before": _OFFSET, "after": _OFFSET}
-
-
 class Span(Struct, frozen=True):
     """Consecutive messages of a queue."""
 
@@ -115,11 +193,7 @@ def moves_of(
     """Returns the moves that a request asks for, without those that change nothing.
 
     Args:
-        scope: the positions to move.
-        target: the new positions.
-        committed: the present positions.
         known: names of further groups, those with a configuration.
-        queues: the messages.
 
     Raises:
         UsageError: nothing matches; a position is outside of its queue; a source has no positions.
@@ -219,12 +293,7 @@ def _after(
 
 
 def case_lints(groups: Iterable[str], every: Iterable[str]) -> Iterator[str]:
-    """Yields a line for each group whose name differs from another's only in case.
-
-    Args:
-        groups: groups whose positions are moved.
-        every: all known groups.
-    """
+    """Yields a line for each group whose name differs from another's only in case."""
     names = set(every)
     for group in groups:
         others = sorted(name for name in names if name != group and name.lower() == group.lower())
@@ -269,7 +338,6 @@ def words_of(effect: Effect, time: Callable[[int], str]) -> str:
     """Returns an effect as one line of a plan.
 
     Args:
-        effect: of one queue.
         time: formats ms since the epoch.
     """
     move = effect.move

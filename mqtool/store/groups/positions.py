@@ -19,12 +19,11 @@ from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import REVIVE_TOPIC_PREFIX
 from mqtool.store.files import read_file
 from mqtool.store.globs import Globs
-from mqtool.store.groups.queue_messages import QueueMessages, StoredQueues
+from mqtool.store.groups.offset_moves import QueueMessages, StoredQueues
 from mqtool.store.store import Store
-from mqtool.store.waiting import kv_popped
 from mqtool.store.waiting.held_back import waiting_messages
 from mqtool.store.waiting.pending import timer_offsets
-from mqtool.store.waiting.popped import open_check_points, open_offsets
+from mqtool.store.waiting.popped import open_check_points, open_offsets, popped_in_database
 
 
 class PositionKind(StrEnum):
@@ -67,7 +66,6 @@ def positions_of(
     """Yields positions by source, kind, group, topic and queue id.
 
     Args:
-        store: opened.
         groups, topics: globs; None for all. Files of clients do not name their group, so `groups` leaves them out.
         broadcast: `offsets.json` files of clients of broadcasting groups.
 
@@ -107,7 +105,7 @@ def in_flight(store: Store) -> Counter[GroupQueue] | None:
         StoreError: a file cannot be read.
     """
     counts: Counter[GroupQueue] = Counter()
-    database = kv_popped.read(store)
+    database = popped_in_database(store)
     if database.unknown or store.unread_queues:
         return None
     points = [*database.points]
@@ -146,7 +144,6 @@ def broadcast_offsets(store: Store, path: Path) -> dict[tuple[str, int], int]:
 
     Args:
         store: its configuration may state `brokerName`; positions on other brokers are then left out.
-        path: the file.
 
     Raises:
         UsageError: it is not such a file, or it has several brokers and the configuration does not say which.

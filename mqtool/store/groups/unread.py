@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from mqtool.formats.topics import is_lmq, is_system_topic
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import is_queued
-from mqtool.store.groups.lags import lags_of
-from mqtool.store.queues.consume_queue import Queue, units_from
+from mqtool.store.queues.consume_queue import Queue, lags_of, units_from
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import Undelivered, waiting_by_segment
 
@@ -101,7 +100,6 @@ def needed_by_segment(store: Store, topics: Collection[str] | None = None) -> li
     """Returns what is needed of each segment, oldest first, as queues and positions show it; see `first_needed`.
 
     Args:
-        store: opened.
         topics: only these; None for all.
 
     Raises:
@@ -131,9 +129,7 @@ def first_needed(store: Store, needed: Sequence[Needed], topics: Collection[str]
     Reads these segments: whether a message is read is unknown if no queue names it.
 
     Args:
-        store: opened.
         needed: from `needed_by_segment`, of the first segments or of all.
-        topics: only these; None for all.
 
     Raises:
         StoreError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""Finds messages through the index, or by a scan where the index cannot serve; reports which.
+"""Finds messages through the index, or by a scan where the index cannot serve; resolves addresses: offsets, ids, keys.
 
 The index knows hashes of topics with keys, not keys, and only of dispatched records. So the records that it names are
 read and tested, and the parts of the log that its files do not cover are scanned. It cannot be asked for a topic whose
@@ -7,18 +7,21 @@ single messages of inner batches: a small log is scanned for these, of a larger 
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field, structs
+from msgspec.structs import replace
 
 from mqtool.choices import SearchMethod
-from mqtool.errors import StoreError, UnreadableError, UsageError
-from mqtool.formats import commit_log, index_file
+from mqtool.errors import CorruptionError, FormatError, StoreError, UnreadableError, UsageError
+from mqtool.formats import commit_log, index_file, message_id
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.globs import literal_names
 from mqtool.store.index.index_file import IndexFile
-from mqtool.store.log.message import Message
+from mqtool.store.log.message import Message, explode
 from mqtool.store.log.selection import Selection
+from mqtool.store.queues.get_message import GetStatus
 from mqtool.store.store import Store
 
 _EVER = (0, (1 << 63) - 1)
@@ -30,6 +33,17 @@ _SMALL_LOG = 8 << 20
 _NOT_NAMED = "rolled-back transactions, messages of inner batches, and topics without queue and configuration"
 _MAX_READ = 10_000
 """Maximum number of records that it reads, oldest first; any number of messages may share a key."""
+
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
+
+_PLACE = re.compile(r"(?P<topic>.+)/(?P<queue>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII)
+
+_LARGEST = (1 << 63) - 1
+
+GRAMMAR = (
+    "a physical offset such as 4096, a place such as TOPIC/QUEUE@OFFSET (Orders/0@3), an offset message id "
+    "(32 or 56 hexadecimal digits), or a unique key"
+)
 
 
 class SearchResult(Struct, frozen=True):
@@ -43,7 +57,6 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
     """Finds messages.
 
     Args:
-        store: the store.
         method: AUTO uses the index if keys or unique keys are given and an index exists.
         criteria: as for `Store.messages`.
 
@@ -74,12 +87,7 @@ class KeyMatches(Struct, frozen=True):
 
 
 def messages_by_key(store: Store, term: str) -> KeyMatches:
-    """Returns the records of all topics that have a term as unique key or key, by the index.
-
-    Args:
-        store: the store.
-        term: a unique key or a key.
-    """
+    """Returns the records of all topics that have a term as unique key or key, by the index."""
     search, unread = _IndexSearch(store, Selection.of(), usable_files(store), (term,), scans_rest=True), 0
     parts = search._gaps()
     offsets = sorted(search._offsets())
@@ -132,7 +140,6 @@ def uncovered(store: Store, covered: Iterable[tuple[int, int]], low: int, high: 
     Some keys of a record next to such a part may be in a file that is missing.
 
     Args:
-        store: the store.
         covered: physical offsets of the first and the last record that each usable file names.
         low, high: physical offsets, half-open.
     """
@@ -285,3 +292,90 @@ def crc_damage(message: Message) -> Damage | None:
     detail = f"body CRC stored {message.body_crc:08x}, computed {computed:08x}"
     end = message.physical_offset + message.store_size
     return Damage(message.physical_offset, end, DamageKind.BAD_CRC, detail)
+
+
+class AddressMatches(Struct, frozen=True):
+    """The messages at an address."""
+
+    messages: list[Message]  # none, one, or several with the same unique key
+    method: str  # how the address was interpreted, and why nothing was found
+    damage: list[Damage]  # found in place of a message or in it
+    is_unambiguous: bool = False  # the address has only one interpretation
+
+
+def resolve(store: Store, address: str) -> AddressMatches:
+    """Returns the messages at an address.
+
+    Args:
+        address: a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal digits)
+            or a unique key (anything else). An id that may be either is tried as an offset id first; it is one if the
+            record there has exactly this id.
+
+    Raises:
+        CorruptionError: the address is a physical offset without a record.
+        UsageError: the address looks like an incomplete place in a queue, and no message has it as its unique key.
+    """
+    if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
+        return replace(_checked(store.message_at(int(address)), "physical offset"), is_unambiguous=True)
+    place = _PLACE.fullmatch(address)
+    if place:
+        return _in_queue(store, place["topic"], int(place["queue"]), int(place["offset"]))
+    by_id = _by_offset_id(store, address)
+    if by_id and by_id.messages[0].offset_message_id == address.upper():
+        return by_id
+    by_key = _by_unique_key(store, address)
+    if not by_key.messages and by_id is None and re.search("[/@]", address):
+        raise UsageError(f"{address!r} is not an address: expected {GRAMMAR}")
+    if by_key.messages or by_id is None:
+        return by_key
+    stated = by_id.messages[0].offset_message_id
+    how = f"offset message id of another broker address: the record there has {stated}"
+    return AddressMatches(by_id.messages, how, by_id.damage)
+
+
+def is_unique_key(address: str) -> bool:
+    """Whether an address can only be a unique key, which is found by the index or by a scan of the log."""
+    if _PLACE.fullmatch(address) or (_NUMBER.fullmatch(address) and int(address) <= _LARGEST):
+        return False
+    try:
+        message_id.parse_offset_id(address)
+    except FormatError:
+        return True
+    return False
+
+
+def _checked(message: Message, method: str) -> AddressMatches:
+    damage = crc_damage(message)
+    return AddressMatches([message], method, [damage] if damage else [])
+
+
+def _by_offset_id(store: Store, address: str) -> AddressMatches | None:
+    try:
+        parsed = message_id.parse_offset_id(address)
+        return _checked(store.message_at(parsed.physical_offset), "offset message id")
+    except (FormatError, CorruptionError):
+        return None
+
+
+def _by_unique_key(store: Store, address: str) -> AddressMatches:
+    search = find_messages(store, unique_keys=[address])
+    items = list(search.items)
+    messages = [item for item in items if isinstance(item, Message)]
+    damage = [item for item in items if isinstance(item, Damage)]
+    how = f"unique key, by {' and '.join(search.methods)}"
+    return AddressMatches(messages, how, damage)
+
+
+def _in_queue(store: Store, topic: str, queue_id: int, queue_offset: int) -> AddressMatches:
+    if store.queue(topic, queue_id) is None:
+        known = f"there is no queue {queue_id} of topic {topic}"
+        return AddressMatches([], store.unread_queues or known, [])
+    result = store.get_message(topic, queue_id, queue_offset, 1)
+    if result.damage:
+        return AddressMatches([], f"queue offset; its record is damaged: {result.damage[0].detail}", result.damage)
+    if result.status is not GetStatus.FOUND:
+        bounds = f"the queue has {result.min_offset} to {result.max_offset}, end exclusive"
+        return AddressMatches([], f"queue offset; {result.status.value}: {bounds}", [])
+    messages = [part for message in result.messages for part in explode(message) if part.queue_offset == queue_offset]
+    damage = [bad for message in result.messages if (bad := crc_damage(message))]
+    return AddressMatches(messages or result.messages, "queue offset", damage, is_unambiguous=True)

@@ -1,10 +1,12 @@
-"""The index files of a store, open for reading: header, slots, entries, chains, look-up.
+"""The index files of a store, open for reading: header, slots, entries, chains, look-up, the broker's queryMessage.
 
 The numbers of slots and entries are not stored. They follow from where the data ends: entry numbers are known from
 the header, and one file length fits slot counts only in steps of five. The chains then prove it: the head of every used
 slot must be the newest entry whose hash leads to that slot. All files of a store have one shape, see `shape_of`.
+Source: IndexService.queryOffset, DefaultMessageStore.queryMessage (4.9.7, 5.5.0).
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -15,11 +17,14 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.errors import LayoutError, StoreError
-from mqtool.formats import file_names, index_file
+from mqtool.formats import file_names, index_file, java
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.records import index_lookup
+from mqtool.records.index_lookup import query_offsets
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, list_directory
+from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.message import Message, from_record
 
 _SMALL = 1 << 20
 _PROOF = 4096
@@ -29,6 +34,9 @@ _LIKELY = 256
 _MIN_FIT = 0.75
 _SPARSE = 64
 _CHAIN_BLOCK = 1024
+
+DEFAULT_MAX_QUERY = 64
+"""Default of maxMsgsNumBatch: the broker never returns more."""
 
 
 class Shape(Struct, frozen=True):
@@ -150,13 +158,7 @@ class IndexFile:
         return slots if fit >= _MIN_FIT else None
 
     def _fit(self, file: ReadFile, slots: int, count: int) -> float:
-        """Returns the fraction of the slots of the newest entries that lead to these.
-
-        Args:
-            file: the open file.
-            slots: assumed number of slots.
-            count: how many entries are looked at.
-        """
+        """Returns the fraction of the slots of the newest entries that lead to these."""
         first = max(1, self.entry_count + 1 - count)
         entries = self._read_entries(file, first, self.entry_count + 1 - first, slots)
         numbers = np.arange(first, first + len(entries))
@@ -245,8 +247,6 @@ def shape_of(files: Sequence[IndexFile], config: BrokerConfig, *, may_be_damaged
     """Returns the shape of a store's index files: as configured, the default if they have its length, or as one proves.
 
     Args:
-        files: the index files.
-        config: the broker's keys.
         may_be_damaged: if no file proves its shape, also take one that most newest entries fit.
 
     Returns:
@@ -288,7 +288,6 @@ def entries_written(used_end: int, slots: int) -> int:
 
     Args:
         used_end: position in the file after the last byte that is not zero.
-        slots: number of slots.
     """
     return max(0, -(-(used_end - index_file.entry_position(1, slots)) // ENTRY.size))
 
@@ -297,7 +296,6 @@ def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
     """Returns the slot counts that fit a file's length and the end of its data, the most likely first.
 
     Args:
-        size: of the file.
         data_end: position after the last nonzero byte.
         entries: number of entries in use.
     """
@@ -325,3 +323,32 @@ def list_index_files(directory: Path, slots: int | None = None) -> tuple[list[In
         except StoreError:
             strays.append(path)
     return files, strays
+
+
+def query_message(
+    log: CommitLog,
+    files: list[IndexFile],
+    topic: str,
+    key: str,
+    max_num: int = DEFAULT_MAX_QUERY,
+    begin: int = 0,
+    end: int = java.LONG_MAX,
+) -> list[Message]:
+    """Returns the messages with a key, by physical offset.
+
+    As in the broker, a hash collision returns a message with another key too: compare `keys` and `unique_key`.
+    Records that are missing or damaged are left out. The broker asks up to three times while it finds no message, each
+    time the same, since only a message that it finds changes the question.
+
+    Args:
+        files: oldest first.
+        topic, key: what was indexed; for a tag of 5.5 the key is "T#" and the tag.
+        max_num: maximum number of messages; of more the newest are returned.
+        begin, end: store times in ms, both inclusive.
+    """
+    messages = []
+    key_hash = index_file.key_hash(index_file.key_text(topic, key))
+    for offset in sorted(query_offsets(files, key_hash, max_num, begin, end)):
+        with contextlib.suppress(StoreError):
+            messages.append(from_record(log.record(offset)))
+    return messages

@@ -114,7 +114,6 @@ class CommitLog:
         """Returns the record at a physical offset; framing and the stated offset are checked, the CRC is not.
 
         Args:
-            physical_offset: start of the record.
             size: its total_size, if known.
 
         Raises:

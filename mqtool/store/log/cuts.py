@@ -15,7 +15,7 @@ from msgspec import Struct
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.jobs.parts import cut
+from mqtool.jobs.pool import cut
 from mqtool.records.frame_scan import Stop
 from mqtool.records.frames import Frames, frames_at
 from mqtool.store.files import MappedFile, ReadFile
@@ -90,7 +90,6 @@ class Cuts:
         """Returns a place in [target, limit), near its beginning if the queues allow; None if there is no proof.
 
         Args:
-            target: physical offset.
             limit: the first one that is too late; in the same segment.
         """
         best: int | None = None
@@ -114,7 +113,6 @@ class Cuts:
         """Returns a place in [floor, target], near its end if the queues allow; the floor if there is no proof.
 
         Args:
-            target: physical offset.
             floor: a place in the same segment at which the log may be cut, e.g. its start.
         """
         best = floor

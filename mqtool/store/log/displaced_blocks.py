@@ -34,8 +34,6 @@ class DisplacedRecords:
         """Searches damaged ranges.
 
         Args:
-            log: open.
-            number: of the segment.
             damaged: ranges of physical offsets inside the segment in which no record proves itself.
         """
         segment = log.segments[number]

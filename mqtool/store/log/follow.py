@@ -21,8 +21,6 @@ def follow(
     is reported as damage, and following continues from the new end.
 
     Args:
-        path: a store's root.
-        config: a broker.conf.
         wait: called when there is nothing new; None sleeps for `INTERVAL`. An exception that it raises ends the
             following.
         conditions: as for `Store.messages`, without limit.

@@ -147,9 +147,6 @@ class ForeignSegments:
         host, times that are not between those of the segments around it, queue offsets of other records, or, if no
         unit is confirmed, other producers, other queues, or other sizes in several queues. Where no unit points into
         it, the store host and one of the others must differ.
-
-        Args:
-            number: of the segment.
         """
         if number not in self._evidence:
             self._evidence[number] = self._judged(number)

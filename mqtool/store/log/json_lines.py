@@ -93,7 +93,6 @@ def spread(
     """Yields the lines of each block of frames, and damage, in order.
 
     Args:
-        log: contains the frames.
         items: blocks of a few MiB.
         make: builds the lines of a block.
         pool: workers. This process builds lines too when it would have to wait.
@@ -198,7 +197,6 @@ def json_lines(
     """Yields the messages of `Store.messages` as blocks of lines, and damage between them.
 
     Args:
-        store: the store.
         body_mode: "none", "text", "hex" or "base64"; see `store.log.json_rows.row_of`.
         raw: bodies as stored.
         jobs: number of processes, or of threads if `native.lines` builds the lines, including this one; the lines

@@ -18,7 +18,6 @@ def row_of(message: Any, body_mode: str) -> dict[str, Any]:
     """Returns one message (an object with the fields of `store.Message`) as a row.
 
     Args:
-        message: what to show.
         body_mode: "none", "text" (base64 where the body is no UTF-8), "hex" or "base64".
     """
     body, encoding = encode_body(message.body, body_mode)
@@ -63,7 +62,6 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
 
     Args:
         frames: valid frames.
-        body_mode: as in `row_of`.
         raw: keep bodies as stored, compressed or not.
     """
     if not native.in_use() or not len(frames):

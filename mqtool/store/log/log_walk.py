@@ -43,7 +43,6 @@ def walk_file(
     """Returns the walk over one file, or over a part of it.
 
     Args:
-        file: open.
         segment: its base, its size, and whether its records are DLedger entries.
         start: position of a record; from any other position the walk finds the next one.
         end: position after the last record to read, None for the end of the file.

@@ -48,7 +48,6 @@ class UnreadableParts:
         """Returns the unreadable part of a file between two physical offsets, None if all of it was read.
 
         Args:
-            path, base: the file, and the physical offset of its first byte.
             start, end: half-open; several ranges count as one, with everything between them.
         """
         parts = [part for part in self.ranges(path, base) if part[0] < end and start < part[1]]

@@ -88,7 +88,6 @@ class Selection(Struct, frozen=True, dict=True):
         """Returns the frames that pass all column tests and a byte search in the properties.
 
         Args:
-            frames: the records.
             inner_batches: return inner batches without the byte search: each of their messages has own properties.
         """
         keep = np.ones(len(frames), bool)

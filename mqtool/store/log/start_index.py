@@ -22,11 +22,7 @@ class QueueStartIndex:
     """Answers for physical offsets; see `records.record_search.RecordStartIndex`."""
 
     def __init__(self, queues: Callable[[], Sequence[Queue]]) -> None:
-        """Reads nothing yet.
-
-        Args:
-            queues: returns all queues.
-        """
+        """Reads nothing yet."""
         self._queues = queues
         self._held = -1
         self._starts = self._ends = np.empty(0, np.int64)

@@ -131,10 +131,8 @@ def offset_in_queue_by_time(
     """Returns the queue offset that the broker returns for a store time.
 
     Args:
-        log: the CommitLog.
         queue: None if it is unknown: the answer is 0.
         time: ms since the epoch.
-        boundary: which of several offsets.
         release: release whose rules apply; 4.x has no boundary.
     """
     if queue is None or not queue.files:

@@ -1,18 +1,25 @@
-"""The queues of a store, open for reading: ConsumeQueue and BatchConsumeQueue.
+"""The queues of a store, open for reading: ConsumeQueue, BatchConsumeQueue, and the end of a compacted queue.
 
 Bounds are found in blocks from either end, so opening a store reads little of a queue, however long it is.
 """
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
+from mqtool.formats import file_names
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
-from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.formats.consume_queue import (
+    BATCH_CONSUME_QUEUE_UNIT,
+    BATCH_UNIT_SIZE,
+    CONSUME_QUEUE_UNIT,
+    PRE_BLANK_SIZE_FIELD,
+)
 from mqtool.records.queue_build import batch_min_offset
 from mqtool.store.files import MappedFileList, ReadFile, list_mapped_files
 
@@ -68,9 +75,7 @@ class Queue:
         """Takes a queue directory.
 
         Args:
-            topic, queue_id, kind, path: see the attributes.
             bounds: returns minimum and maximum physical offset of the CommitLog.
-            cache: shared with other queues.
             files: content of the directory; listed if not given.
 
         Raises:
@@ -262,3 +267,56 @@ def _padded(units: np.ndarray, count: int) -> np.ndarray:
     padded = np.zeros(count, units.dtype)
     padded[: len(units)] = units
     return padded
+
+
+def last_queue_offset(root: Path, topic: str, queue_id: int) -> int:
+    """Returns the queue offset of the last message of a compacted queue, -1 if it has none.
+
+    The broker reads it from the last valid unit, and appends only messages after it (CompactionLog.asyncPutMessage,
+    5.5.0).
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    for file in reversed(list_mapped_files(root / file_names.COMPACTION_CONSUME_QUEUE / topic / str(queue_id)).files):
+        with ReadFile(file.path) as opened:
+            valid = valid_units(opened.read(0, file.size))
+        if len(valid):
+            return int(valid["base_queue_offset"][-1])
+    return -1
+
+
+def valid_units(data: bytes) -> np.ndarray:
+    """Returns the units of a compacted queue's file that a broker uses, as a structured array."""
+    units = BATCH_CONSUME_QUEUE_UNIT.rows(data[: len(data) // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE])
+    named = (units["physical_offset"] >= 0) & (units["base_queue_offset"] >= 0)
+    return units[named & (units["size"] > 0) & (units["batch_size"] > 0)]
+
+
+Positions = Mapping[str, Mapping[str, Mapping[int, int]]]
+"""Next queue offset by group, topic and queue id."""
+
+
+class Lag(Struct, frozen=True):
+    """Lag of a consumer group in one queue."""
+
+    group: str  # and topic, queue_id: names group and queue
+    topic: str
+    queue_id: int
+    consumer_offset: int  # next queue offset that the group reads
+    min_offset: int | None  # and max_offset: of the queue; None if the queue does not exist
+    max_offset: int | None
+    lag: int | None  # number of unread messages; None if the queue does not exist
+
+
+def lags_of(positions: Positions, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
+    """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
+    lags = []
+    for group, topics in sorted(positions.items()):
+        for topic, offsets in sorted(topics.items()):
+            for queue_id, offset in sorted(offsets.items()):
+                queue = queue_of(topic, queue_id)
+                low, high = (queue.min_offset, queue.max_offset) if queue else (None, None)
+                lag = None if high is None else max(0, high - offset)
+                lags.append(Lag(group, topic, queue_id, offset, low, high, lag))
+    return lags

@@ -43,7 +43,6 @@ class FilterBitMaps(Struct):
         """Returns the bit map of each message of a topic, empty for a topic without filters.
 
         Args:
-            topic: of the messages.
             stored: their properties, as the records hold them.
             times: their store timestamps, ms.
         """

@@ -1,9 +1,10 @@
-"""The broker's getMessage: messages of a queue from an offset on, with its limits, statuses and next offsets.
+"""The broker's getMessage: messages of a queue from an offset on, with its filters, limits, statuses and next offsets.
 
 One function over two views. The files of a running engine, a store on disk, a crashed store seen as if it had been
 started, and a damaged store that is served read-only differ only in where units and records come from; each has a
 `QueueView` and a `LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset,
-rollNextFile of CommitLog and ConsumeQueue (4.9.7, 5.5.0), BatchConsumeQueue.getBatchMsgIndexBuffer (5.5.0).
+rollNextFile of CommitLog and ConsumeQueue, ExpressionMessageFilter, DefaultMessageFilter,
+FilterAPI.buildSubscriptionData (4.9.7, 5.5.0), BatchConsumeQueue.getBatchMsgIndexBuffer (5.5.0).
 Docs page: docs/engine.md.
 """
 
@@ -13,14 +14,78 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mqtool.formats import java
 from mqtool.formats.consume_queue import ConsumeQueueExtUnit, is_ext_address
-from mqtool.store.queues.filters import MessageFilter
+from mqtool.formats.release import V5_5
+from mqtool.formats.sql92 import Expression
+
+ALL = "*"
 
 LONGEST_PULL = 128 << 20
 """Bytes; a longer one is not asked for (MAX_PULL_MSG_SIZE)."""
+
 SHORTEST_PULL = 100
 
 R = TypeVar("R")
+
 F = TypeVar("F")
+
+
+class MessageFilter(Protocol):
+    """The interface that a get calls."""
+
+    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:
+        """Whether the message may match, judging by its unit."""
+
+    def by_record(self, properties: dict[str, str]) -> bool:
+        """Whether the record matches; called only if `by_unit` returned True."""
+
+
+class TagFilter:
+    """Selects messages by the hashes of their tags; hashes may collide."""
+
+    def __init__(self, expression: str) -> None:
+        """Parses an expression such as "TagA || TagB"; "*" or "" selects all, "* " only the tag "*" (FilterAPI)."""
+        self._takes_all = expression in ("", ALL)
+        tags = () if self._takes_all else map(java.trim, expression.split("||"))
+        self.tags = tuple(filter(None, tags))
+        self._codes = frozenset(java.string_hash(tag) for tag in self.tags)
+
+    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:
+        """Whether the tag's hash is one of the selected; always true if the extension cannot be read."""
+        if self._takes_all:
+            return True
+        if is_ext_address(tags_code):
+            if ext is None:
+                return True
+            tags_code = ext.tags_code
+        return java.to_int32(tags_code) in self._codes
+
+    def by_record(self, properties: dict[str, str]) -> bool:  # noqa: ARG002 - the other filter needs it
+        """Always true: the client compares the tags themselves."""
+        return True
+
+    def by_tag(self, tag: str | None) -> bool:
+        """Whether the tag itself is one of the selected (FilterUtils.isTagMatched)."""
+        return not self.tags or tag in self.tags
+
+
+class SqlFilter:
+    """Selects messages whose properties satisfy an SQL92 expression."""
+
+    def __init__(self, expression: str) -> None:
+        """Compiles a consumer's expression.
+
+        Raises:
+            UsageError: the expression is invalid.
+        """
+        self._expression = Expression(expression, release=V5_5)
+
+    def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:  # noqa: ARG002 - of every filter
+        """Returns True: the record decides."""
+        return True
+
+    def by_record(self, properties: dict[str, str]) -> bool:
+        """Whether the expression is true; one that is unknown because a property is missing counts as false."""
+        return self._expression.matches(properties)
 
 
 class GetStatus(enum.Enum):
@@ -67,9 +132,7 @@ class QueueView(Protocol):
         """Yields units, as the fields of `Unit`, from the one with an offset to the end of its file.
 
         Args:
-            queue_offset: of a message.
             count: estimated number of units needed.
-            limit: maximum number of units to read.
         """
 
     @property
@@ -154,7 +217,6 @@ class Found(NamedTuple, Generic[R]):
 
         Args:
             target: it gets longer where there is no room.
-            at: position of the first record.
         """
         copy = getattr(self.records, "copy_to", None)
         if copy is not None:
@@ -197,8 +259,6 @@ def find_batch_unit(files: Iterable[tuple[F, Offsets]], max_offset: int, queue_o
 
     Args:
         files: each with the queue offsets of its units, newest first.
-        max_offset: of the queue.
-        queue_offset: of a message.
     """
     if queue_offset >= max_offset:
         return None
@@ -230,10 +290,6 @@ def first_delivered(lowest: int, highest: int, queue_offset: int) -> int:
 
     The broker answers a pull outside of the queue with the offset at which the next pull should begin, and clients
     follow.
-
-    Args:
-        lowest, highest: minimum and maximum offset of the queue.
-        queue_offset: the consumer's position.
     """
     answer = _outside(lowest, highest, queue_offset)
     return queue_offset if answer is None else answer[1]
@@ -252,12 +308,8 @@ def get_message(
 
     Args:
         queue: None if topic or queue are unknown.
-        log: contains the records.
-        queue_offset: of the first message.
-        max_msg_nums: maximum number of messages.
         message_filter: selects messages; None for all.
         max_bytes: maximum sum of the records' sizes; the first record is returned whatever its size.
-        limits: of the broker.
     """
     if queue is None:
         return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], [])

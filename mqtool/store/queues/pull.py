@@ -16,8 +16,7 @@ from mqtool.store.log.message import Message, from_record
 from mqtool.store.queues import get_message as core
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.queues.consume_queue_ext import ExtUnits
-from mqtool.store.queues.filters import TagFilter
-from mqtool.store.queues.get_message import GetStatus, Unit, find_batch_unit, next_file
+from mqtool.store.queues.get_message import GetStatus, TagFilter, Unit, find_batch_unit, next_file
 
 
 class GetResult(Struct, frozen=True):
@@ -38,10 +37,7 @@ def get_message(
     """Answers a pull as the broker would with the complete log in its page cache.
 
     Args:
-        log: the CommitLog.
         queue: None if the topic or queue is unknown.
-        queue_offset: first queue offset to return.
-        max_msg_nums: maximum number of messages.
         tags: a tag expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
     """
     view = None if queue is None else QueueOnDisk(queue)
@@ -121,8 +117,6 @@ def units_from(queue: Queue, queue_offset: int, limit: int | None = None) -> Ite
     """Yields the units of one file from a queue offset on; like the broker's iterator it never crosses a file.
 
     Args:
-        queue: the queue.
-        queue_offset: of the first unit.
         limit: maximum number of units; None for all.
     """
     if queue.is_batch:

@@ -1,8 +1,10 @@
-"""ConsumeQueues in RocksDB, read like queues of files.
+"""ConsumeQueues in RocksDB: where a store has them, and how they are read like queues of files.
 
-The end of a queue is the stored bound of its last unit. Where recovery cut the log, a broker moves the bound back and
-leaves the units after it until new ones replace them; where all messages have expired, compaction deletes the units and
-the bound stays. Source: RocksDBConsumeQueueOffsetTable.getMaxCqOffset, truncateDirty, correctMinCqOffset (5.5.0).
+A broker with `useSeparateStorePathForRocksdbCQ` has the database in `consumequeue_rocksdb/`, others in `consumequeue/`;
+it does not start if there is one in the other place. The end of a queue is the stored bound of its last unit. Where
+recovery cut the log, a broker moves the bound back and leaves the units after it until new ones replace them; where all
+messages have expired, compaction deletes the units and the bound stays. Source: RocksDBConsumeQueueStore,
+StorePathConfigHelper, RocksDBConsumeQueueOffsetTable.getMaxCqOffset, truncateDirty, correctMinCqOffset (5.5.0).
 """
 
 import contextlib
@@ -12,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError, UnavailableError
-from mqtool.formats import java
+from mqtool.formats import file_names, java
 from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.consume_queue import (
     CONSUME_QUEUE_UNIT,
@@ -30,12 +32,43 @@ from mqtool.formats.consume_queue import (
     queue_prefix,
     unit_key,
 )
+from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.rocksdb import Database, is_database
-from mqtool.store.files import MappedFile, MappedFileList, ReadFile
+from mqtool.store.files import MappedFile, MappedFileList, ReadFile, subdirectories
 from mqtool.store.queues.consume_queue import Queue, UnitCache
+
+PLACES = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_ROCKSDB)
+"""Directories below the root that may be the database."""
 
 MAX_OFFSETS = 10**11
 """Between the first and the last unit of a queue: beyond that a key is damaged."""
+
+
+def queue_database(root: Path, config: BrokerConfig) -> Path:
+    """Returns the directory of a store's database of queues; without one, where a broker would create it.
+
+    Args:
+        config: decides if there is a database in both places.
+    """
+    is_separate = bool(config.flag("useSeparateStorePathForRocksdbCQ"))
+    places = [root / name for name in (reversed(PLACES) if is_separate else PLACES)]
+    return next((place for place in places if is_database(place)), places[0])
+
+
+def has_queue_database(root: Path, config: BrokerConfig) -> bool:
+    """Whether a store has a database of queues, with or without files of queues."""
+    return is_database(queue_database(root, config))
+
+
+def has_queues_only_in_database(root: Path, config: BrokerConfig) -> bool:
+    """Whether a store has a database of queues, and no files of queues next to it.
+
+    A broker can keep its queues in both (CombineConsumeQueueStore, 5.5.0).
+    """
+    place = queue_database(root, config)
+    if not is_database(place):
+        return False
+    return place.name == file_names.CONSUME_QUEUE or not subdirectories(root / file_names.CONSUME_QUEUE)
 
 
 class QueueDatabase(Database):
@@ -75,8 +108,6 @@ class QueueDatabase(Database):
         """Yields queue offsets and units of a queue in [first, first + count).
 
         Args:
-            topic, queue_id: of the queue.
-            first, count: queue offsets.
             strict: whether a value that is not a unit is an error; else it is left out.
 
         Raises:
@@ -144,11 +175,8 @@ class RocksQueue(Queue):
         """Takes a queue.
 
         Args:
-            database: open.
-            name: topic and queue id.
             offsets: of the first and the last unit; (0, -1) if there is none.
             stored_end: its bound; None if there is none.
-            bounds, cache: as for `Queue`.
         """
         path = database.path / name[0] / str(name[1])  # only a name: a topic in a database need not be a directory's
         bases = database.bases(*name, *offsets)

@@ -19,10 +19,8 @@ from mqtool.store.log.message import Message
 from mqtool.store.queues import pull
 from mqtool.store.queues.consume_queue import Queue, units_from
 from mqtool.store.store import Store
-from mqtool.store.waiting import kv_popped
 from mqtool.store.waiting.held_back import WaitingKind, WaitingMessages, waiting_messages
-from mqtool.store.waiting.kv_popped import KvPopped
-from mqtool.store.waiting.popped import open_check_points, open_offsets
+from mqtool.store.waiting.popped import KvPopped, open_check_points, open_offsets, popped_in_database
 from mqtool.store.waiting.timer import checkpoint_path
 
 
@@ -85,7 +83,7 @@ def pending_messages(store: Store) -> Iterator[PendingMessage]:
     waiting = waiting_messages(store)
     for messages in waiting:
         yield from _messages_of(store, messages)
-    yield from _popped(store, timer_offsets(waiting), kv_popped.read(store))
+    yield from _popped(store, timer_offsets(waiting), popped_in_database(store))
     for kind, queue, start in _queues_of_groups(store):
         yield from _in_queue(store, kind, queue, start)
 
@@ -114,7 +112,7 @@ def _counts(store: Store) -> list[PendingCount]:
     for queue_messages in waiting:
         for message in _messages_of(store, queue_messages):
             _count(counts, message)
-    from_database = kv_popped.read(store)
+    from_database = popped_in_database(store)
     for message in _popped(store, timer_offsets(waiting), from_database):
         _count(counts, message)
     for kind, queue, start in _queues_of_groups(store):

@@ -1,19 +1,29 @@
-"""Open check points of POP: messages that a group popped and did not acknowledge.
+"""Messages that a group popped and did not acknowledge: open check points of POP, in the log or in RocksDB.
 
 When messages are popped, a check point is written as a timer message, and so is each acknowledgement. The timer
 delivers both to the revive topic after the invisible time, and the broker then delivers unacknowledged messages again.
 So open check points are among the waiting timers, and in the revive topic after the position of the revive group.
-Source: PopMessageProcessor, AckMessageProcessor, PopReviveService (5.5.0).
+With popConsumerKVServiceEnable each unacknowledged message has a record in the column family `popState` of `kvStore`
+instead; an acknowledgement deletes it. Source: PopMessageProcessor, AckMessageProcessor, PopReviveService,
+PopConsumerService, PopConsumerRocksdbStore, PopConsumerRecord (5.5.0).
 """
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator
 
-from mqtool.errors import FormatError, StoreError
-from mqtool.formats import properties, topics
-from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, PointIdentity, revive_record
+from msgspec import Struct
+
+from mqtool.errors import FormatError, StoreError, UnavailableError
+from mqtool.formats import java, properties, topics
+from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, GroupQueue, PointIdentity, revive_record
+from mqtool.store.config import rocksdb
 from mqtool.store.queues.consume_queue import Queue, units_from
 from mqtool.store.store import Store
+
+POP_DATABASE = "kvStore"
+
+_FAMILY = "popState"
 
 
 def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
@@ -22,7 +32,6 @@ def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
     An unreadable record is not a check point and acknowledges nothing.
 
     Args:
-        store: the store.
         parked: physical offsets of waiting timer messages.
     """
     points: dict[PointIdentity, CheckPoint] = {}
@@ -73,8 +82,6 @@ def revive_record_at(store: Store, physical_offset: int, *, is_parked: bool = Fa
     """Returns the check point or acknowledgement in a record, None if it is another message or unreadable.
 
     Args:
-        store: the store.
-        physical_offset: of the record.
         is_parked: the record is a timer message and must be for a revive topic.
     """
     with contextlib.suppress(FormatError, StoreError):
@@ -84,3 +91,48 @@ def revive_record_at(store: Store, physical_offset: int, *, is_parked: bool = Fa
             return None
         return revive_record(values.get(properties.TAGS, ""), bytes(record.body))
     return None
+
+
+class KvPopped(Struct, frozen=True):
+    """Content of the database."""
+
+    points: tuple[CheckPoint, ...] = ()  # a check point for each unacknowledged message
+    unknown: str = ""  # why there may be others, otherwise ""
+
+
+def popped_in_database(store: Store) -> KvPopped:
+    """Returns the unacknowledged messages; none if the store has no such database."""
+    path = store.path / POP_DATABASE
+    try:
+        if not path.is_dir() or not rocksdb.is_database(path):
+            return KvPopped()
+        with rocksdb.Database(path) as database:
+            return _points(database)
+    except (StoreError, UnavailableError) as error:
+        return KvPopped(unknown=f"{POP_DATABASE}, which holds what POP has handed out: {error}")
+
+
+def _points(database: rocksdb.Database) -> KvPopped:
+    points, problems = [], []
+    for _, value in database.items(_FAMILY):
+        try:
+            points.append(_point(value))
+        except (ValueError, TypeError, KeyError, FormatError, RecursionError):
+            problems.append(value[:40])
+    unknown = f"{POP_DATABASE}: {len(problems)} record(s) are not POP's, the first {problems[0]!r}" if problems else ""
+    return KvPopped(tuple(points), unknown)
+
+
+def _point(value: bytes) -> CheckPoint:
+    document = json.loads(value)
+    offset = java.json_long(document["offset"])
+    key = GroupQueue(str(document["groupId"]), str(document["topicId"]), java.json_int(document["queueId"]))
+    return CheckPoint(
+        key, offset, [offset], java.json_long(document["popTime"]), java.json_long(document["invisibleTime"]), ""
+    )
+
+
+def has_pop_database(store: Store) -> bool:
+    """Whether the store has such a database."""
+    path = store.path / POP_DATABASE
+    return path.is_dir() and rocksdb.is_database(path)

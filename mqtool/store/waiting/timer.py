@@ -69,10 +69,6 @@ def read_log_file(path: Path) -> bytes:
 def known_log_file_size(root: Path, config: BrokerConfig) -> KnownSize | None:
     """Returns the size of the timer log's files; None if neither files nor configuration show it.
 
-    Args:
-        root: of the store.
-        config: of the broker.
-
     Raises:
         UsageError: the configured size is impossible.
     """

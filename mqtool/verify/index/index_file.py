@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from mqtool.errors import StoreError
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.records.index_build import chain
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.files import ReadFile

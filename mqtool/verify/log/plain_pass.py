@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool import native
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.walk import Skimmed

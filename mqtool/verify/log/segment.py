@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from mqtool import native
 from mqtool.errors import StoreError
 from mqtool.formats.commit_log import MAGIC_V1
-from mqtool.jobs.throttle import Throttle, ThrottledFile
+from mqtool.jobs.progress import Throttle, ThrottledFile
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher, QueueUnits
 from mqtool.records.frames import Frames

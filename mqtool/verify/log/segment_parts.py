@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from typing import TypeVar
 
 from mqtool.errors import StoreError
-from mqtool.jobs.parts import PART_BYTES
+from mqtool.jobs.pool import PART_BYTES
 from mqtool.store.log.cuts import cuts_of
 from mqtool.verify.finding_collector import MAX_OF_A_CODE, FindingCollector
 from mqtool.verify.findings import Finding

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.queues.consume_queue_ext import ExtUnits
 from mqtool.verify.log.checksums import Buckets, Sums, mix_batches, mix_units, queue_key

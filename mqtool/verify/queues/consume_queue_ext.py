@@ -10,7 +10,7 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.formats.consume_queue import EXT_HEAD_SIZE, MAX_EXT_ADDRESS, ConsumeQueueExtUnit, ext_offset, parse_ext_unit
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.queues.consume_queue_ext import ExtUnits

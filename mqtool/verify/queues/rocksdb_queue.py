@@ -22,8 +22,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import STORED_FIELDS, Dispatcher, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
-from mqtool.store.queues.queue_database import queue_database
-from mqtool.store.queues.rocksdb_queues import MAX_OFFSETS, QueueDatabase
+from mqtool.store.queues.rocksdb_queues import MAX_OFFSETS, QueueDatabase, queue_database
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey

@@ -4,7 +4,7 @@ import pytest
 
 from mqtool.engine import open_store
 from mqtool.store.queues.by_time import Boundary
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 from tests.support.engine import HeldClock, options_of
 from tests.support.stores import answered, answers, copy_store
 

@@ -1,6 +1,6 @@
 """What a get asks of units and records."""
 
-from mqtool.store.queues.filters import SqlFilter
+from mqtool.store.queues.get_message import SqlFilter
 
 
 def test_a_filter_asks_the_record_and_not_the_unit():

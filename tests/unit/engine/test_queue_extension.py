@@ -13,7 +13,7 @@ from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.start.detect import options_for
 from mqtool.errors import LayoutError
 from mqtool.formats.consume_queue import is_ext_address
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 from tests.support.engine import HeldClock, small_options, tree
 from tests.support.engine_faults import kill
 

@@ -12,7 +12,7 @@ from mqtool.engine.write.messages import BatchMessage
 from mqtool.errors import CorruptionError
 from mqtool.formats import consume_queue
 from mqtool.formats.consume_queue import ext_address
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 
 
 def test_a_filter_that_selects_nothing_ends_where_the_search_is_limited(opened):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool.jobs.parts import cut
+from mqtool.jobs.pool import cut
 
 
 def places_in(places):

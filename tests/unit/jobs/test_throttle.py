@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 
 
 class Clock:

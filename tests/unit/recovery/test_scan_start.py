@@ -17,7 +17,7 @@ from mqtool.records.scan_start import scan_start
 from mqtool.recovery import predict
 from mqtool.store import version
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.recovery_rules import recovery_rules
+from mqtool.store.config.rules import recovery_rules
 from mqtool.store.version import Version
 from mqtool.verify import recovery as repaired
 from mqtool.verify.survey import survey

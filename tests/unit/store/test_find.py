@@ -13,9 +13,9 @@ from mqtool.choices import SearchMethod
 from mqtool.cli.app import run
 from mqtool.formats import index_file
 from mqtool.store import Message, open_store
-from mqtool.store.index import address, find
+from mqtool.store.describe import oddities
+from mqtool.store.index import find
 from mqtool.store.index.find import find_messages, messages_by_key
-from mqtool.store.oddities import oddities
 from mqtool.story import histories_of
 from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture
@@ -46,11 +46,11 @@ def test_a_place_in_a_queue_whose_record_is_damaged_is_said_with_what_is_wrong(b
         file.seek(builder.puts[2].physical_offset + 4)
         file.write(b"\xff\xff")
     with open_store(root) as store:
-        found = address.resolve(store, "Topic/0@2")
+        found = find.resolve(store, "Topic/0@2")
         assert (found.messages, found.damage[0].start) == ([], builder.puts[2].physical_offset)
         assert found.method.startswith("queue offset; its record is damaged: ")
-        assert address.resolve(store, "Topic/0@1").messages[0].unique_key == "u1"
-        assert address.resolve(store, "Topic/7@1").method == "there is no queue 7 of topic Topic"
+        assert find.resolve(store, "Topic/0@1").messages[0].unique_key == "u1"
+        assert find.resolve(store, "Topic/7@1").method == "there is no queue 7 of topic Topic"
 
 
 # --- holes of the index ----------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def check_found(root: Path, keys: list[str]) -> None:
             by_index = list(find_messages(store, keys=[key]).items)
             assert by_index == list(find_messages(store, SearchMethod.SCAN, keys=[key]).items)
             assert by_index == messages_by_key(store, key).messages != []
-            assert address.resolve(store, key).messages == by_index
+            assert find.resolve(store, key).messages == by_index
 
 
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
@@ -156,7 +156,7 @@ def test_messages_of_a_deleted_topic_are_found_or_said_to_be_unknown(is_small, t
     with open_store(root) as store:
         key = wanted.unique_key
         assert list(find_messages(store, topics=["Orders"], keys=[key]).items) == [wanted]
-        found, by_id = find_messages(store, keys=[key]), address.resolve(store, key)
+        found, by_id = find_messages(store, keys=[key]), find.resolve(store, key)
         lives, notes = histories_of(store, key)
         if is_small:
             assert list(found.items) == by_id.messages == lives[0].records == [wanted]

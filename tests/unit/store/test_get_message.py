@@ -7,8 +7,15 @@ from mqtool.engine import open_store
 from mqtool.formats import java
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.records.damage import DamageKind
-from mqtool.store.queues.filters import TagFilter
-from mqtool.store.queues.get_message import GetLimits, GetStatus, Unit, find_batch_unit, get_message, next_file
+from mqtool.store.queues.get_message import (
+    GetLimits,
+    GetStatus,
+    TagFilter,
+    Unit,
+    find_batch_unit,
+    get_message,
+    next_file,
+)
 from mqtool.store.queues.pull import QueueOnDisk, _LogOnDisk
 from tests.support.builder import StoreBuilder
 from tests.support.engine import small_options

@@ -12,10 +12,8 @@ from mqtool.cli.exits import ExitCode
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store, open_readable, open_store
-from mqtool.store.file_kind import kind_of
-from mqtool.store.known_file import recognise_all
-from mqtool.store.log.log_file import LogFiles
-from mqtool.store.target import open_target
+from mqtool.store.known_file import kind_of, recognise_all
+from mqtool.store.target import LogFiles, open_target
 from mqtool.verify import Severity, verify
 from tests.support.builder import StoreBuilder
 from tests.support.unreadable import unreadable

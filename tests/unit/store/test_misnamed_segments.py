@@ -5,7 +5,7 @@ import pytest
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.store import Message
-from mqtool.store.log.misplaced import without_misnamed
+from mqtool.store.layout import without_misnamed
 from mqtool.store.store import open_store
 from tests.support.damage import base_messages, damage_case
 

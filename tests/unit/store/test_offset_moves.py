@@ -5,6 +5,7 @@ import pytest
 from mqtool.errors import UsageError
 from mqtool.store.groups.offset_moves import (
     Move,
+    QueueMessage,
     Scope,
     Target,
     TargetKind,
@@ -13,7 +14,6 @@ from mqtool.store.groups.offset_moves import (
     moves_of,
     words_of,
 )
-from mqtool.store.groups.queue_messages import QueueMessage
 
 K = TargetKind
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mqtool.store import open_store
-from mqtool.store.groups.queue_messages import StoredQueues
+from mqtool.store.groups.offset_moves import StoredQueues
 from tests.support.builder import FIRST_TIME, StoreBuilder
 
 

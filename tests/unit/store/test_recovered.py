@@ -6,7 +6,7 @@ import pytest
 
 import mqtool
 from mqtool.store import recovered
-from mqtool.store.overlay import OverlaidFile
+from mqtool.store.recovered import OverlaidFile
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, damage_answers, damage_case
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest

@@ -10,7 +10,7 @@ from msgspec import structs
 import mqtool
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats.commit_log import SysFlag
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.records.dispatch import IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile

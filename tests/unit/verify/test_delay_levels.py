@@ -10,7 +10,7 @@ from mqtool.engine.write import hooks
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ROCKS_UNIT, UNIT_SIZE, unit_key
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
-from mqtool.store.config.delay_levels import MAX_LEVELS
+from mqtool.store.config.rules import MAX_LEVELS
 from mqtool.verify import State, verify
 from tests.support.engine import HeldClock, small_options
 

@@ -8,7 +8,7 @@ import pytest
 
 import mqtool
 from mqtool import native
-from mqtool.jobs.throttle import Throttle
+from mqtool.jobs.progress import Throttle
 from mqtool.store.log import cuts
 from mqtool.verify import Options, Verification, tasks, verify
 from mqtool.verify.log import segment_parts

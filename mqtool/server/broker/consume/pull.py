@@ -19,7 +19,7 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import parsed_record
 from mqtool.server.broker.tables.clients import filter_allowed
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.queues.filters import MessageFilter
+from mqtool.store.queues.get_message import MessageFilter
 
 _DEFAULT_MAX = 32
 _TAG = "T"

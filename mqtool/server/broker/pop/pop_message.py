@@ -33,7 +33,7 @@ from mqtool.server.broker.pop.order import OrderInfo, OrderTable
 from mqtool.server.broker.pop.request import PopRequest, read_request, retry_topics
 from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.queues.filters import MessageFilter
+from mqtool.store.queues.get_message import MessageFilter
 
 _PEEKED_OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 

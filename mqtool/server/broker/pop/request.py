@@ -12,7 +12,7 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import checked_filter
 from mqtool.server.net.peer import Peer
-from mqtool.store.queues.filters import MessageFilter
+from mqtool.store.queues.get_message import MessageFilter
 
 _PRIORITY = "PRIORITY"
 MAX_MESSAGES = 32

@@ -18,7 +18,7 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Peer
-from mqtool.store.queues.filters import ALL, MessageFilter, SqlFilter, TagFilter
+from mqtool.store.queues.get_message import ALL, MessageFilter, SqlFilter, TagFilter
 
 EXPIRY_S = 120.0
 

@@ -25,7 +25,7 @@ class OffsetTable:
 
         Args:
             persister: persister of the configuration files.
-            name: of the file, as `offset_tables.file_read` decides; lmqConsumerOffset.json has a separate table for LMQ
+            name: of the file, as `offset_file` decides; lmqConsumerOffset.json has a separate table for LMQ
                 groups (LmqConsumerOffsetManager).
 
         Raises:

@@ -13,7 +13,7 @@ from mqtool.store import Message
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.file_sizes import compaction_sizes
 from mqtool.store.known_file import recognise_all
-from mqtool.store.log.log_file import logs_of
+from mqtool.store.target import logs_of
 from mqtool.verify import verify
 from tests.support.stores import answers, copy_store, tree_digest
 

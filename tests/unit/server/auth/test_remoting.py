@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.server.net.client import Connection
 from mqtool.server.testing import MqServer
-from mqtool.store.config.rocksdb_table import rows
+from mqtool.store.config.rocksdb import rows
 from tests.support.auth import KEYS, requests, seen
 
 pytest.importorskip("rocksdict")

@@ -45,7 +45,7 @@ from mqtool.server.net.acl import ROUTE_CHANGES
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.rocksdb_table import Table, rows
+from mqtool.store.config.rocksdb import Table, rows
 from tests.support.acl import ACCOUNTS
 from tests.support.auth import ADMIN, KEYS, PROVIDERS, R, ask, create_user, entry, put_acl, seen, signed
 

@@ -11,7 +11,7 @@ from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.testing import MqServer
 from mqtool.store import open_store
 from mqtool.store.queues.by_time import Boundary
-from mqtool.store.queues.filters import TagFilter
+from mqtool.store.queues.get_message import TagFilter
 from tests.support.engine import options_of
 from tests.support.remoting import Client
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
