@@ -16,7 +16,7 @@ from mqtool.cli.schema import DATA, TABLE, Column, count, flag, listing, moment,
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from mqtool.repair.offset_sources import Positions
+    from mqtool.repair.offsets import Positions
     from mqtool.store.groups.offset_moves import Committed, Effect, Move, QueueMessages, Scope, Span, Target
 
 POSITION = "New position"
@@ -156,7 +156,7 @@ def target_of(options: OffsetOptions, committed: Committed) -> Target:
 
 
 def _given(through: Path | None, source: Path | None, committed: Committed) -> Positions | Committed:
-    from mqtool.repair.offset_sources import map_positions, places_in, positions_at
+    from mqtool.repair.offsets import map_positions, places_in, positions_at
 
     positions = committed if source is None else positions_at(source)
     return positions if through is None else map_positions(positions, places_in(through))

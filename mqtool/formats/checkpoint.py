@@ -16,6 +16,11 @@ MIN_TIMESTAMP_MARGIN = 3000
 """Milliseconds that 4.9 steps back from the earlier of the two times after a crash."""
 
 
+TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+OFFSETS = ("master_flushed_offset", "confirm_physical_offset", "logics_physical_offset")
+"""The fields that are store times, ms, and those that are physical offsets."""
+
+
 class Checkpoint(Struct, frozen=True):
     """The six fields; a release that does not know a field leaves its bytes zero."""
 

@@ -1,29 +1,46 @@
-"""Rebuilds queues and index in place, and decides which rebuilt files replace existing ones."""
+"""Rebuilds in place what is derived from the log: queues, index, configuration, checkpoint and timer.
 
-from collections.abc import Sequence
+Decides which rebuilt files replace existing ones, and restores deleted topics.
+"""
+
+import glob
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
-from mqtool.errors import LayoutError, UsageError
-from mqtool.formats import file_names
+from mqtool.errors import LayoutError, StoreError, UnsupportedFormatError, UsageError
+from mqtool.formats import checkpoint as checkpoint_format
+from mqtool.formats import config_files, file_names
+from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.formats.timer import DEFAULT_LOG_FILE_SIZE
+from mqtool.jobs.atomic import write_new
 from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
-from mqtool.rebuild.metadata import is_in_log
+from mqtool.rebuild.log_survey import LogSurvey, survey_log
+from mqtool.rebuild.metadata import ComposedFiles, compose, is_in_log
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import DEFAULT, RebuildSettings, settings_of
-from mqtool.repair.changes import RebuildIndex, RebuildQueues
-from mqtool.repair.fingerprints import sha256_of
-from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.rebuild.timer import TimerResult
+from mqtool.rebuild.timer import rebuild_timer as rebuild_timer_files
+from mqtool.repair.changes import RebuildIndex, RebuildMetadata, RebuildQueues, RebuildTimer, Undelete
+from mqtool.repair.files import sha256_of
+from mqtool.repair.staged_files import StagedFiles, check_configuration, check_queues
+from mqtool.store.config.rocksdb import has_data
+from mqtool.store.files import list_directory, list_mapped_files, read_file
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.store import Store
+from mqtool.store.waiting.timer import known_log_file_size
 
 _KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BATCH_CONSUME_QUEUE)
+_TOPICS = f"{file_names.CONFIG}/{file_names.TOPICS}"
+_LISTED = 20
+"""Of each kind of note."""
 
 
 def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: StagedFiles) -> None:
@@ -132,10 +149,6 @@ def _add_notes(result: Result, staged: StagedFiles) -> None:
             staged.notes.append(f"{count - _LISTED} more {what}")
 
 
-_LISTED = 20
-"""Of each kind of note."""
-
-
 def rebuild_index(store: Store, change: RebuildIndex, out: Path, staged: StagedFiles) -> None:
     """Rebuilds all index files, or one."""
     settings = settings_of(store)
@@ -210,3 +223,158 @@ def _names(rebuilt: list[str], sums: Sequence[str | None], old: dict[str, str | 
             best = f"{int(chosen[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
         chosen.append(best)
     return chosen
+
+
+def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, staged: StagedFiles) -> None:
+    """Completes the configuration from the log. A valid checkpoint is kept unless the change names it."""
+    check_configuration(store)
+    survey, composed = _composed(store, staged)
+    unknown = set(change.files) - set(composed.files)
+    if unknown:
+        raise UsageError(f"expected some of {', '.join(sorted(composed.files))}, found {min(unknown)!r}")
+    for name, data in sorted(composed.files.items()):
+        if change.files and name not in change.files:
+            continue
+        if name == file_names.CHECKPOINT and not change.files and _is_plausible(store, survey):
+            continue
+        write_new(out / name, data)
+        staged.put(name, out / name)
+        _note_guesses(composed, name.rpartition("/")[2], staged)
+    staged.read_log(store)
+    staged.read_settings(store)
+
+
+def _composed(store: Store, staged: StagedFiles) -> tuple[LogSurvey, ComposedFiles]:
+    survey = survey_log(store, settings_of(store).rules)
+    if survey.damage:
+        staged.complete = False
+        staged.notes.append(
+            f"{survey.damage.count} damaged range(s) of the log: topics and queues known only from there are missing"
+        )
+    return survey, compose(store, survey)
+
+
+def _note_guesses(
+    composed: ComposedFiles, file: str, staged: StagedFiles, items: Collection[str] | None = None
+) -> None:
+    staged.notes.extend(
+        f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
+        for guess in composed.guesses
+        if guess.file == file and (items is None or guess.item in items)
+    )
+
+
+def _is_plausible(store: Store, survey: LogSurvey) -> bool:
+    """Whether a broker may have left this checkpoint with this log."""
+    known, path = store.checkpoint, store.path / file_names.CHECKPOINT
+    if known is None or not path.is_file() or path.stat().st_size != checkpoint_format.FILE_SIZE:
+        return False
+    times = [getattr(known, name) for name in checkpoint_format.TIMES]
+    offsets = (known.confirm_physical_offset, known.logics_physical_offset)
+    end = store.commit_log.max_offset
+    return (
+        all(0 <= time <= survey.last_time for time in times)
+        and all(0 <= offset <= end for offset in offsets)
+        and times[0] > 0
+    )
+
+
+def undelete(store: Store, change: Undelete, out: Path, staged: StagedFiles) -> None:
+    """Restores configuration and queues of topics, at the queue offsets that their records state."""
+    check_configuration(store)
+    survey, composed = _composed(store, staged)
+    in_log = {name.topic for name in survey.queues}
+    for topic in change.topics:
+        if topic not in in_log:
+            raise UsageError(f"{topic!r}: the CommitLog holds no message of this topic")
+    parsed = config_files.parse_topics(composed.files[_TOPICS])
+    known = store.metadata.topics
+    table = {name: topic for name, topic in parsed.topic_config_table.items() if name in known or name in change.topics}
+    for name in set(table) & set(known) - set(change.topics):
+        table[name] = known[name]
+    style = json_style(store.version.release)
+    data = config_files.build_topics(replace(parsed, topic_config_table=table), style)
+    if data != _bytes_of(store.path / _TOPICS):
+        write_new(out / _TOPICS, data)
+        staged.put(_TOPICS, out / _TOPICS)
+    _note_guesses(composed, file_names.TOPICS, staged, change.topics)
+    queues = out / "queues"
+    rebuild_queues(store, RebuildQueues(tuple(glob.escape(topic) for topic in change.topics)), queues, staged)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return read_file(path)
+    except StoreError:
+        return None
+
+
+def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: StagedFiles) -> None:
+    """Rebuilds the timer's files. Files of the old timer log and snapshots of the old wheel are removed.
+
+    A broker with `timerWheelSnapshotFlush` loads the snapshot with the highest number and, without one, the plain
+    wheel, which is the file that is built here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
+    """
+    _require_wheel(store)
+    result = rebuild_timer_files(store, out)
+    directory = store.path / file_names.TIMER_LOG
+    old = [file.path for file in list_mapped_files(directory).files]
+    wheel = store.path / file_names.TIMER_WHEEL
+    if not result.parked and not old and not wheel.exists():
+        raise UsageError(f"{store.path}: the log holds no message of rmq_sys_wheel_timer, and there is no timer")
+    rebuilt = set(staged.put_tree(out))
+    snapshots = [store.path / entry.name for entry in list_directory(store.path) if _is_snapshot(entry.name)]
+    for path in (*old, *snapshots):
+        if path.relative_to(store.path).as_posix() not in rebuilt:
+            staged.remove(path)
+    if known_log_file_size(store.path, store.config) is None:
+        staged.notes.append(
+            f"timer: the size of timer log files is unknown; assuming {DEFAULT_LOG_FILE_SIZE} bytes; if the "
+            "broker's mappedFileSizeTimerLog differs, add --config"
+        )
+    staged.complete &= not result.damage and not result.problems
+    staged.notes += timer_notes(result)
+    staged.read_log(store)
+    staged.read_settings(store)
+
+
+def _require_wheel(store: Store) -> None:
+    """Raises UnsupportedFormatError if timer messages are, or may be, in RocksDB."""
+    key, kept = "timerRocksDBEnable", store.path / file_names.ROCKSDB_STORE
+    if store.config.flag(key):
+        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be rebuilt")
+    is_known = store.config.file is not None or key in store.config.values
+    if not is_known and has_data(kept):
+        raise UnsupportedFormatError(
+            f"{kept}: has data, which may be timers; give the broker's configuration with --config. If it does not set "
+            f"{key}, the timer wheel is rebuilt"
+        )
+
+
+def _is_snapshot(name: str) -> bool:
+    head, _, number = name.partition(".")
+    return head == file_names.TIMER_WHEEL and number.isdecimal()
+
+
+def timer_notes(result: TimerResult) -> list[str]:
+    """Returns what was rebuilt, what had to be assumed and what is missing, in sentences."""
+    summary = (
+        f"timer: {result.parked} parked message(s), {result.units} unit(s), {result.waiting} that wait; "
+        f"read up to {result.last_read_time_ms} ms ({result.read_time_from})"
+    )
+    notes = [summary]
+    if result.missed:
+        notes.append(
+            f"timer: {result.missed} message(s) were due before, but no record came of them: they are delivered now"
+        )
+    if result.guessed:
+        notes.append(
+            f"timer: no record states when {result.guessed} unit(s) were written; assuming the times when their "
+            "messages were stored"
+        )
+    notes += [
+        f"damage: {damage.kind} at physical offset {damage.start}, "
+        f"{damage.end - damage.start} bytes; what was parked there is left out"
+        for damage in result.damage.items[:_LISTED]
+    ]
+    return notes + [f"timer: {words}" for words in result.problems.items[:_LISTED]]

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.metadata import composable
-from mqtool.repair.change_builders import build
 from mqtool.repair.changes import (
     Change,
     Pad,
@@ -28,9 +27,8 @@ from mqtool.repair.changes import (
 )
 from mqtool.repair.outlook import Comparison, LossesError, Preview
 from mqtool.repair.paths import check_name
-from mqtool.repair.plan_builder import forecast_of, steps_of
-from mqtool.repair.sole_records import sole_records
-from mqtool.repair.trimming import is_padded
+from mqtool.repair.plan_builder import build, forecast_of, steps_of
+from mqtool.repair.trimming import is_padded, sole_records
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 from mqtool.store.known_losses import LostOffsets
@@ -91,13 +89,9 @@ def changes_of(
 ) -> RepairProposal:
     """Returns the changes that repair findings.
 
-    Three kinds of change are proposed alone, in this order: files in the place of directories, misnamed segments,
-    the end of the log. Everything else is derived from the log, so the log must be complete and its end certain first.
-
-    Args:
-        store: the one that was verified.
-        findings: of `mqtool.verify.verify`, or read from its JSON.
-        lost: losses that `verify` proved; None if they are not at hand.
+    Three kinds of change are proposed alone, in this order: files in the place of directories, misnamed segments, the
+    end of the log. Everything else is derived from the log, so the log must be complete and its end certain first.
+    `lost` are losses that `verify` proved, if they are at hand.
     """
     repairable = [finding for finding in findings if finding.severity is not Severity.NOTE]
     blocking = [item for item in repairable if item.code in _NOT_DIRECTORIES and _is_file(store, item.file)]
@@ -211,12 +205,7 @@ class _ChangeCollector(Struct):
 
 
 def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding]) -> RepairProposal | RefusedError:
-    """Builds and judges the result of proposed changes, as `mqtool plan` does, without writing a plan.
-
-    Args:
-        store: only read.
-        proposal: proposed changes; not empty.
-        findings: those that the changes were made from.
+    """Builds and judges the result of changes proposed for findings, as `mqtool plan` does, without writing a plan.
 
     Returns:
         The proposal with the findings that remain after the changes, or the reason why a plan is refused.
@@ -244,13 +233,7 @@ def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding])
 def remaining_after(
     proposal: RepairProposal, findings: Sequence[Finding], root: Path, config: BrokerConfig
 ) -> RepairProposal:
-    """Returns a proposal whose `remaining` are the findings that remain after its changes.
-
-    Args:
-        proposal: proposed changes of a store.
-        findings: of that store; those that the changes were made from.
-        root: tree that looks like the store after the changes.
-        config: broker keys to open it with.
+    """Returns a proposal whose `remaining` are the findings that remain in a tree that looks like the changed store.
 
     Raises:
         LossesError: the changes are the first of several, and after those that follow a start would still lose
@@ -310,14 +293,7 @@ def _main_name(finding: Finding) -> str:
 
 
 def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
-    """Reads the output of `mqtool verify --format json`.
-
-    Returns:
-        The store as it was named there, and the findings.
-
-    Raises:
-        UsageError: it is no such document.
-    """
+    """Reads the output of `mqtool verify --format json`; returns the store as it was named there, and the findings."""
     if not isinstance(document, dict) or document.get("schema") != "verify":
         raise UsageError(f"{where}: expected what `mqtool verify STORE --format json` prints")
     try:

@@ -20,11 +20,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 def store_of(plan: Plan) -> Path:
-    """Returns the root of the store that a plan is for.
-
-    Raises:
-        RefusedError: the root is missing, or another directory has its name.
-    """
+    """Returns the root of the store that a plan is for; raises RefusedError if it is missing, or another directory."""
     root = Path(plan.store)
     try:
         status = root.stat()
@@ -133,11 +129,7 @@ def locked(root: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def exclusive(home: Path) -> Iterator[None]:
-    """Excludes undo and discard-undo by other mqtool processes; a broker may hold the store meanwhile.
-
-    Raises:
-        StoreLockedError: another mqtool process is working on the store.
-    """
+    """Excludes undo and discard-undo by other mqtool processes; a broker may hold the store meanwhile."""
     fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         try:

@@ -64,15 +64,7 @@ class Journal:
     """
 
     def __init__(self, root: Path, files: RepairFiles) -> None:
-        """Reads the journal, if there is one.
-
-        Args:
-            root: of the store.
-            files: the file system.
-
-        Raises:
-            RefusedError: it is not a journal, or incomplete.
-        """
+        """Reads the journal, if there is one; raises RefusedError if it is not a journal, or incomplete."""
         self.path = home_of(root) / JOURNAL
         self.begin: Begin | None = None
         self.kind: str | None = None
@@ -171,12 +163,7 @@ def _sum(chain: str, document: dict[str, Any]) -> str:
 
 
 def root_of(path: Path) -> Path:
-    """Returns the root of a store, given the root or the journal.
-
-    Raises:
-        NotAStoreError: the directory does not exist.
-        RefusedError: there is no journal.
-    """
+    """Returns the root of a store with a change on record, given the root or the journal."""
     path = Path(path)
     if path.name == JOURNAL and path.parent.name == HOME:
         path = path.parent.parent
@@ -189,11 +176,7 @@ def root_of(path: Path) -> Path:
 
 
 def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
-    """Returns the journal of a store with an unfinished or finished change.
-
-    Raises:
-        RefusedError: it is missing, incomplete, or another store's.
-    """
+    """Returns the journal of a store with a change; refuses a missing or incomplete one, and one of another store."""
     journal = Journal(root, files)
     if journal.begin is None:
         raise RefusedError("journal", "expected a journal, found none that records a change", journal.path)

@@ -37,9 +37,9 @@ from mqtool.recovery.predict import predict
 from mqtool.recovery.proof import Proof, prove
 from mqtool.recovery.reading import OK, QueueReading
 from mqtool.recovery.settings import settings_of
-from mqtool.repair.moves import Moves
 from mqtool.repair.paths import tree_of_links
 from mqtool.repair.plan import Forecast
+from mqtool.repair.staged_files import Moves
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig, ConfigSource
 from mqtool.store.config.configured_place import place_of
 from mqtool.store.store import Store, open_store
@@ -123,12 +123,7 @@ class Comparison(Struct, frozen=True):
         return Forecast(self.release, losses, left, self.outcome)
 
     def refusal(self, root: Path, config: Path | None = None) -> "LossesError":
-        """Returns the error that refuses the repair, with alternatives that lose nothing.
-
-        Args:
-            root: of the store.
-            config: file that it was opened with.
-        """
+        """Returns the error that refuses the repair, with alternatives that lose nothing."""
         return LossesError(
             self,
             "after this change a start would lose messages that are still in the store, so nothing was changed "
@@ -306,12 +301,7 @@ class Preview:
     """
 
     def __init__(self, store: Store, broker: str | None = None) -> None:
-        """Takes the store in its present state.
-
-        Args:
-            store: opened; only read.
-            broker: release that will be started; None for the one that wrote the store.
-        """
+        """Takes the store in its present state, and the release that will be started, if it was given."""
         self._is_ledger = bool(store.layout.dledger_dirs)
         self._root = store.path
         self._config = store.config
@@ -331,16 +321,7 @@ class Preview:
     def compare(
         self, files: Mapping[str, Path], removed: Collection[str], intended: IntendedLog | None = None
     ) -> "Comparison | str":
-        """Compares the store with the result of a change.
-
-        Args:
-            files: new files, by path relative to the root.
-            removed: paths of removed files.
-            intended: what the change is meant to keep.
-
-        Returns:
-            The comparison, or the reason why there is none.
-        """
+        """Compares the store with the result of a change: new files by path relative to the root, and removed paths."""
         if isinstance(self.before, str):
             return self.before
         after = self.after(files, removed)
@@ -373,14 +354,7 @@ class Preview:
     def tree(self, files: Mapping[str, Path], removed: Collection[str]) -> Iterator[tuple[Path, BrokerConfig]]:
         """Creates a tree of links that looks like the changed store, for the duration of the context.
 
-        Args:
-            files, removed: as for `compare`.
-
-        Yields:
-            Its root, and the broker keys to open it with.
-
-        Raises:
-            OSError: no such tree can be made.
+        Yields its root, and the broker keys to open it with. Raises OSError if no such tree can be made.
         """
         with tempfile.TemporaryDirectory(prefix="mqtool-preview-") as directory:
             _link(self._root, Path(directory), files, removed)

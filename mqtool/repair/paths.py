@@ -84,11 +84,7 @@ def _require(path: Path, kind: Callable[[int], bool], name: str, *, may_link: bo
 
 
 def home_of(root: Path) -> Path:
-    """Returns the directory of mqtool's own files in a store.
-
-    Raises:
-        RefusedError: something else has its name.
-    """
+    """Returns the directory of mqtool's own files in a store; raises RefusedError if something else has its name."""
     path = root / HOME
     for part in (path, path / BUILDING, path / STAGING, path / QUARANTINE):
         _require(part, stat.S_ISDIR, "directory")

@@ -1,4 +1,4 @@
-"""Makes a plan: builds the result of changes once, outside of the store, and describes it."""
+"""Makes a plan: runs the builder of each change once, outside of the store, and describes the result."""
 
 import contextlib
 import os
@@ -6,18 +6,39 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from mqtool.errors import NothingToChangeError, RefusedError, StoreLockedError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
-from mqtool.repair.change_builders import build
-from mqtool.repair.changes import Change, Purge, Trim, Truncate
-from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
+from mqtool.repair.changes import (
+    Change,
+    MoveOffsets,
+    Pad,
+    Purge,
+    RebuildIndex,
+    RebuildMetadata,
+    RebuildQueues,
+    RebuildTimer,
+    Recover,
+    Redact,
+    RenameSegments,
+    SetAside,
+    Trim,
+    Truncate,
+    Undelete,
+)
+from mqtool.repair.derived import rebuild_index, rebuild_metadata, rebuild_queues, rebuild_timer, undelete
+from mqtool.repair.files import fingerprint, is_left_out, result_of
+from mqtool.repair.offsets import move_offsets
 from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
-from mqtool.repair.staged_files import StagedFiles
-from mqtool.repair.trimming import trimmed
+from mqtool.repair.purge import purge, redact
+from mqtool.repair.recovering import recover
+from mqtool.repair.staged_files import Builder, StagedFiles, check_layout
+from mqtool.repair.trimming import pad, rename_segments, set_aside, trim, trimmed
+from mqtool.repair.truncation import truncate
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.groups.unread import ADVICE, combined, first_needed, needed_by_segment
 from mqtool.store.lock import lock_holder
@@ -36,6 +57,22 @@ _NOT_MESSAGES = (
     f"{file_names.CONFIG}/{file_names.LMQ_CONSUMER_OFFSETS}",
 )
 """Files on which it does not depend which messages a start of the broker keeps."""
+_BUILDERS: dict[type[Any], Builder] = {
+    RebuildQueues: rebuild_queues,
+    RebuildIndex: rebuild_index,
+    RebuildMetadata: rebuild_metadata,
+    RebuildTimer: rebuild_timer,
+    Undelete: undelete,
+    Truncate: truncate,
+    Redact: redact,
+    Trim: trim,
+    Purge: purge,
+    SetAside: set_aside,
+    RenameSegments: rename_segments,
+    Pad: pad,
+    MoveOffsets: move_offsets,
+    Recover: recover,
+}
 
 
 def make_plan(
@@ -55,8 +92,8 @@ def make_plan(
         store: its root.
         changes: one or more; no two concern the same file.
         config: broker.conf or its keys, as for `mqtool.open`.
-        work_dir: directory for the built files, which may need as much space as `Plan.space`; None for the system's
-            temporary directory.
+        work_dir: for the built files, which may need as much space as `Plan.space`; None for the system's temporary
+            directory.
         broker: release that will be started on the result; None for the one that wrote the store.
         must_repair: refuse changes after which a start still loses messages that the store holds, even if the
             changes make nothing worse.
@@ -68,8 +105,8 @@ def make_plan(
         UsageError: a change does not apply here.
         NothingToChangeError: every file is already as the plan would make it.
         UnsupportedFormatError: the kind of store is not supported.
-        RefusedError: the undo data of an earlier change is still there; a symbolic link is in the way; a start would
-            lose messages that the store still holds; or somebody needs what would be deleted.
+        RefusedError: the undo data of an earlier change is still there; a symbolic link is in the way; a start
+            would lose messages that the store still holds; or somebody needs what would be deleted.
         StoreError: a file cannot be read or written.
     """
     requested = [changes] if not isinstance(changes, Sequence) else list(changes)
@@ -130,19 +167,10 @@ def forecast_of(
     must_repair: bool = False,
     planned: Forecast | None = None,
 ) -> Forecast | None:
-    """Predicts what a start loses before and after changes.
+    """Predicts what a start loses before and after changes; None if that is unknown, or no message depends on them.
 
-    Args:
-        store: opened.
-        requested, broker, must_repair: as for `make_plan`.
-        staged: result of the changes.
-        steps: of that result.
-        planned: forecast of the plan that is applied. It is returned if the start after the changes has the same
-            outcome;
-            the start before them is then not predicted again.
-
-    Returns:
-        The forecast; None if it is unknown, or if no message depends on the changes.
+    The forecast of a plan that is applied, `planned`, is returned if the start after the changes has the same outcome;
+    the start before them is then not predicted again.
 
     Raises:
         RefusedError: a start would lose messages that the store still holds.
@@ -260,3 +288,19 @@ def barrier_directory(store: Store) -> str | None:
     plain = store.path / file_names.COMMIT_LOG
     chosen = plain if plain in directories else next(iter(directories), None)
     return None if chosen is None else chosen.relative_to(store.path).as_posix()
+
+
+def build(store: Store, requested: Sequence[Change], out: Path) -> StagedFiles:
+    """Builds the result of changes in an empty directory, on the store's file system if files are to move into it."""
+    if any(not isinstance(change, MoveOffsets) for change in requested):
+        check_layout(store)
+    if len(requested) > 1 and any(isinstance(change, Purge) for change in requested):
+        raise UsageError("a purge moves every record of the log: apply it by itself")
+    staged = StagedFiles(store.path)
+    for number, change in enumerate(requested):
+        own = out / str(number)
+        own.mkdir()
+        _BUILDERS[type(change)](store, change, own, staged)
+    for name in (*staged.files, *staged.removed):
+        staged.reads.pop(name, None)
+    return staged

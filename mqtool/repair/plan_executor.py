@@ -9,15 +9,12 @@ from mqtool.commands import Opened
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair import gates
-from mqtool.repair.change_builders import build
-from mqtool.repair.files import RepairFiles
-from mqtool.repair.fingerprints import fingerprint
+from mqtool.repair.files import Places, RepairFiles, fingerprint, make_like_parent, remove_tree
 from mqtool.repair.journal import APPLIED, BEGIN, DISCARD_UNDO, RESTORED, STEP, SWAP, UNDO, Begin, Journal
 from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
 from mqtool.repair.plan import Plan, Step
-from mqtool.repair.plan_builder import barrier_directory, forecast_of, steps_of
+from mqtool.repair.plan_builder import barrier_directory, build, forecast_of, steps_of
 from mqtool.repair.staged_files import StagedFiles
-from mqtool.repair.trees import Places, make_like_parent, remove_tree
 from mqtool.repair.undo_executor import changed_file, remove_barrier, restore_all
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Verification, verify

@@ -63,12 +63,11 @@ def plan_repair(
         findings: of `verify`; None to verify the store now.
         lost: what that proved lost; None if it is not at hand.
         release: that will be started; None for the one that wrote the store.
-        config, work_dir: as for `make_plan`.
+        config, work_dir: as for `make_plan`, which also has the other errors.
 
     Raises:
         NothingToChangeError: no finding asks for a change.
         UsageError: the configuration does not fit the files.
-        RefusedError, UnsupportedFormatError, StoreError: as for `make_plan`.
     """
     with open_store(root, config) as store:
         if findings is None:
@@ -114,14 +113,7 @@ def plan_recovery(
     config: Path | None = None,
     work_dir: Path | None = None,
 ) -> Plan:
-    """Plans the recovery that a broker carries out when it starts.
-
-    Args:
-        root: of the store.
-        release: whose rules apply; None for the release that wrote the store.
-        mode: what to do with bytes that are cut off.
-        accept_loss: messages, not lost already, that consumers may lose.
-        config, work_dir: as for `make_plan`.
+    """Plans the recovery that a broker carries out when it starts, by default one of the release that wrote the store.
 
     Raises:
         LayoutError: the broker would refuse the store, or never finish starting.
@@ -165,13 +157,7 @@ def diagnose(
     *,
     in_place: bool = True,
 ) -> Diagnosis:
-    """Verifies a store and plans its repair. The store is only read.
-
-    Args:
-        root: of the store.
-        config: broker keys.
-        release: that will be started; None for the one that wrote the store.
-        in_place: plan a change of the store; otherwise there is no plan.
+    """Verifies a store and plans its repair, with `in_place` a change of the store. The store is only read.
 
     Raises:
         StoreLockedError: a broker has the store open.

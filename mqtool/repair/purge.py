@@ -1,21 +1,23 @@
-"""Purges topics from the log: records of other topics are moved together, past the old end of the log.
+"""Removes messages: blanks their bodies in place, or purges topics from the log.
 
-The new log begins at a physical offset that the old one did not have. So no old address, in an offset message id or
-in a queue, leads to another message; a broker treats messages of purged topics like those that retention has deleted.
-Their queues keep their queue offsets and groups keep their positions, because a queue always keeps its last file
-(ConsumeQueue.deleteExpiredFile, 4.9.7 and 5.5.0).
+A purge moves the records of other topics together, past the old end of the log, to physical offsets that the old log
+did not have. So no old address, in an offset message id or in a queue, leads to another message; a broker treats
+messages of purged topics like those that retention has deleted. Their queues keep their queue offsets and groups keep
+their positions, because a queue always keeps its last file (ConsumeQueue.deleteExpiredFile, 4.9.7 and 5.5.0).
 """
 
+import hashlib
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
-from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
-from mqtool.formats import checkpoint, file_names, timer
+from mqtool.errors import CorruptionError, RefusedError, UnsupportedFormatError, UsageError
+from mqtool.formats import checkpoint, commit_log, file_names, java, properties, timer
+from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.atomic import write_new
 from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.expired_queues import NOWHERE
@@ -24,16 +26,15 @@ from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.number_sets import among
-from mqtool.repair.changes import Purge
+from mqtool.repair.changes import Purge, Redact
 from mqtool.repair.derived import replace_index
-from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
-from mqtool.repair.staged_files import StagedFiles, check_queues
+from mqtool.repair.staged_files import Moves, StagedFiles, check_queues
 from mqtool.store.config.configured_place import epoch_file, has_epochs
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_file
-from mqtool.store.files import MappedFile, list_mapped_files
+from mqtool.store.files import MappedFile, list_directory, list_mapped_files
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.known_losses import NONE, content, known_losses
 from mqtool.store.log.selection import Selection
@@ -44,18 +45,73 @@ from mqtool.store.waiting.pending import pending_messages
 from mqtool.store.waiting.timer import read_log_file
 from mqtool.words import size as bytes_text
 
+BLANK = b" "
+"""What every byte of a redacted body becomes."""
+
+_COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
+_SEPARATOR = bytes((properties.VALUE_END,))
 _ROCKSDB_KEYS = ("timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable")
 """Keys with which a broker refers to records from rocksdbstore/ (TimerRocksDBRecord, TransRocksDBRecord, 5.5.0)."""
-
 _NEW, _DERIVED = "new", "derived"
 """Directories for the new log, a store of its own, and for its index."""
+
+
+def redact(store: Store, change: Redact, out: Path, staged: StagedFiles) -> None:
+    """Blanks the bodies of records."""
+    patches: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    log = store.commit_log
+    if not change.physical_offsets:
+        raise UsageError("nothing to redact: no message was chosen")
+    for offset in sorted(set(change.physical_offsets)):
+        try:
+            record = log.record_at(offset)
+        except CorruptionError as error:
+            raise UsageError(f"expected the physical offset of a message: {error}") from error
+        where = f"{java.decode_utf8(record.topic)}/{record.queue_id}@{record.queue_offset}"
+        number = log.segment_at(offset)
+        assert number is not None
+        if not record.body.strip(BLANK):
+            staged.notes.append(f"physical offset {offset}, {where}: there is nothing to blank")
+            continue
+        patches[number].append((offset - log.segments[number].base, redacted(record)))
+        digest = hashlib.sha256(record.body).hexdigest()
+        staged.notes.append(f"physical offset {offset}, {where}: body of {len(record.body)} bytes, sha256 {digest}")
+    for number, of_segment in patches.items():
+        path = log.segments[number].path
+        name = staged.name(path)
+        copy_file(path, out / name, of_segment)
+        staged.put(name, out / name, keep_time=True)
+    staged.notes.append(
+        "the quarantine keeps the old bodies until its undo data is discarded; keys and properties, "
+        "slaves, backups and exports keep theirs"
+    )
+    if list_directory(store.path / file_names.COMPACTION):
+        staged.notes.append(f"{file_names.COMPACTION}/ may hold copies of messages of compacted topics")
+
+
+def redacted(record: Record) -> bytes:
+    """Returns a record with a blank body of the same length; raises UnsupportedFormatError for a batch of messages.
+
+    The COMPRESSED flag is cleared, because the new body is not compressed: a consumer that cannot decompress one
+    message drops all messages that came with it (MessageDecoder.decode, 4.9.7 and 5.5.0).
+    """
+    if record.sys_flag & SysFlag.INNER_BATCH:
+        raise UnsupportedFormatError(
+            f"physical offset {record.physical_offset}: its body is a batch of messages; "
+            "redact knows bodies of single messages only"
+        )
+    body = BLANK * len(record.body)
+    redacted_record = replace(
+        record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION
+    )
+    data = commit_log.build_record(redacted_record)
+    return properties.renew_crc32(data) if record.properties.endswith(_SEPARATOR) else data
 
 
 def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
     """Builds a log without some topics, and new versions of all files that contain physical offsets.
 
     Raises:
-        UsageError: a topic has no message, or the broker keeps messages of other topics in it.
         UnsupportedFormatError: queues, timers, transactions or the index are in RocksDB, or the broker runs in
             controller mode.
         RefusedError: log or queues are damaged.
@@ -108,9 +164,8 @@ def _damaged(store: Store, what: str) -> RefusedError:
 def _move_log(store: Store, names: tuple[str, ...], out: Path, staged: StagedFiles) -> tuple[Counter[str], Moves, int]:
     """Writes the new log.
 
-    Returns:
-        Counter of purged "records" and "bytes"; the new places of the other records; store time of the last of these
-        in ms, 0 if there is none.
+    Returns how many "records" and "bytes" are purged, where the others are now, and the store time of the last one, ms,
+    or 0.
     """
     log = store.commit_log
     known = store.layout.commit_log_size
@@ -188,14 +243,7 @@ def _move_queue(
 
 
 def _patch_physical_offsets(path: Path, rows: np.ndarray, physical: np.ndarray, out: Path, staged: StagedFiles) -> None:
-    """Writes a copy of a file of units with other physical offsets; does nothing if none changes.
-
-    Args:
-        path: the file.
-        rows: structured array of the present units, from the start of the file.
-        physical: new physical offsets, one for each unit.
-        out, staged: take the copy.
-    """
+    """Writes a copy of a file of units with other physical offsets. `rows` are all its present units."""
     changed = np.flatnonzero(rows["physical_offset"] != physical)
     if not len(changed):
         return
@@ -235,10 +283,8 @@ def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, stag
     old = store.checkpoint
     if old is None:
         return
-    offsets = ("master_flushed_offset", "confirm_physical_offset", "logics_physical_offset")
-    times = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
-    moved = {name: moves.position(getattr(old, name)) for name in offsets if getattr(old, name) > 0}
-    moved |= {name: min(getattr(old, name), last_time) for name in times}
+    moved = {name: moves.position(getattr(old, name)) for name in checkpoint.OFFSETS if getattr(old, name) > 0}
+    moved |= {name: min(getattr(old, name), last_time) for name in checkpoint.TIMES}
     new = replace(old, **moved)
     if new != old:
         write_new(out / file_names.CHECKPOINT, checkpoint.build(new))

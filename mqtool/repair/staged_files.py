@@ -1,6 +1,8 @@
-"""The built result of changes, and the checks that a store can be changed at all."""
+"""The built result of changes, the new places of moved records, and the checks that a store can be changed at all."""
 
-from collections.abc import Callable
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ from msgspec import Struct, field
 
 from mqtool.errors import LayoutError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
-from mqtool.repair.moves import Moves
 from mqtool.repair.paths import check_name, inside
 from mqtool.store.config.config_tables import require_readable
 from mqtool.store.config.rocksdb import is_database
@@ -17,6 +18,59 @@ from mqtool.store.files import list_directory
 from mqtool.store.named_files import is_inside
 from mqtool.store.queues.rocksdb_queues import queue_database
 from mqtool.store.store import Store
+
+
+class Moves:
+    """Ranges of a log that moved, each by one distance, ascending in both logs; bytes outside of them are left out.
+
+    A range takes 24 bytes: where kept and purged records alternate there is one for each record.
+
+    Attributes:
+        start: physical offset at which the new log begins.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        """Starts without a range."""
+        self.start = start
+        self._old, self._new, self._length = array("q"), array("q"), array("q")
+
+    def add(self, old: int, new: int, length: int) -> None:
+        """Adds a range after all others, or extends the last one if both move by the same distance without a gap."""
+        if self._old:
+            moved = self._length[-1]
+            if self._old[-1] + moved == old and self._new[-1] + moved == new:
+                self._length[-1] = moved + length
+                return
+        self._old.append(old)
+        self._new.append(new)
+        self._length.append(length)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """Yields (old, new, length) of each range."""
+        return zip(self._old, self._new, self._length, strict=True)
+
+    def records(self, physical: np.ndarray) -> np.ndarray:
+        """Returns the new physical offsets of records, int64; -1 for records that are left out."""
+        if not self._old:
+            return np.full(len(physical), -1, np.int64)
+        old, new, length = (np.frombuffer(column, np.int64) for column in (self._old, self._new, self._length))
+        number = np.maximum(np.searchsorted(old, physical, side="right") - 1, 0)
+        shift = physical - old[number]
+        return np.where((shift >= 0) & (shift < length[number]), new[number] + shift, -1)
+
+    def position(self, physical: int) -> int:
+        """Returns the new end of what is kept before an old physical offset."""
+        number = bisect_right(self._old, physical) - 1
+        if number < 0:
+            return self.start
+        return self._new[number] + min(physical - self._old[number], self._length[number])
+
+    def origin(self, physical: int) -> int | None:
+        """Returns the old offset of the last byte before a new physical offset; None if there is none."""
+        number = bisect_right(self._new, physical - 1) - 1
+        if number < 0:
+            return None
+        return self._old[number] + min(physical - self._new[number], self._length[number]) - 1
 
 
 class StagedFiles(Struct):
@@ -36,21 +90,13 @@ class StagedFiles(Struct):
     purged: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def name(self, path: Path) -> str:
-        """Returns the path of a file of the store as plans write it.
-
-        Raises:
-            RefusedError: a symbolic link is on the way.
-        """
+        """Returns the path of a file of the store as plans write it; refuses one that a symbolic link leads to."""
         name = path.relative_to(self.root).as_posix()
         inside(self.root, name)
         return name
 
     def put(self, name: str, path: Path, *, keep_time: bool = False) -> None:
-        """Adds a new file.
-
-        Raises:
-            UsageError: an earlier change concerns the same file.
-        """
+        """Adds a new file; raises UsageError if an earlier change concerns the same file."""
         if name in self.files or name in self.removed:
             raise UsageError(f"two changes affect {name}: apply one after the other")
         self.files[check_name(name, self.root)] = path
@@ -92,12 +138,7 @@ Builder = Callable[[Store, Any, Path, StagedFiles], None]
 
 
 def check_layout(store: Store) -> None:
-    """Checks that a store has a plain CommitLog below its root.
-
-    Raises:
-        UnsupportedFormatError: the log has another layout or is elsewhere.
-        LayoutError: there is no log.
-    """
+    """Checks that a store has a plain CommitLog below its root."""
     layout = store.layout
     if layout.dledger_dirs:
         raise UnsupportedFormatError(f"{layout.dledger_dirs[0]}: a DLedger log; only plain CommitLogs can be changed")

@@ -1,25 +1,66 @@
-"""Sets aside the front of the log and what points only there; sets aside, renames or pads files."""
+"""Sets aside the front of the log and what points only there; sets aside, renames or pads files.
+
+Finds records that only one file holds, and that would be lost with it.
+"""
 
 import os
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.frames import Frames
+from mqtool.records.record_search import records_anywhere
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.paths import check_name, inside
-from mqtool.repair.sole_records import sole_records
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.known_losses import LostOffsets, content, known_losses
+from mqtool.store.log.commit_log import Segment
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import verify
 from mqtool.verify.losses import merged
+
+
+class SoleRecords(Struct, frozen=True):
+    """Records of a file that are not in the store's CommitLog."""
+
+    count: int  # how many
+    first: int  # and last: smallest and largest physical offset that they state
+    last: int
+
+    def __str__(self) -> str:
+        """Returns the records in words."""
+        return f"{self.count} record(s) found nowhere else (physical offsets {self.first} to {self.last})"
+
+
+def sole_records(store: Store, path: Path) -> SoleRecords | None:
+    """Returns the records of any file that the CommitLog does not hold in other files; None if there are none."""
+    count, first, last = 0, 0, 0
+    own = _segment_of(store, path)
+    with ReadFile(path) as file:
+        for position, record in records_anywhere(file):
+            at = record.physical_offset
+            inside = own is not None and own.base <= at < own.end
+            if not inside and store.commit_log.read(at, record.total_size) == file.read(position, record.total_size):
+                continue
+            first, last = (at, at) if not count else (min(first, at), max(last, at))
+            count += 1
+    return SoleRecords(count, first, last) if count else None
+
+
+def _segment_of(store: Store, path: Path) -> Segment | None:
+    """Returns the segment for a file, found by name because a store may have very many."""
+    base = file_names.parse_mapped_file_name(path.name)
+    index = store.commit_log.segment_at(base) if base is not None else None
+    segment = store.commit_log.segments[index] if index is not None else None
+    return segment if segment is not None and segment.path == path else None
 
 
 def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:

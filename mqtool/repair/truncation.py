@@ -40,12 +40,7 @@ class Cut(Struct, frozen=True):
 
 
 def truncate(store: Store, change: Truncate, out: Path, staged: StagedFiles) -> None:
-    """Cuts the store.
-
-    Raises:
-        UsageError: the log cannot end there.
-        UnsupportedFormatError: queues, or positions that would change, are in a RocksDB that is not read.
-    """
+    """Cuts the store; queues, and positions that would change, must not be in a RocksDB that is not read."""
     check_queues(store)
     cut = find_cut(store, change.at)
     _cut_log(store, cut, out, staged)
@@ -70,8 +65,7 @@ def truncate(store: Store, change: Truncate, out: Path, staged: StagedFiles) -> 
 def find_cut(store: Store, at: int) -> Cut:
     """Returns the new end of the log if everything from a physical offset on is removed.
 
-    Raises:
-        UsageError: no record and no damage begins there, nor does the log end there; or nothing would be left.
+    Raises UsageError if neither a record nor damage begins there, nor the log ends there; or if nothing would be left.
     """
     log = store.commit_log
     loses_nothing = at == log.max_offset
@@ -199,26 +193,15 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> N
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file():
         return
-    new = replace(
-        known,
-        physic_msg_timestamp=min(known.physic_msg_timestamp, cut.last_time),
-        logics_msg_timestamp=min(known.logics_msg_timestamp, cut.last_time),
-        index_msg_timestamp=min(known.index_msg_timestamp, cut.last_time),
-        master_flushed_offset=min(known.master_flushed_offset, cut.end),
-        confirm_physical_offset=min(known.confirm_physical_offset, cut.end),
-        logics_physical_offset=min(known.logics_physical_offset, cut.end),
-    )
+    bounds = dict.fromkeys(checkpoint_format.TIMES, cut.last_time) | dict.fromkeys(checkpoint_format.OFFSETS, cut.end)
+    new = replace(known, **{name: min(getattr(known, name), bound) for name, bound in bounds.items()})
     if new != known:
         write_new(out / file_names.CHECKPOINT, checkpoint_format.build(new))
         staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT)
 
 
 def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, staged: StagedFiles) -> None:
-    """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next.
-
-    Raises:
-        UnsupportedFormatError: a queue becomes shorter, and the positions are in a database that is not read.
-    """
+    """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next."""
     if ends:
         advice = (
             "positions past the new ends of the queues could not be moved back, and groups would pass over what is "

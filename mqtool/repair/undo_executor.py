@@ -10,8 +10,7 @@ from mqtool.errors import RefusedError
 from mqtool.jobs.atomic import create_file, writing
 from mqtool.repair import gates
 from mqtool.repair.changes import SetAside
-from mqtool.repair.files import RepairFiles
-from mqtool.repair.fingerprints import fingerprint
+from mqtool.repair.files import Places, RepairFiles, fingerprint, remove_tree
 from mqtool.repair.journal import (
     APPLIED,
     BEGIN,
@@ -26,8 +25,7 @@ from mqtool.repair.journal import (
 )
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
 from mqtool.repair.plan import Fingerprint, Plan, Step
-from mqtool.repair.sole_records import sole_records
-from mqtool.repair.trees import Places, remove_tree
+from mqtool.repair.trimming import sole_records
 from mqtool.store.named_files import is_inside
 from mqtool.store.store import open_store
 
@@ -135,13 +133,7 @@ def check_unchanged(root: Path, begin: Begin) -> None:
 
 
 def changed_file(root: Path, files: list[tuple[str, Fingerprint | None]], plan: Plan) -> str | None:
-    """Returns the first file that differs from its fingerprint; None if all files are as expected.
-
-    Args:
-        root: of the store.
-        files: names with their fingerprints, None for a file that does not exist.
-        plan: has the fingerprints of the files that it only read.
-    """
+    """Returns the first file that differs from its fingerprint, None for a missing one, or that the plan read."""
     for name, expected in [*files, *((read.path, read.fingerprint) for read in plan.reads)]:
         state = fingerprint(inside(root, name), full=expected is None or expected.sha256 is not None)
         if (expected is None) != (state is None) or (expected is not None and not expected.fits(state)):
@@ -150,17 +142,10 @@ def changed_file(root: Path, files: list[tuple[str, Fingerprint | None]], plan: 
 
 
 def restore_all(root: Path, journal: Journal, begin: Begin, files: RepairFiles, *, any_content: bool = False) -> None:
-    """Moves every old file back to its place, then allows brokers to start.
+    """Moves every old file back to its place, then allows brokers to start; `any_content` as for `Places.swap_out`.
 
-    The barrier is there from before the first file moves until the journal states that all are back. So a call after
-    an interruption either finds that no broker has run since, or moves nothing.
-
-    Args:
-        root: of the store.
-        journal: of the change; it gets the lines `undo` and `restored`.
-        begin: its first line.
-        files: the file system.
-        any_content: as for `Places.swap_out`.
+    The barrier is there from before the first file moves until the journal states that all are back. So a call after an
+    interruption either finds that no broker has run since, or moves nothing.
     """
     if journal.kind != RESTORED:
         if begin.barrier is not None:

@@ -382,7 +382,7 @@ def _write_protocol(path: Path | None, result: Protocol) -> None:
 
 def code_of(protocol: Protocol) -> ExitCode:
     """Returns the exit code of a run."""
-    from mqtool.repair.runbooks.protocol import REFUSED, SKIPPED
+    from mqtool.repair.runbooks.runner import REFUSED, SKIPPED
 
     status = {step.name: step.status for step in protocol.steps}
     if status["detect"] == REFUSED or status.get("gate") == REFUSED:

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from mqtool.errors import RefusedError
 from mqtool.jobs.atomic import staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.repair.backup.pieces import PIECE, Pieces
-from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
+from mqtool.repair.backup.snapshots import PIECE, FileEntry, Pieces, Snapshot, load
 from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.config.broker_config import load as load_config
 from mqtool.store.store import open_store

@@ -10,11 +10,19 @@ print(protocol.markdown())                                       # to paste into
 Every change is a plan of `mqtool.repair` or a new directory, so it can be undone. Docs pages: docs/runbooks/.
 """
 
-from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, runbooks_for
-from mqtool.repair.runbooks.match import Match, by_code, by_line, by_name, by_store, runbook_of
+from mqtool.repair.runbooks.catalogue import (
+    ORDER,
+    RUNBOOKS,
+    Match,
+    by_code,
+    by_line,
+    by_name,
+    by_store,
+    runbook_of,
+    runbooks_for,
+)
 from mqtool.repair.runbooks.model import Case, Request, Runbook
-from mqtool.repair.runbooks.protocol import Protocol, Step
-from mqtool.repair.runbooks.runner import run
+from mqtool.repair.runbooks.runner import Protocol, Step, run
 
 __all__ = [
     "ORDER",

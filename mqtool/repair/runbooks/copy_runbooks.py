@@ -21,8 +21,8 @@ from mqtool.repair.runbooks.model import (
     Proposal,
     Runbook,
     required_copies,
+    run_again,
 )
-from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
 from mqtool.replay.to_store import ReplayRequest, replay
 from mqtool.store.lock import holder_words, lock_holder
@@ -107,13 +107,10 @@ def _diverged(case: Case) -> Detection:
 
 
 def _damage(log: LogDifference, at: int) -> str | None:
-    """Returns the damage because of which two logs differ at a physical offset.
+    """Returns in words the damage because of which two logs differ at a physical offset; None if there is none.
 
     Logs diverge where both hold valid records, or where one ends after a valid record. Cutting a valid log because its
     copy is damaged would lose messages.
-
-    Returns:
-        In words; None if neither log is damaged there.
     """
     region = next((part for part in log.regions if part.start == at), None)
     if region is not None:

@@ -15,8 +15,8 @@ from mqtool.repair.runbooks.model import (
     Runbook,
     by_findings,
     codes_of,
+    explain_start,
 )
-from mqtool.repair.runbooks.steps import explain_start
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.verify.log.commit_log_files import may_have_record
 

@@ -1,12 +1,19 @@
-"""Runs a runbook. The steps are the same for all; nothing is changed unless requested."""
+"""Runs a runbook, and records every step with its evidence, as JSON values and as Markdown for a ticket.
+
+The steps are the same for all runbooks; nothing is changed unless requested.
+"""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mqtool.commands import command, salvage_command
 from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError
+from mqtool.recovery.losses import LossCount, loss_numbers
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.gates import check_backup
 from mqtool.repair.outlook import LOSSES, Comparison, Preview
@@ -21,28 +28,125 @@ from mqtool.repair.runbooks.model import (
     NewDirectory,
     Request,
     Runbook,
+    after_change,
+    after_directory,
+    next_verify,
+    run_again,
     start_of,
+    with_directory,
 )
-from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
-from mqtool.repair.runbooks.steps import after_change, after_directory, next_verify, run_again, with_directory
-from mqtool.store.config.broker_config import load
+from mqtool.store.config.broker_config import UNCHECKED, load
 from mqtool.store.store import open_store
 from mqtool.verify import CATALOGUE, State, corrections, verify
 from mqtool.words import size
 
+DONE = "done"
+REFUSED = "refused"
+SKIPPED = "skipped"
+"""Not tried: a dry run, or a step before it ended the run."""
+FAILED = "failed"
 _FILES_TOLD = 100
 
 
-def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protocol:
-    """Runs the steps of a runbook.
+class Step(Struct, frozen=True):
+    """One step of a run."""
 
-    Args:
-        runbook: the runbook.
-        root: of the store.
-        request: options; None for a dry run.
+    name: str  # detect, explain, plan, gate, apply, verify, undo
+    status: str  # done, refused, skipped or failed
+    summary: str  # in words
+    evidence: tuple[str, ...] = ()  # facts, one each
+
+
+class Protocol(Struct):
+    """A complete run."""
+
+    runbook: str  # and name: id and name of the runbook
+    name: str
+    store: Path  # root
+    broker: str  # release whose start is predicted
+    config: Path | None = None  # the broker's configuration file; None without one
+    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))  # RFC 3339
+    present: bool = False  # whether the problem is present
+    ready: bool = False  # whether nothing but consent is missing
+    applied: bool = False  # whether a change was applied
+    repaired: bool | None = None  # whether the problem is solved; None if nothing was applied
+    losses: LossCount | None = None  # when the run began, and by its change; None if unknown
+    plan: dict[str, Any] | None = None  # JSON of the plan, None if nothing changes in place
+    new_directory: Path | None = None  # the new directory, if one was created
+    steps: list[Step] = field(default_factory=list)  # in order
+    next_steps: tuple[str, ...] = ()  # commands to type, in this order or to choose from
+
+    def add(self, name: str, status: str, summary: str, evidence: tuple[str, ...] = ()) -> None:
+        """Adds a step."""
+        self.steps.append(Step(name, status, summary, evidence))
+
+    def step(self, name: str) -> Step:
+        """Returns the step with a name."""
+        return next(step for step in self.steps if step.name == name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the protocol as JSON values."""
+        return {
+            "runbook": self.runbook,
+            "name": self.name,
+            "store": str(self.store),
+            "config": self.config and str(self.config),
+            "broker": self.broker,
+            "begun": self.begun,
+            "present": self.present,
+            "applied": self.applied,
+            "repaired": self.repaired,
+            **self._losses,
+            "made": None if self.new_directory is None else str(self.new_directory),
+            "steps": [
+                {"name": step.name, "status": step.status, "summary": step.summary, "evidence": list(step.evidence)}
+                for step in self.steps
+            ],
+            "plan": self.plan,
+            "next_steps": list(self.next_steps),
+        }
+
+    @property
+    def _losses(self) -> dict[str, int | None]:
+        return loss_numbers(self.losses)
+
+    def markdown(self) -> str:
+        """Returns the protocol as Markdown, for a ticket."""
+        lines = [
+            f"# {self.runbook} {self.name}",
+            "",
+            f"- store: `{self.store}`",
+            f"- broker: RocketMQ {self.broker}",
+            f"- broker.conf: {UNCHECKED if self.config is None else f'`{self.config}`'}",
+            f"- begun: {self.begun}",
+            f"- trouble is there: {_yes(self.present)}",
+            f"- applied: {_yes(self.applied)}",
+            f"- repaired: {_yes(self.repaired)}",
+            *(
+                f"- messages {name.replace('_', ' ')}: {'unknown' if count is None else count}"
+                for name, count in self._losses.items()
+            ),
+            "",
+        ]
+        for number, step in enumerate(self.steps, 1):
+            lines += [f"## {number}. {step.name}: {step.status}", "", step.summary, ""]
+            if step.evidence:
+                lines += ["```text", *(fact.replace("```", "'''") for fact in step.evidence), "```", ""]
+        if self.next_steps:
+            lines += ["Next:", "", "```sh", *self.next_steps, "```", ""]
+        return "\n".join(lines)
+
+
+def _yes(value: bool | None) -> str:
+    return "not tried" if value is None else "yes" if value else "no"
+
+
+def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protocol:
+    """Runs the steps of a runbook, without options as a dry run.
 
     Returns:
-        What was found, planned and done. If the problem is not present, the protocol says so and ends with `detect`.
+        What was found, planned and done. If the problem is not present, the protocol says so and ends with
+            `detect`.
 
     Raises:
         UsageError: an option that the runbook requires is missing.
@@ -247,8 +351,7 @@ def _prove(
 ) -> bool:
     """Detects the problem again, predicts the broker's start again, and compares `verify` with that before.
 
-    Returns:
-        Whether the problem is not solved yet, and another run of the runbook may solve it.
+    Returns whether the problem is not solved yet, and another run of the runbook may solve it.
     """
     with open_store(protocol.store, before.request.config) as store:
         case = Case(store, replace(before.request, broker=protocol.broker))

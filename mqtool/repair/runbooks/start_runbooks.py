@@ -19,9 +19,10 @@ from mqtool.repair.runbooks.model import (
     Runbook,
     by_findings,
     codes_of,
+    explain_start,
+    run_again,
     words_of,
 )
-from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.store.groups.unread import first_needed, needed_by_segment
 from mqtool.store.lock import holder_words, lock_holder
 from mqtool.store.named_files import real_path
@@ -150,12 +151,7 @@ def _shared(case: Case) -> Detection:
 
 
 def file_system_of(path: Path, mounts: Path) -> str:
-    """Returns the file system type of a path, "" if unknown.
-
-    Args:
-        path: any.
-        mounts: list of mounts as Linux keeps it.
-    """
+    """Returns the file system type of a path according to a list of mounts as Linux keeps it, "" if unknown."""
     try:
         lines = [line.split() for line in mounts.read_text("utf-8", "replace").splitlines()]
     except OSError:

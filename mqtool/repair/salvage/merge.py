@@ -11,11 +11,11 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.errors import CorruptionError, RefusedError
-from mqtool.formats import commit_log, properties
+from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.repair.salvage.unit_evidence import ForeignRecords, UnitEvidence
+from mqtool.repair.salvage.unit_evidence import ChangedFrames, ForeignRecords, UnitEvidence
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.displaced_blocks import DisplacedRecords
 from mqtool.store.store import Store
@@ -34,24 +34,22 @@ _NOTED = 1000
 def correct_fields(frames: Frames, time: int) -> tuple[Frames, list[int]]:
     """Returns frames with corrected fields, and the physical offsets of the changed records.
 
-    A store time becomes that of the record before, a born time the store time, a port 0.
-
-    Args:
-        frames: valid otherwise; at least one.
-        time: store time of the record before them, 0 if there is none.
+    A store time becomes that of the record before, a born time the store time, a port 0. `time` is the store time of
+    the record before all of them, 0 if there is none.
     """
-    times = frames.column("store_timestamp")
-    changes = _Changes(frames)
+    times, shapes = frames.column("store_timestamp"), frames.host_shape
+    changes = ChangedFrames(frames)
     for field in impossible_fields(frames, times):
         for row in np.flatnonzero(field.broken).tolist():
-            near = _near(times, row, time)
+            near, shape = _near(times, row, time), int(shapes[row])
             if field.name in _BEHIND_PORT:
-                changes.write(row, _BEHIND_PORT[field.name], 4, 0, back=4)
+                changes.write(row, commit_log.field_offset(_BEHIND_PORT[field.name], shape) - 4, 0, width=4)
             elif field.name != "queue_id" and near > 0:
-                changes.write(row, field.name, 8, near)
+                changes.write(row, commit_log.field_offset(field.name, shape), near)
     for row, _ in not_compressed(frames):
-        changes.write(row, "sys_flag", 4, int(frames.column("sys_flag")[row]) & ~_COMPRESSION)
-    return changes.result()
+        flags = int(frames.column("sys_flag")[row]) & ~_COMPRESSION
+        changes.write(row, commit_log.field_offset("sys_flag", int(shapes[row])), flags, width=4)
+    return changes.result(), changes.offsets
 
 
 def _near(times: np.ndarray, row: int, before: int) -> int:
@@ -61,36 +59,6 @@ def _near(times: np.ndarray, row: int, before: int) -> int:
         return int(times[earlier[-1]])
     later = np.flatnonzero(times[row:] > 0)
     return before or (int(times[row + later[0]]) if len(later) else 0)
-
-
-class _Changes:
-    """Collects new values of fields."""
-
-    def __init__(self, frames: Frames) -> None:
-        self._frames = frames
-        self._data: bytearray | None = None
-        self._rows: set[int] = set()
-
-    def write(self, row: int, name: str, width: int, value: int, *, back: int = 0) -> None:
-        """Stores a value at a field, or `back` bytes before it."""
-        if self._data is None:
-            self._data = bytearray(self._frames.view)
-        at = int(self._frames.positions[row]) - back
-        at += commit_log.field_offset(name, int(self._frames.host_shape[row]))
-        self._data[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "big")
-        self._rows.add(row)
-
-    def result(self) -> tuple[Frames, list[int]]:
-        """Returns the changed frames, and the physical offsets of the changed records."""
-        frames, data = self._frames, self._data
-        if data is None:
-            return frames, []
-        for row in self._rows:
-            start = int(frames.positions[row])
-            end = start + int(frames.sizes[row])
-            data[start:end] = properties.renew_crc32(bytes(data[start:end]))
-        changed = sorted(int(frames.base + frames.positions[row]) for row in self._rows)
-        return Frames(memoryview(data), frames.base, frames.positions, frames.sizes), changed
 
 
 class Run(Struct, frozen=True):
@@ -132,13 +100,9 @@ class Merge:
     """
 
     def __init__(self, copies: list[Store], displaced: "list[Store]") -> None:
-        """Takes the copies.
+        """Takes copies of one log, the most trusted first, and files of theirs whose place in the log another file has.
 
-        Args:
-            copies: of one log, the most trusted first.
-            displaced: files of theirs whose place in the log is taken by another file. They fill what all copies
-                lack, and are
-                not compared: the file in the right place is trusted.
+        These fill what all copies lack, and are not compared: the file in the right place is trusted.
         """
         self._copies, stores = len(copies), [*copies, *displaced]
         self.common = [0] * len(stores)

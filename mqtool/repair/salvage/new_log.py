@@ -10,8 +10,8 @@ from mqtool.formats.commit_log import MAGIC_V1, MIN_RECORD_SIZE, Record, SysFlag
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.segments import Segments, SegmentWriter
 from mqtool.records.frames import Frames
-from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.merge import Run
+from mqtool.repair.staged_files import Moves
 from mqtool.store.queues.get_message import next_file
 
 TOPIC = b"MQTOOL_HOLE"
@@ -22,12 +22,7 @@ _HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
 
 def fillers(start: int, end: int, time: int) -> Iterator[bytes]:
-    """Yields records that fill a range exactly.
-
-    Args:
-        start, end: physical offsets; the range is not shorter than `MIN_RECORD_SIZE`.
-        time: store time of the record before or after it, ms.
-    """
+    """Yields records that fill a range of at least `MIN_RECORD_SIZE` bytes exactly, with a store time in ms."""
     at = start
     while at < end:
         size = end - at if end - at <= LARGEST else min(LARGEST, end - at - MIN_RECORD_SIZE)
@@ -147,14 +142,7 @@ class MovedLog:
     """
 
     def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank, *, start: int = 0) -> None:
-        """Takes an empty directory.
-
-        Args:
-            files: takes the segments.
-            segment_size: of old and new segments.
-            is_blank: test for the unused end of a segment.
-            start: physical offset at which the new log begins; a multiple of the segment size.
-        """
+        """Takes an empty directory, the segment size, a test for the unused end of one, and where the log begins."""
         self._is_blank = is_blank
         self.holes: list[Hole] = []
         self.records = 0
@@ -171,12 +159,7 @@ class MovedLog:
         return self.old_end
 
     def add(self, run: Run, left_out: np.ndarray | None = None) -> None:
-        """Appends records.
-
-        Args:
-            run: the records.
-            left_out: positions in the run's frames of records that are left out on request; None for none.
-        """
+        """Appends records, without those at the positions `left_out` of their frames."""
         if self.old_end is None:
             self.old_start = run.start
         elif run.start > self.old_end:

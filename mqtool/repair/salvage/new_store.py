@@ -34,12 +34,12 @@ from mqtool.rebuild.metadata import ComposedFiles, compose
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import settings_of
 from mqtool.rebuild.timer import rebuild_timer
+from mqtool.repair.derived import timer_notes
 from mqtool.repair.journal import check_finished
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
-from mqtool.repair.timer import timer_notes
 from mqtool.store.config.config_tables import SINGLE_DATABASE, unread_database
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_tree
@@ -144,11 +144,7 @@ def check_salvage(root: Path, target: Path, options: SalvageOptions) -> None:
 
 
 def _remove_interrupted_map(target: Path, path: Path) -> None:
-    """Removes the map of a run that was interrupted after writing it and before naming its store.
-
-    Raises:
-        RefusedError: the file is something else, or that run is in progress.
-    """
+    """Removes the map of a run that was interrupted between writing it and naming its store; refuses other files."""
     marker = target.with_name(target.name + SUFFIX) / _MAP_MARK
     if not marker.is_file() or marker.read_bytes() != os.fsencode(path.absolute()):
         raise RefusedError("target", "expected a name that is not taken for the map of offsets", path)
@@ -269,11 +265,7 @@ class _Salvage:
         return is_ready and is_inside_root and lock_holder(old.path) is None
 
     def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
-        """Writes the new log, and adds to the result what it holds and what was decided on the way.
-
-        Raises:
-            NothingFoundError: no copy has a provable record.
-        """
+        """Writes the new log, and adds to the result what it holds and what was decided on the way."""
         result, merge = self._result, Merge(self._stores, self._displaced)
         by_source = [0] * (len(self._stores) + len(self._displaced))
         log = self._write_runs(merge, by_source, on_progress)

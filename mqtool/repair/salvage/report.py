@@ -137,16 +137,16 @@ def add_losses(
 ) -> None:
     """Adds the losses of queues and groups to the result.
 
-    A unit of an old queue that points into a range without a provable record proves a message. So does a queue
-    offset that the records around it skip. A queue that cannot be read makes the result incomplete.
+    A unit of an old queue that points into a range without a provable record proves a message. So does a queue offset
+    that the records around it skip. A queue that cannot be read makes the result incomplete.
 
     Args:
         result: takes the losses.
         sources: the old copies.
         missing_ranges: physical ranges of the old log that are not in the new one, in order.
         foreign: segments of other brokers' logs, with the number of the copy. A unit that points into one proves a
-            message unless the new queue has that record at its queue offset; an offset that one of its records skips
-            proves none.
+            message unless the new queue has that record at its queue offset; an offset that one of its records
+            skips proves none.
         new_store: the new store, with its queues.
         moved: returns the new physical offsets of records of the old log.
         compacted: its compacted queues, which have messages that the log has no longer.

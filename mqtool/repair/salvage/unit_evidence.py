@@ -32,6 +32,42 @@ _FARTHEST = 4096
 """Maximum number of units to try for one that agrees with its record."""
 
 
+class ChangedFrames:
+    """Frames of which some records are changed."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._data: bytearray | None = None
+        self._rows: set[int] = set()
+
+    def put(self, row: int, record: bytes) -> None:
+        """Puts a record in the place of one of the same length."""
+        if self._data is None:
+            self._data = bytearray(self._frames.view)
+        at = int(self._frames.positions[row])
+        self._data[at : at + len(record)] = record
+        self._rows.add(row)
+
+    def write(self, row: int, at: int, value: int, width: int = 8) -> None:
+        """Writes a number at a position of a record, and renews the CRC-32 among its properties."""
+        start, size = int(self._frames.positions[row]), int(self._frames.sizes[row])
+        record = bytearray((self._data or self._frames.view)[start : start + size])
+        record[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "big")
+        self.put(row, properties.renew_crc32(bytes(record)))
+
+    @property
+    def offsets(self) -> list[int]:
+        """Physical offsets of the changed records, ascending."""
+        return sorted(int(self._frames.base + self._frames.positions[row]) for row in self._rows)
+
+    def result(self) -> Frames:
+        """Returns the changed frames."""
+        frames = self._frames
+        if self._data is None:
+            return frames
+        return Frames(memoryview(self._data), frames.base, frames.positions, frames.sizes)
+
+
 class ForeignRecords(Struct):
     """The records in a segment of another broker's log."""
 
@@ -55,10 +91,8 @@ class UnitEvidence:
     def __init__(self, store: Store, *, keeps_foreign: bool = True) -> None:
         """Takes the store. Units are read on the first question; an intact log needs none.
 
-        Args:
-            store: opened; only read.
-            keeps_foreign: whether records of another broker are kept where they fit. If there are copies, these have
-                the records that were there.
+        With `keeps_foreign`, records of another broker are kept where they fit. If there are copies, these have the
+        records that were there.
         """
         self._log = store.commit_log
         self._store = store
@@ -173,11 +207,13 @@ class UnitEvidence:
             fits[mine] = is_named | ((mine_offsets > floor) & (mine_offsets < ceiling))
         left_out = np.unique(dispatched.row[~fits])
         kept = np.flatnonzero(~np.isin(dispatched.row, left_out))
-        frames, moved = self._with_offsets(frames, dispatched.row[kept], dispatched.queue_offset[kept], offsets[kept])
+        changes = ChangedFrames(frames)
+        for number in kept[dispatched.queue_offset[kept] != offsets[kept]].tolist():
+            changes.write(int(dispatched.row[number]), _QUEUE_OFFSET_AT, int(offsets[number]))
         self._continuity.follow(codes[kept], replace(dispatched.select(kept), queue_offset=offsets[kept]))
-        fitting = frames.select(np.setdiff1d(np.arange(len(frames)), left_out))
+        fitting = changes.result().select(np.setdiff1d(np.arange(len(frames)), left_out))
         foreign.kept += (fitting.base + fitting.positions).tolist()
-        foreign.moved += moved
+        foreign.moved += changes.offsets
         foreign.left_out += len(left_out)
         return fitting
 
@@ -197,22 +233,6 @@ class UnitEvidence:
                 if units.queue[number] == mine and units.size[number] == dispatched.size[row]:
                     offsets[row] = units.offset[number]
         return offsets
-
-    @staticmethod
-    def _with_offsets(
-        frames: Frames, rows: np.ndarray, stated: np.ndarray, offsets: np.ndarray
-    ) -> tuple[Frames, list[int]]:
-        """Returns frames with changed queue offsets, and the physical offsets of the changed records."""
-        changed = np.flatnonzero(stated != offsets)
-        if not len(changed):
-            return frames, []
-        data = bytearray(frames.view)
-        for index in changed.tolist():
-            at, size = int(frames.positions[rows[index]]), int(frames.sizes[rows[index]])
-            data[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = int(offsets[index]).to_bytes(8, "big")
-            data[at : at + size] = properties.renew_crc32(bytes(data[at : at + size]))
-        moved = (frames.base + frames.positions[rows[changed]]).tolist()
-        return Frames(memoryview(data), frames.base, frames.positions, frames.sizes), moved
 
     def _bounds(self, code: int, foreign: "ForeignRecords") -> tuple[int, int]:
         """Returns the queue offsets, half-open, that a queue has free between the records around a segment."""
@@ -246,7 +266,7 @@ class UnitEvidence:
             return frames
         units, physical = self._units, frames.positions + frames.base
         unknown = np.unique(dispatched.row[np.isin(dispatched.topic, self._unknown)])
-        data: bytearray | None = None
+        changes = ChangedFrames(frames)
         for row in unknown.tolist():
             at, size = int(frames.positions[row]), int(frames.sizes[row])
             first, last = (int(np.searchsorted(units.physical, physical[row], side=side)) for side in ("left", "right"))
@@ -255,10 +275,9 @@ class UnitEvidence:
             if len(topics) != 1:
                 continue
             renamed = commit_log.build_record(replace(record, topic=topics.pop().encode()))
-            data = bytearray(frames.view) if data is None else data
-            data[at : at + size] = properties.renew_crc32(renamed)
-            self.corrected.append(int(physical[row]))
-        return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
+            changes.put(row, properties.renew_crc32(renamed))
+        self.corrected += changes.offsets
+        return changes.result()
 
     def _is_of(self, number: int, record: Record) -> bool:
         """Whether a unit agrees with a record in everything but the topic, whose length must be equal."""
@@ -277,7 +296,7 @@ class UnitEvidence:
         units, physical = self._units, frames.positions + frames.base
         first, last = (np.searchsorted(units.physical, physical, side=side) for side in ("left", "right"))
         ids, offsets = frames.column("queue_id"), frames.column("queue_offset")
-        data: bytearray | None = None
+        changes = ChangedFrames(frames)
         for row in np.flatnonzero(last > first).tolist():
             candidates = range(int(first[row]), int(last[row]))
             stated = int(ids[row]), int(offsets[row])
@@ -289,14 +308,12 @@ class UnitEvidence:
             mine = [number for number in candidates if self._queue(number).topic.encode() == topic]
             if len(mine) != 1 or int(units.size[mine[0]]) != size or not self._is_misplaced(mine[0], topic, *stated):
                 continue
-            data = bytearray(frames.view) if data is None else data
             queue_id, offset = self._place(mine[0])
-            data[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + 4] = queue_id.to_bytes(4, "big")
-            data[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = offset.to_bytes(8, "big")
-            data[at : at + size] = properties.renew_crc32(bytes(data[at : at + size]))
+            changes.write(row, _QUEUE_ID_AT, queue_id, width=4)
+            changes.write(row, _QUEUE_OFFSET_AT, offset)
             self._assigned.add((int(units.queue[mine[0]]), offset))
-            self.corrected.append(int(physical[row]))
-        return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
+        self.corrected += changes.offsets
+        return changes.result()
 
     def _queue(self, number: int) -> Queue:
         return self._queues[int(self._units.queue[number])]
@@ -339,21 +356,16 @@ class UnitEvidence:
         """Returns frames without the transaction flags that would keep records with a unit out of their queues."""
         kinds = frames.column("sys_flag") & TRANSACTION_MASK
         unqueued = np.flatnonzero(np.isin(kinds, UNQUEUED))
-        patches = []
+        changes = ChangedFrames(frames)
         for row in unqueued.tolist():
             physical, size = int(frames.base + frames.positions[row]), int(frames.sizes[row])
             first, last = np.searchsorted(self._units.physical, [physical, physical + 1]).tolist()
             for number in range(first, last):
                 record = self._corrected_record(number, physical, size)
                 if record is not None and int(self._units.size[number]) == size:
-                    patches.append((int(frames.positions[row]), record))
+                    changes.put(row, record)
                     break
-        if not patches:
-            return frames
-        data = bytearray(frames.view)
-        for at, record in patches:
-            data[at : at + len(record)] = record
-        return Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
+        return changes.result()
 
     def _corrected_record(self, number: int, physical: int, size: int) -> bytes | None:
         """Returns the record that a unit confirms, corrected; None if it is not the record that was written."""

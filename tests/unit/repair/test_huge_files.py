@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.formats import commit_log
 from mqtool.repair import RebuildIndex, RebuildMetadata, SetAside, apply, changes_of, make_plan, undo
-from mqtool.repair.fingerprints import fingerprint
+from mqtool.repair.files import fingerprint
 from mqtool.store.files import LARGEST
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify

@@ -40,11 +40,10 @@ from mqtool.repair import (
     plan_executor,
     undo,
 )
+from mqtool.repair.files import remove_tree
 from mqtool.repair.gates import exclusive
 from mqtool.repair.paths import HOME, inside
-from mqtool.repair.recovering import _FixedClock, _named_as
-from mqtool.repair.scratch import ScratchFiles
-from mqtool.repair.trees import remove_tree
+from mqtool.repair.recovering import ScratchFiles, _FixedClock, _named_as
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.rocketmq import sparse_copy

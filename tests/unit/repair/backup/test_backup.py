@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 
 import pytest
 import zstandard
@@ -16,10 +17,9 @@ from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.jobs import atomic
-from mqtool.repair.backup import backup, create, order, restore, snapshots
-from mqtool.repair.backup.order import list_files
-from mqtool.repair.backup.pieces import PIECE, Pieces
-from mqtool.repair.backup.snapshots import load
+from mqtool.repair.backup import backup, create, restore, snapshots
+from mqtool.repair.backup.create import list_files
+from mqtool.repair.backup.snapshots import PIECE, Pieces, load
 from mqtool.store.config import broker_config
 from mqtool.verify import verify
 from tests.cli.answers import problems
@@ -704,7 +704,7 @@ def test_what_retention_removes_while_the_files_are_listed_is_left_out(name, tmp
             gone.unlink()
         return entries
 
-    monkeypatch.setattr(order.os, "scandir", then_removed)
+    monkeypatch.setattr(create.os, "scandir", then_removed)
     listed = list_files(root, ["commitlog"])
     assert not [
         one for one in (*listed.first, *listed.derived, *listed.log, *listed.last) if one.startswith(f"{name}/")
@@ -715,7 +715,7 @@ def test_what_retention_removes_while_the_files_are_listed_is_left_out(name, tmp
 
 def test_a_backup_without_a_new_piece_syncs_nothing(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("mqtool.repair.backup.pieces.sync_directory", synced.append)
+    monkeypatch.setattr(sys.modules[Pieces.__module__], "sync_directory", synced.append)
     pieces = Pieces(tmp_path)
     pieces.sync()
     assert synced == []

@@ -20,9 +20,8 @@ from mqtool.formats import commit_log
 from mqtool.recovery.losses import LossCount
 from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, start_runbooks
-from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
-from mqtool.repair.runbooks.protocol import Protocol
-from mqtool.repair.runbooks.steps import next_verify
+from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange, next_verify
+from mqtool.repair.runbooks.runner import Protocol
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
 from mqtool.verify import CATALOGUE, Finding, Severity
