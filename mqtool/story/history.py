@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.store.index.find import KeyMatches, is_unique_key, messages_by_key, messages_by_scan, resolve
+from mqtool.store.index.find import (
+    KeyMatches,
+    helps,
+    is_unique_key,
+    messages_by_key,
+    messages_by_scan,
+    not_queued,
+    resolve,
+)
 from mqtool.store.log.message import Message
 from mqtool.store.queues import pull
 from mqtool.store.store import Store
@@ -101,7 +109,6 @@ def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list
         address: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id, a unique key or a key.
 
     Raises:
-        CorruptionError: the address is a physical offset at which there is no record.
         StoreError: a file cannot be read.
     """
     messages, notes, is_scanned = _named(store, address)
@@ -122,17 +129,19 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str], bool]:
     is_scanned = not notes and len(scanned.messages) > len(matches.messages)
     if is_scanned:
         matches = scanned
-    notes += [f"damaged: {damage}" for damage in matches.damage]
-    if not matches.messages:
+    messages, damage = matches.messages, matches.damage
+    if not messages:
         with contextlib.suppress(UsageError):
             if not is_unique_key(address):
-                if messages := resolve(store, address).messages:
-                    return messages, notes, False
-                notes += [store.unread_queues] if store.unread_queues else []
-        if scanned.unread and not notes:
+                resolved = resolve(store, address)
+                messages, damage = resolved.messages, resolved.damage or damage
+                notes += filter(None, [resolved.missing or ("" if messages else store.unread_queues)])
+        if scanned.unread and not notes and not messages:
             notes.append(_not_scanned(scanned.unread))
-    own = [message for message in matches.messages if message.unique_key == address]
-    return own or matches.messages, notes, is_scanned
+    if damage:
+        notes += [*(f"damaged: {item}" for item in damage), helps(store)]
+    own = [message for message in messages if message.unique_key == address]
+    return own or messages, notes, is_scanned
 
 
 def _not_scanned(unread: int) -> str:
@@ -174,6 +183,7 @@ def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHist
             "an earlier record of the message is not in the store: what happened before is not provable"
         )
     is_complete = key is not None and not history.notes
+    history.notes += filter(None, (not_queued(store, record) for record in records))
     steps = [
         *_of_records(store, records),
         *transactions.ends(store, records, is_complete=is_complete),

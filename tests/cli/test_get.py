@@ -1,5 +1,7 @@
 """`mqtool get`: every message of a real store is found at each of its addresses."""
 
+import shutil
+
 import pytest
 
 from tests.cli.answers import problems, rows
@@ -90,6 +92,44 @@ def test_nothing_there_is_an_answer_on_stderr_and_exit_code_1(mqtool, address):
     assert (result.code, result.stdout) == (1, b"")
     assert result.stderr.startswith(f"mqtool: {address}: nothing found: ")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["get", "story"])
+@pytest.mark.parametrize("address", ["Orders/0@0", "0", ROWS[0]["properties"]["UNIQ_KEY"]])
+def test_a_record_without_a_unit_is_in_the_log_and_not_in_its_queue(mqtool, tmp_path, command, address):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue/Orders/0")
+    words = "its record is in the log at physical offset 0, but not in its queue Orders/0, so no consumer gets it"
+    stderr = mqtool(command, root, address).stderr
+    assert f"{words}: `mqtool verify {root}` says what helps\n" in stderr
+    assert "no record has this" not in stderr
+    other = mqtool(command, root, "Orders/0@99")
+    assert (other.code, "in the log" in other.stderr) == (1, False)
+
+
+@pytest.mark.parametrize("command", ["get", "story"])
+@pytest.mark.parametrize("address", ["Orders/0@0", "0", ROWS[0]["properties"]["UNIQ_KEY"]])
+@pytest.mark.parametrize("position", [5, 95], ids=["header", "body"])
+def test_a_damaged_record_is_said_to_be_damaged_and_where(mqtool, tmp_path, command, address, position):
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+    result = mqtool(command, root, address)
+    assert " at physical offset 0, 318 bytes: " in result.stderr
+    assert result.stderr.endswith(f"mqtool: `mqtool verify {root}` says what helps\n")
+    assert "no record has this" not in result.stderr
+
+
+def test_a_long_log_is_not_scanned_for_a_message_that_its_queue_lacks(mqtool, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue/Orders/0")
+    monkeypatch.setattr("mqtool.store.index.find._SMALL_LOG", 1000)
+    stderr = mqtool("get", root, "Orders/0@0").stderr
+    assert f"`mqtool find {root} --topic Orders --queue 0` searches the log for it" in stderr
+    rows = mqtool("find", root, "--topic", "Orders", "--queue", "0", "--json").document["rows"]
+    assert [row["physical_offset"] for row in rows if row["queue_offset"] == 0] == [0]
 
 
 def test_what_is_there_is_printed_beside_what_is_not(mqtool):

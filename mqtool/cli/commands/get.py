@@ -16,7 +16,7 @@ from mqtool.cli.rows.message_rows import MESSAGE, MessageRows
 from mqtool.cli.rows.message_view import MessageView
 from mqtool.cli.rows.sibling_tables import MAIN
 from mqtool.cli.schema import prints
-from mqtool.errors import CorruptionError, UnreadableError
+from mqtool.errors import UnreadableError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
@@ -71,20 +71,26 @@ def get(
 
 
 def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output, report: DamageReport) -> None:
+    from mqtool.store.index.find import helps, not_queued
+
     for address in addresses:
         resolved = _resolve(store, address, report)
         if resolved is None:
             continue
         if not resolved.messages:
             where = " in what can be read" if store.unlisted else ""
-            note(f"{address}: nothing found{where}: {resolved.method}")
+            note(f"{address}: nothing found{where}: {resolved.missing or resolved.method}")
         elif not resolved.is_unambiguous:
             note(f"{address}: {resolved.method}")
         for damage in resolved.damage:
             report.damage(damage)
+        if resolved.damage:
+            note(helps(store))
         if not resolved.messages:
             report.missing()
         for message in resolved.messages:
+            if words := not_queued(store, message):
+                note(f"{address}: {words}")
             if message.body_problem and not rows.bodies.raw:
                 report.report(f"damage: body of the message at {address}: {message.body_problem}")
             output.row(rows.row(message))
@@ -95,8 +101,6 @@ def _resolve(store: Store, address: str, report: DamageReport) -> AddressMatches
 
     try:
         return resolve(store, address)
-    except CorruptionError as error:
-        report.report(f"{address}: nothing found: {error}; `mqtool info` shows the bounds")
     except UnreadableError as error:
         report.unknown([f"cannot read what is at {address}: {error}"])
     return None

@@ -111,7 +111,7 @@ def story(
     limits += notes
     for limit in dict.fromkeys([*limits, *(line for history in histories for line in history.notes)]):
         note(limit)
-    if not histories and has_all_queues:
+    if not histories and has_all_queues and not notes:
         oldest = commands.command("info", commands.Opened(store, config))
         note(
             "no record has this as address, id or key; check the spelling (case counts), and with "

@@ -9,18 +9,22 @@ single messages of inner batches: a small log is scanned for these, of a larger 
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from glob import escape
 
 from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
 from mqtool.choices import SearchMethod
+from mqtool.commands import Opened, command
 from mqtool.errors import CorruptionError, FormatError, StoreError, UnreadableError, UsageError
 from mqtool.formats import commit_log, index_file, message_id
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.globs import literal_names
 from mqtool.store.index.index_file import IndexFile
+from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.message import Message, explode
 from mqtool.store.log.selection import Selection
+from mqtool.store.queues import pull
 from mqtool.store.queues.get_message import GetStatus
 from mqtool.store.store import Store
 
@@ -100,28 +104,33 @@ def messages_by_key(store: Store, term: str) -> KeyMatches:
     return _matches(term, items, unread, len(offsets[_MAX_READ:]))
 
 
+def is_small(log: CommitLog) -> bool:
+    """Whether a log is so short that a look-up of one message scans it."""
+    return log.max_offset - log.min_offset <= _SMALL_LOG
+
+
 def messages_by_scan(store: Store, term: str) -> KeyMatches:
     """Returns the records that have a term as unique key or key, by a scan; `unread` is the whole log if that is long.
 
     For records that the index does not name.
     """
     log = store.commit_log
-    if log.max_offset - log.min_offset > _SMALL_LOG:
+    if not is_small(log):
         return KeyMatches([], [], log.max_offset - log.min_offset)
     return _matches(term, store.messages(keys=[term], inner_batches=True), 0, 0)
 
 
 def _matches(term: str, items: Iterable[Message | Damage], unread: int, more: int) -> KeyMatches:
     named: dict[tuple[int, int], Message] = {}
-    damage: dict[Damage, None] = {}
+    damage: dict[int, Damage] = {}
     selection = Selection.of(keys=[term])
     for item in items:
         if isinstance(item, Damage):
-            damage[item] = None
+            damage.setdefault(item.start, item)
             continue
         for message in selection.matching(item):
             named[message.physical_offset, message.batch_index or 0] = message
-    return KeyMatches([named[place] for place in sorted(named)], list(damage), unread, more)
+    return KeyMatches([named[place] for place in sorted(named)], list(damage.values()), unread, more)
 
 
 def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
@@ -261,8 +270,10 @@ class _IndexSearch(Struct):
                 offset, offset + 1, DamageKind.UNREADABLE, error.reason, error.path
             )
             return
-        except StoreError:
-            return  # the index outlives cut records; whether this one ever was one, `verify` can tell
+        except StoreError:  # the index outlives cut records, which are no damage
+            if damage := log.damage_at(offset):
+                yield structs.replace(damage, detail=f"the index names a record there; {damage.detail}")
+            return
         selected = self._selected(message)
         if selected:
             damage = crc_damage(message)
@@ -298,9 +309,10 @@ class AddressMatches(Struct, frozen=True):
     """The messages at an address."""
 
     messages: list[Message]  # none, one, or several with the same unique key
-    method: str  # how the address was interpreted, and why nothing was found
+    method: str  # how the address was interpreted
     damage: list[Damage]  # found in place of a message or in it
     is_unambiguous: bool = False  # the address has only one interpretation
+    missing: str = ""  # of an unambiguous address: why nothing was found, and the command that helps
 
 
 def resolve(store: Store, address: str) -> AddressMatches:
@@ -312,11 +324,10 @@ def resolve(store: Store, address: str) -> AddressMatches:
             record there has exactly this id.
 
     Raises:
-        CorruptionError: the address is a physical offset without a record.
         UsageError: the address looks like an incomplete place in a queue, and no message has it as its unique key.
     """
     if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
-        return replace(_checked(store.message_at(int(address)), "physical offset"), is_unambiguous=True)
+        return _at(store, int(address))
     place = _PLACE.fullmatch(address)
     if place:
         return _in_queue(store, place["topic"], int(place["queue"]), int(place["offset"]))
@@ -344,6 +355,20 @@ def is_unique_key(address: str) -> bool:
     return False
 
 
+def _at(store: Store, physical_offset: int) -> AddressMatches:
+    how, log = "physical offset", store.commit_log
+    try:
+        return replace(_checked(store.message_at(physical_offset), how), is_unambiguous=True)
+    except CorruptionError as error:
+        if damage := log.damage_at(physical_offset):
+            return AddressMatches([], how, [damage], missing="the log is damaged there")
+        return AddressMatches([], how, [], missing=f"{error}; {_command(store, 'info')} shows the bounds")
+
+
+def _command(store: Store, name: str) -> str:
+    return f"`{command(name, Opened(store.path, store.config.file))}`"
+
+
 def _checked(message: Message, method: str) -> AddressMatches:
     damage = crc_damage(message)
     return AddressMatches([message], method, [damage] if damage else [])
@@ -367,15 +392,45 @@ def _by_unique_key(store: Store, address: str) -> AddressMatches:
 
 
 def _in_queue(store: Store, topic: str, queue_id: int, queue_offset: int) -> AddressMatches:
-    if store.queue(topic, queue_id) is None:
-        known = f"there is no queue {queue_id} of topic {topic}"
-        return AddressMatches([], store.unread_queues or known, [])
+    how = "queue offset"
     result = store.get_message(topic, queue_id, queue_offset, 1)
     if result.damage:
-        return AddressMatches([], f"queue offset; its record is damaged: {result.damage[0].detail}", result.damage)
+        place = f"its record at physical offset {result.damage[0].start} is damaged"
+        return AddressMatches([], how, result.damage, missing=place)
     if result.status is not GetStatus.FOUND:
-        bounds = f"the queue has {result.min_offset} to {result.max_offset}, end exclusive"
-        return AddressMatches([], f"queue offset; {result.status.value}: {bounds}", [])
+        known = f"{result.status.value}: the queue has {result.min_offset} to {result.max_offset}, end exclusive"
+        if store.queue(topic, queue_id) is None:
+            known = store.unread_queues or f"there is no queue {queue_id} of topic {topic}"
+        return AddressMatches([], how, [], missing=known + _in_log(store, topic, queue_id, queue_offset))
     messages = [part for message in result.messages for part in explode(message) if part.queue_offset == queue_offset]
     damage = [bad for message in result.messages if (bad := crc_damage(message))]
-    return AddressMatches(messages or result.messages, "queue offset", damage, is_unambiguous=True)
+    return AddressMatches(messages or result.messages, how, damage, is_unambiguous=True)
+
+
+def _in_log(store: Store, topic: str, queue_id: int, queue_offset: int) -> str:
+    """Returns, in words, where the log has a record whose message is missing in its queue; "" if it has none."""
+    if not is_small(store.commit_log):
+        scan = command("find", Opened(store.path, store.config.file), "--topic", escape(topic), "--queue", queue_id)
+        return f"; `{scan}` searches the log for it"
+    for item in store.messages(topics=[escape(topic)], queue_id=queue_id, inner_batches=True):
+        if isinstance(item, Message) and item.queue_offset == queue_offset and (words := not_queued(store, item)):
+            return f"; {words}"
+    return ""
+
+
+def not_queued(store: Store, message: Message) -> str:
+    """Returns, in words, that a queue lacks a message of the log, and the command that helps; "" if it does not."""
+    if not commit_log.is_queued(message.sys_flag) or store.unread_queues or store.unlisted:
+        return ""
+    queue = store.queue(message.topic, message.queue_id)
+    unit = None if queue is None else pull.unit_at(queue, message.queue_offset)
+    if unit is not None and unit.physical_offset == message.physical_offset:
+        return ""
+    place = f"its record is in the log at physical offset {message.physical_offset}"
+    lacks = f"not in its queue {message.topic}/{message.queue_id}, so no consumer gets it"
+    return f"{place}, but {lacks}: {helps(store)}"
+
+
+def helps(store: Store) -> str:
+    """Returns which command helps where something is wrong, as a sentence."""
+    return f"{_command(store, 'verify')} says what helps"

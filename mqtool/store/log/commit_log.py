@@ -151,6 +151,11 @@ class CommitLog:
         inside = SegmentBytes(partial(self._read_in, index), segment.base, segment.size)
         return self.read(physical_offset, total) if inside.adds_up(physical_offset - segment.base) else data
 
+    def damage_at(self, physical_offset: int) -> Damage | None:
+        """Returns the damaged range that contains a physical offset, None if it is in none."""
+        items = self.walk(physical_offset, physical_offset + 1, crc=False)
+        return next((item for item in items if isinstance(item, Damage)), None)
+
     def unreadable_at(self, physical_offset: int) -> Damage | None:
         """Returns the unreadable part of the record at a physical offset, None if it was read.
 

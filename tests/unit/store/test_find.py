@@ -48,9 +48,9 @@ def test_a_place_in_a_queue_whose_record_is_damaged_is_said_with_what_is_wrong(b
     with open_store(root) as store:
         found = find.resolve(store, "Topic/0@2")
         assert (found.messages, found.damage[0].start) == ([], builder.puts[2].physical_offset)
-        assert found.method.startswith("queue offset; its record is damaged: ")
+        assert found.missing == f"its record at physical offset {builder.puts[2].physical_offset} is damaged"
         assert find.resolve(store, "Topic/0@1").messages[0].unique_key == "u1"
-        assert find.resolve(store, "Topic/7@1").method == "there is no queue 7 of topic Topic"
+        assert find.resolve(store, "Topic/7@1").missing == "there is no queue 7 of topic Topic"
 
 
 # --- holes of the index ----------------------------------------------------------------------------------------------
