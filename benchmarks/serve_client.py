@@ -23,9 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mqtool.formats import codec, commit_log, message_batch
 from mqtool.protocol import Command, encode
-from mqtool.protocol.headers import PREFIX
-from mqtool.server.net.addresses import parse_address
-from mqtool.server.net.client import Connection
+from mqtool.protocol.frames import PREFIX
+from mqtool.server.net.connections import Connection, parse_address
 
 ROOT = Path(__file__).resolve().parents[1]
 QUEUES = 4

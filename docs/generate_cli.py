@@ -21,7 +21,7 @@ from docs.stale_files import write_or_check  # noqa: E402
 from mqtool.cli.app import app, leaves  # noqa: E402
 from mqtool.cli.commands import COMMANDS  # noqa: E402
 from mqtool.cli.schema import schema_of  # noqa: E402
-from mqtool.server.broker.settings import DEFAULTS  # noqa: E402
+from mqtool.server.broker.config import DEFAULTS  # noqa: E402
 from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS  # noqa: E402
 from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 

@@ -5,8 +5,7 @@ serialization. This package uses no clock, files or connections; `mqtool.server`
 docs/protocol.md.
 """
 
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command, Serialization
+from mqtool.protocol.command import Command, RequestCode, ResponseCode, Serialization
 from mqtool.protocol.frames import Framer, encode
 
 __all__ = ["Command", "Framer", "RequestCode", "ResponseCode", "Serialization", "encode"]

@@ -17,7 +17,7 @@ from mqtool.formats import config_json
 from mqtool.formats.codec import crc32
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.formats.config_json import Document, bean_of, document_of, expect
-from mqtool.protocol.headers import TEXT_LENGTH
+from mqtool.protocol.frames import TEXT_LENGTH
 
 MAX_SIZE = 64 << 20
 """Maximum size of a compressed body after decompression, in bytes."""

@@ -27,13 +27,11 @@ from mqtool.formats import commit_log, config_files, java
 from mqtool.formats.commit_log import Record
 from mqtool.formats.config_files import ConsumerOffsets
 from mqtool.formats.release import Release
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.net import loop_factory
 from mqtool.server.net.acl import own_signing
-from mqtool.server.net.addresses import parse_address
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection, parse_address
 from mqtool.store.groups.offset_moves import Committed, Move, QueueMessage, move_from_json
 from mqtool.store.log.message import from_record
 from mqtool.store.plan_file import check_version, digest_of, edited, sealed, wrong_field

@@ -23,14 +23,12 @@ from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java, message_id, properties
 from mqtool.formats.topics import DEFAULT_TOPIC
 from mqtool.ingest.bulk_ingest import Ack
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.frames import MAX_FRAME
 from mqtool.protocol.registration_body import document_in
-from mqtool.server.namesrv.routes import MASTER, PERM_WRITE
 from mqtool.server.net import loop_factory
-from mqtool.server.net.addresses import parse_address
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection, parse_address
+from mqtool.server.routes import MASTER, PERM_WRITE
 
 _MAX_QUEUES = 1 << 16
 

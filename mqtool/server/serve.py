@@ -29,27 +29,34 @@ from mqtool.formats.hosts import Host
 from mqtool.formats.release import Release
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import ForeignProtocolError
-from mqtool.server.admin import Access, Site
 from mqtool.server.admin.port import AdminHttp
+from mqtool.server.admin.site import Access, Site
 from mqtool.server.auth.admin import AuthAdmin
 from mqtool.server.auth.guard import Auth, signing
 from mqtool.server.auth.tables import open_tables, options_of, own_user
 from mqtool.server.broker import service
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.read_only import ReadOnlyMessages
-from mqtool.server.broker.registration import Registration, registration_of
-from mqtool.server.broker.service import BrokerService
-from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.topics import typed_topic
-from mqtool.server.namesrv.routes import Registration as NearRegistration
-from mqtool.server.namesrv.server import NameServer
+from mqtool.server.broker.config import BrokerSettings
+from mqtool.server.broker.messages import ReadOnlyMessages
+from mqtool.server.broker.service import BrokerService, Registration, registration_of
+from mqtool.server.broker.topics import typed_topic
+from mqtool.server.namesrv import NameServer
 from mqtool.server.net import acl as acl_config
 from mqtool.server.net import loop_factory
 from mqtool.server.net.acl import Acl
-from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, parse_advertised, with_port
-from mqtool.server.net.listener import Answer, Endpoint, Handler, Listener, OtherProtocol, Peer
+from mqtool.server.net.connections import (
+    EVERYWHERE,
+    Listener,
+    address_of,
+    listed,
+    own_address,
+    parse_advertised,
+    with_port,
+)
+from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer
 from mqtool.server.net.tls import self_signed_context, server_context
-from mqtool.server.replication.ha_server import HaListener
+from mqtool.server.replication import HaListener
+from mqtool.server.routes import Registration as NearRegistration
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading

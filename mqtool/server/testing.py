@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec.structs import replace
 
 from mqtool.server.broker.attributes import BIND_TOPIC
-from mqtool.server.broker.tables.groups import default_group
-from mqtool.server.broker.tables.topics import typed_topic
+from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.net import loop_factory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig

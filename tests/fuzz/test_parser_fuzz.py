@@ -47,12 +47,13 @@ from mqtool.formats import (
     tiered,
     timer,
 )
-from mqtool.protocol import frames, registration_body, replication
+from mqtool.protocol import frames, registration_body
 from mqtool.records.damage import Damage
 from mqtool.records.entries import walk_of
 from mqtool.records.walk import SegmentSpan
 from mqtool.repair.plan import Plan
-from mqtool.server.admin import http
+from mqtool.server import replication
+from mqtool.server.admin import site
 from tests.fuzz.mutations import KINDS
 from tests.support.compressed import compress
 from tests.support.stores import FIXTURES, fixture, read_lines
@@ -421,7 +422,7 @@ TARGETS = {
     "replication": Target(
         feed_transfer, lambda: [replication.TRANSFER.struct.pack(0, len(data)) + data for data in logs()[:4]]
     ),
-    "HTTP head": Target(http.parse, request_heads, (http.BadRequestError,)),
+    "HTTP head": Target(site.parse, request_heads, (site.BadRequestError,)),
     "plan": Target(_plan, plans),
 }
 

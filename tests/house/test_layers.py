@@ -204,7 +204,7 @@ def test_a_walk_is_put_together_in_one_place():
     assert calls == {"mqtool/store/log/log_walk.py"}
 
 
-ROOMS_OF_SERVER = ("net", "namesrv", "producer", "replication", "broker", "auth", "grpc", "admin")
+ROOMS_OF_SERVER = ("net", "routes", "namesrv", "producer", "replication", "mirror", "broker", "auth", "grpc", "admin")
 
 
 def test_a_room_of_the_server_imports_only_those_before_it():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from tests.support.acl import ACCOUNTS, refusal, requests
 from tests.support.rocketmq import RocketMQ
 

@@ -12,7 +12,7 @@ import pytest
 
 import mqtool
 from mqtool.protocol import Command
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.testing import MqServer
 from tests.support.auth import ADMIN, KEYS, create_user, entry, put_acl, signed
 from tests.support.clients import GRPC_CLIENTS

@@ -10,8 +10,8 @@ import pytest
 import mqtool
 from mqtool.formats.properties import encode
 from mqtool.protocol import Command, RequestCode
-from mqtool.server.net.client import Connection
-from mqtool.server.replication.mirror import Mirror
+from mqtool.server.mirror import Mirror
+from mqtool.server.net.connections import Connection
 from mqtool.verify import verify
 from mqtool.verify.findings import Severity
 from tests.support.remoting import Client

@@ -12,8 +12,8 @@ import pytest
 
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import document_in
-from mqtool.server.namesrv.server import NameServer
-from mqtool.server.net.client import Connection
+from mqtool.server.namesrv import NameServer
+from mqtool.server.net.connections import Connection
 from tests.support.name_server import ask, converse, in_a_thread, registration, route
 from tests.support.rocketmq import Broker, free_ports
 

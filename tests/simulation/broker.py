@@ -16,8 +16,8 @@ from typing import Any
 from mqtool.engine import Compat, MessageStore, open_store
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.protocol.command import Command
+from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Endpoint, Peer
 from tests.simulation.disk import Killed, SimulatedDisk
 from tests.simulation.loop import LoopClock, SimulatedLoop, simulated_time

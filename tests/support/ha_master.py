@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import mqtool
 from mqtool.protocol import Command
-from mqtool.server.net.listener import Handler, Listener
+from mqtool.server.net.connections import Listener
+from mqtool.server.net.peer import Handler
 from tests.support.stores import fixture
 
 SEGMENT = 65536

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mqtool.protocol.codes import RequestCode
+from mqtool.protocol.command import RequestCode
 from tests.support.remoting import Client
 
 TOPIC = "Hostile"

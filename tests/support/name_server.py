@@ -10,8 +10,8 @@ from typing import Any
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode, registration_body
 from mqtool.protocol.registration_body import RegisterBody, document_in
-from mqtool.server.namesrv.server import NameServer
-from mqtool.server.net.client import Connection
+from mqtool.server.namesrv import NameServer
+from mqtool.server.net.connections import Connection
 
 R = RequestCode
 WORDS_OF_JAVA = {"register without fields", "register with a broken body"}

@@ -58,7 +58,7 @@ def mirror(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Follows until stopped or, with --once, until it has caught up; prints the end of the copy."""
-    from mqtool.server.replication.mirror import follow
+    from mqtool.server.mirror import follow
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     output = Output(ctx.obj, MIRROR, output_format)

@@ -272,7 +272,7 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
 
     The option --config has reported its own unknown keys already.
     """
-    from mqtool.server.broker.settings import DEFAULTS
+    from mqtool.server.broker.config import DEFAULTS
     from mqtool.store.config import broker_config
     from mqtool.store.config.broker_config import BrokerConfig
     from mqtool.store.config.broker_keys import unknown_keys

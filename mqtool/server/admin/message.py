@@ -10,8 +10,8 @@ from mqtool import words
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, compression, hosts, java, message_batch, message_id
 from mqtool.formats import properties as property_format
-from mqtool.server.admin.snapshot import Messages, Snapshot
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
+from mqtool.server.admin.content import Messages, Snapshot
+from mqtool.server.broker.messages import ParsedRecord, parsed_record
 
 MAX_HITS = 32
 """Maximum number of messages returned for a key."""

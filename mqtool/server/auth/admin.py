@@ -20,8 +20,7 @@ from mqtool.formats.auth_records import (
     UserStatus,
     UserType,
 )
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.auth.tables import AuthError, AuthTables, check_entry
 from mqtool.server.broker.answers import RefusalError, body, body_of
 from mqtool.server.net.acl import ACCESS_KEY

@@ -1,38 +1,302 @@
-"""Refuses requests without a valid signature, or without permission.
+"""Refuses requests without a valid signature, or without permission, and determines the permissions that one needs.
 
-A listener calls `Auth.check`; the gRPC server calls `authenticate` and `authorize`. Source:
+A listener calls `Auth.check`; the gRPC server calls `authenticated` and `authorize`. For each need of a request, the
+user must be allowed one of the need's actions. A request without needs is open to every user. Source:
 DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler, AuthenticationPipeline,
-AuthorizationPipeline (5.5.0).
+AuthorizationPipeline, DefaultAuthorizationContextBuilder and the annotations RocketMQAction and RocketMQResource of the
+request headers (5.5.0).
 """
 
 import base64
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from msgspec import Struct
+
+from mqtool.errors import MqtoolError
 from mqtool.formats.auth_records import (
     Action,
     Decision,
     Pattern,
     PolicyEntry,
     PolicyType,
+    Resource,
     ResourceType,
     User,
     UserStatus,
     UserType,
 )
-from mqtool.protocol.codes import ResponseCode
-from mqtool.protocol.command import Command
-from mqtool.server.auth.needs import Need, needs_of
+from mqtool.formats.topics import RETRY_PREFIX
+from mqtool.protocol.command import Command, ResponseCode
+from mqtool.protocol.command import RequestCode as R
+from mqtool.protocol.registration_body import document_in
 from mqtool.server.auth.tables import AuthError, AuthOptions, AuthTables, matches_address
 from mqtool.server.net.acl import ACCESS_KEY, ROUTE_CHANGES, SIGNATURE, UNIQUE_KEY_QUERY, sign
 from mqtool.server.net.acl import signing as signing_as
 from mqtool.server.net.peer import Answer, Peer
+
+PUB, SUB = (Action.PUB,), (Action.SUB,)
+SUB_GET, SUB_UPDATE = (Action.SUB, Action.GET), (Action.SUB, Action.UPDATE)
+
+OF_CLUSTER: dict[Action, frozenset[R]] = {
+    Action.GET: frozenset(
+        {
+            R.GET_KV_CONFIG,
+            R.GET_PRODUCER_CONNECTION_LIST,
+            R.GET_KVLIST_BY_NAMESPACE,
+            R.VIEW_BROKER_STATS_DATA,
+            R.GET_BROKER_CONSUME_STATS,
+            R.GET_ALL_PRODUCER_INFO,
+            R.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+            R.CONTROLLER_GET_REPLICA_INFO,
+            R.AUTH_GET_USER,
+            R.AUTH_LIST_USER,
+            R.AUTH_GET_ACL,
+            R.AUTH_LIST_ACL,
+        }
+    ),
+    Action.UPDATE: frozenset(
+        {
+            R.PUT_KV_CONFIG,
+            R.DELETE_KV_CONFIG,
+            R.WIPE_WRITE_PERM_OF_BROKER,
+            R.REGISTER_TOPIC_IN_NAMESRV,
+            R.ADD_WRITE_PERM_OF_BROKER,
+            R.ADD_BROKER,
+            R.NOTIFY_MIN_BROKER_ID_CHANGE,
+            R.EXCHANGE_BROKER_HA_INFO,
+            R.RESET_MASTER_FLUSH_OFFSET,
+            R.CONTROLLER_ALTER_SYNC_STATE_SET,
+            R.NOTIFY_BROKER_ROLE_CHANGED,
+            R.AUTH_CREATE_USER,
+            R.AUTH_UPDATE_USER,
+            R.AUTH_DELETE_USER,
+            R.AUTH_CREATE_ACL,
+            R.AUTH_UPDATE_ACL,
+            R.AUTH_DELETE_ACL,
+        }
+    ),
+}
+"""Request codes by the action that they need on the broker's own cluster."""
+
+STRICTER = frozenset(
+    {
+        R.UPDATE_BROKER_CONFIG,
+        R.UPDATE_NAMESRV_CONFIG,
+        R.UPDATE_AND_CREATE_TOPIC_LIST,
+        R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    }
+)
+"""Changes that 5.5.0 allows to all users, since their headers name no resource; here they need the cluster's UPDATE."""
+
+_T, _G, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_Fields = tuple[tuple[str, ResourceType], ...]
+
+BY_FIELDS: dict[R, tuple[Action, _Fields]] = {
+    R.UPDATE_AND_CREATE_TOPIC: (Action.CREATE, (("topic", _T),)),
+    R.SEARCH_OFFSET_BY_TIMESTAMP: (Action.GET, (("topic", _T),)),
+    R.GET_MAX_OFFSET: (Action.GET, (("topic", _T),)),
+    R.GET_MIN_OFFSET: (Action.GET, (("topic", _T),)),
+    R.GET_EARLIEST_MSG_STORETIME: (Action.GET, (("topic", _T),)),
+    R.VIEW_MESSAGE_BY_ID: (Action.GET, (("topic", _T),)),
+    R.CHECK_TRANSACTION_STATE: (Action.PUB, (("topic", _T),)),
+    R.NOTIFY_CONSUMER_IDS_CHANGED: (Action.SUB, (("consumerGroup", _G),)),
+    R.REGISTER_BROKER: (Action.UPDATE, (("clusterName", _C),)),
+    R.UNREGISTER_BROKER: (Action.UPDATE, (("clusterName", _C),)),
+    R.GET_TOPIC_STATS_INFO: (Action.GET, (("topic", _T),)),
+    R.GET_CONSUMER_CONNECTION_LIST: (Action.GET, (("consumerGroup", _G),)),
+    R.DELETE_SUBSCRIPTIONGROUP: (Action.DELETE, (("groupName", _G),)),
+    R.GET_CONSUME_STATS: (Action.GET, (("consumerGroup", _G), ("topic", _T), ("topicList", _T))),
+    R.DELETE_TOPIC_IN_BROKER: (Action.DELETE, (("topic", _T),)),
+    R.DELETE_TOPIC_IN_NAMESRV: (Action.UPDATE, (("clusterName", _C),)),
+    R.INVOKE_BROKER_TO_RESET_OFFSET: (Action.UPDATE, (("group", _G), ("topic", _T))),
+    R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (Action.GET, (("topic", _T), ("group", _G))),
+    R.QUERY_TOPIC_CONSUME_BY_WHO: (Action.GET, (("topic", _T),)),
+    R.QUERY_CONSUME_TIME_SPAN: (Action.GET, (("topic", _T), ("group", _G))),
+    R.GET_CONSUMER_RUNNING_INFO: (Action.GET, (("consumerGroup", _G),)),
+    R.QUERY_CORRECTION_OFFSET: (Action.GET, (("filterGroups", _G), ("compareGroup", _G), ("topic", _T))),
+    R.CONSUME_MESSAGE_DIRECTLY: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+    R.CLONE_GROUP_OFFSET: (Action.UPDATE, (("destGroup", _G), ("topic", _T))),
+    R.QUERY_CONSUME_QUEUE: (Action.GET, (("topic", _T), ("consumerGroup", _G))),
+    R.QUERY_DATA_VERSION: (Action.GET, (("clusterName", _C),)),
+    R.RESUME_CHECK_HALF_MESSAGE: (Action.UPDATE, (("topic", _T),)),
+    R.PUSH_REPLY_MESSAGE_TO_CLIENT: (Action.SUB, (("producerGroup", _G), ("topic", _T))),
+    R.QUERY_TOPICS_BY_CONSUMER: (Action.GET, (("group", _G),)),
+    R.QUERY_SUBSCRIPTION_BY_CONSUMER: (Action.GET, (("group", _G), ("topic", _T))),
+    R.GET_TOPIC_CONFIG: (Action.GET, (("topic", _T),)),
+    R.GET_SUBSCRIPTIONGROUP_CONFIG: (Action.GET, (("group", _G),)),
+    R.UPDATE_AND_GET_GROUP_FORBIDDEN: (Action.UPDATE, (("group", _G), ("topic", _T))),
+    R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: (Action.GET, (("topic", _T),)),
+    R.GET_BROKER_MEMBER_GROUP: (Action.GET, (("clusterName", _C),)),
+    R.REMOVE_BROKER: (Action.UPDATE, (("brokerClusterName", _C),)),
+    R.BROKER_HEARTBEAT: (Action.UPDATE, (("clusterName", _C),)),
+    R.CONTROLLER_ELECT_MASTER: (Action.UPDATE, (("clusterName", _C),)),
+    R.CONTROLLER_REGISTER_BROKER: (Action.UPDATE, (("clusterName", _C),)),
+    R.CLEAN_BROKER_DATA: (Action.UPDATE, (("clusterName", _C),)),
+    R.CONTROLLER_GET_NEXT_BROKER_ID: (Action.GET, (("clusterName", _C),)),
+    R.CONTROLLER_APPLY_BROKER_ID: (Action.UPDATE, (("clusterName", _C),)),
+    R.POP_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+    R.ACK_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+    R.PEEK_MESSAGE: (Action.SUB, (("topic", _T), ("consumerGroup", _G))),
+    R.CHANGE_MESSAGE_INVISIBLETIME: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+    R.NOTIFICATION: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+    R.POLLING_INFO: (Action.GET, (("consumerGroup", _G), ("topic", _T))),
+    R.NOTIFY_UNSUBSCRIBE_LITE: (Action.SUB, (("consumerGroup", _G),)),
+    # 5.5.0 has no rule for these two, so every user could read every topic with them.
+    R.LITE_PULL_MESSAGE: (Action.SUB, (("topic", _T), ("consumerGroup", _G))),
+    R.POP_LITE_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+}
+"""By request code: the action that the request needs, and the header fields that name the resources."""
+
+_SEPARATORS = {"topicList": ";", "filterGroups": ","}
+"""Separator of each field that lists several names."""
 
 LAST_UNSIGNED_QUERY = 399
 """V4_9_3: clients up to this release do not sign the field `_UNIQUE_KEY_QUERY`."""
 
 _NO_SUBJECT = "Authorization failed. Please verify your access rights and try again."
 _RANKS = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
+
+
+class Need(Struct, frozen=True):
+    """A resource, and the actions of which one must be allowed."""
+
+    resource: Resource
+    actions: tuple[Action, ...]
+
+
+_CLUSTER_CHANGES = frozenset(
+    code for code, (_, fields) in BY_FIELDS.items() if any(kind is _C for _, kind in fields)
+) - {R.GET_BROKER_MEMBER_GROUP}
+"""Requests that apply to the broker's own cluster if they do not name a cluster."""
+
+
+def needs_of(command: Command, cluster: str) -> list[Need]:
+    """Returns the permissions that a request needs.
+
+    Args:
+        command: the request.
+        cluster: name of the broker's own cluster.
+
+    Raises:
+        AuthError: the request cannot be parsed.
+    """
+    if not command.fields:
+        return []
+    try:
+        special = _SPECIAL.get(command.code)  # type: ignore[call-overload]  # a code of a client is any number
+        return list(_by_table(command, cluster) if special is None else special(command))
+    except (MqtoolError, KeyError, TypeError, AttributeError) as error:
+        raise AuthError("parse authorization context error.") from error
+
+
+def _by_table(command: Command, cluster: str) -> Iterator[Need]:
+    code, fields = command.code, command.fields
+    if code in STRICTER or code in OF_CLUSTER[Action.UPDATE]:
+        yield Need(Resource(_C, cluster), (Action.UPDATE,))
+        return
+    if code in OF_CLUSTER[Action.GET]:
+        yield Need(Resource(_C, cluster), (Action.GET,))
+        return
+    action, named = BY_FIELDS.get(code, (Action.UNKNOWN, ()))  # type: ignore[call-overload]
+    is_known = False
+    for name, kind in named:
+        value = fields.get(name)
+        if value is None:
+            continue
+        separator = _SEPARATORS.get(name)
+        for item in [value] if separator is None else filter(None, value.split(separator)):
+            is_known = True
+            yield Need(Resource.topic(item) if kind is _T else Resource(kind, item), (action,))
+    if not is_known and code in _CLUSTER_CHANGES:
+        yield Need(Resource(_C, cluster), (action,))
+
+
+def _route(command: Command) -> Iterator[Need]:
+    resource = Resource.topic(command.fields.get("topic"))
+    yield Need(resource, SUB_GET if resource.type is _G else (Action.PUB, Action.SUB, Action.GET))
+
+
+def _send(field: str, command: Command) -> Iterator[Need]:
+    """Yields the need of a send: PUB on the topic, or SUB on the consumer group of a retry topic."""
+    resource = Resource.topic(command.fields.get(field))
+    yield Need(resource, SUB if resource.type is _G else PUB)
+
+
+def _recall(command: Command) -> Iterator[Need]:
+    yield Need(Resource(_T, command.fields.get("topic")), PUB)
+
+
+def _end_transaction(command: Command) -> Iterator[Need]:
+    if command.fields.get("topic", "").strip():
+        yield from _recall(command)
+
+
+def _send_back(command: Command) -> Iterator[Need]:
+    yield Need(Resource.group(command.fields.get("group")), SUB)
+
+
+def _of_both(actions: tuple[Action, ...], command: Command) -> Iterator[Need]:
+    """Yields the needs of a consumer's request: the topic, unless it is a retry topic, and the consumer group."""
+    topic = Resource.topic(command.fields.get("topic"))
+    if topic.type is _T:
+        yield Need(topic, actions)
+    yield Need(Resource.group(command.fields.get("consumerGroup")), actions)
+
+
+def _query(command: Command) -> Iterator[Need]:
+    yield Need(Resource(_T, command.fields.get("topic")), SUB_GET)
+
+
+def _heartbeat(command: Command) -> Iterator[Need]:
+    for consumer in document_in(command.body).get("consumerDataSet") or []:
+        yield Need(Resource.group(str(consumer["groupName"])), SUB)
+        yield from _topics(consumer.get("subscriptionDataSet"))
+
+
+def _leave(command: Command) -> Iterator[Need]:
+    if command.fields.get("consumerGroup", "").strip():
+        yield Need(Resource.group(command.fields["consumerGroup"]), SUB)
+
+
+def _members(command: Command) -> Iterator[Need]:
+    yield Need(Resource.group(command.fields.get("consumerGroup")), SUB_GET)
+
+
+def _lock(command: Command) -> Iterator[Need]:
+    document = document_in(command.body)
+    yield Need(Resource.group(document.get("consumerGroup")), SUB)
+    yield from _topics(document.get("mqSet"))
+
+
+def _topics(rows: Any) -> Iterator[Need]:
+    for row in rows or []:
+        topic = str(row["topic"])
+        if not topic.startswith(RETRY_PREFIX):
+            yield Need(Resource(_T, topic), SUB)
+
+
+_SPECIAL = {
+    R.GET_ROUTEINFO_BY_TOPIC: _route,
+    R.SEND_MESSAGE: lambda command: _send("topic", command),
+    R.SEND_MESSAGE_V2: lambda command: _send("b", command),
+    R.SEND_BATCH_MESSAGE: lambda command: _send("b", command),
+    R.RECALL_MESSAGE: _recall,
+    R.END_TRANSACTION: _end_transaction,
+    R.CONSUMER_SEND_MSG_BACK: _send_back,
+    R.PULL_MESSAGE: lambda command: _of_both(SUB, command),
+    R.QUERY_MESSAGE: _query,
+    R.HEART_BEAT: _heartbeat,
+    R.UNREGISTER_CLIENT: _leave,
+    R.GET_CONSUMER_LIST_BY_GROUP: _members,
+    R.QUERY_CONSUMER_OFFSET: lambda command: _of_both(SUB_GET, command),
+    R.UPDATE_CONSUMER_OFFSET: lambda command: _of_both(SUB_UPDATE, command),
+    R.LOCK_BATCH_MQ: _lock,
+    R.UNLOCK_BATCH_MQ: _lock,
+}
+"""Requests whose needs do not follow from their header's annotations."""
 
 
 class Auth:

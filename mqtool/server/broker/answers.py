@@ -5,15 +5,21 @@ Source: RemotingCommand.decodeCommandCustomHeader, RemotingSerializable, SendMes
 """
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from mqtool.engine import PutResult, PutStatus
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import java
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.protocol.codes import ResponseCode
-from mqtool.protocol.command import Command
-from mqtool.server.broker.tables.queue_locks import QueueName
+from mqtool.protocol.command import Command, ResponseCode
+
+
+class QueueName(NamedTuple):
+    """A queue as named in requests and answers; the order of the fields is fastjson's."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
 
 
 class RefusalError(MqtoolError):

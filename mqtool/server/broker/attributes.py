@@ -22,7 +22,7 @@ from mqtool.formats.config_files import (
 )
 from mqtool.formats.service_records import TRANSACTION_GROUP
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.command import ResponseCode
 from mqtool.server.broker.answers import RefusalError
 
 REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"

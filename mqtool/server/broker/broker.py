@@ -16,21 +16,15 @@ from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import file_names, hosts, java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import FLAG_ONEWAY, Command
+from mqtool.protocol.command import FAQ, FLAG_ONEWAY, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.consume.long_polling import LongPolling
-from mqtool.server.broker.read_only import ReadOnlyMessages
-from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.clients import Clients, ConsumerGroup
-from mqtool.server.broker.tables.config_persister import ConfigPersister, configs_of
-from mqtool.server.broker.tables.groups import GroupTable
-from mqtool.server.broker.tables.losses import EarlyDeletions, SkippedRecords
-from mqtool.server.broker.tables.offsets import OffsetTable
-from mqtool.server.broker.tables.queue_locks import QueueLocks
-from mqtool.server.broker.tables.stats import Stats
-from mqtool.server.broker.tables.topics import StaticTopics, TopicTable
-from mqtool.server.broker.writer import Writer
+from mqtool.server.broker.clients import Clients, ConsumerGroup, QueueLocks
+from mqtool.server.broker.config import BrokerSettings, ConfigPersister, configs_of
+from mqtool.server.broker.long_polling import LongPolling
+from mqtool.server.broker.messages import ReadOnlyMessages, Writer
+from mqtool.server.broker.offsets import OffsetTable
+from mqtool.server.broker.stats import EarlyDeletions, SkippedRecords, Stats
+from mqtool.server.broker.topics import GroupTable, StaticTopics, TopicTable
 from mqtool.server.net.peer import Peer
 from mqtool.store.config.config_tables import offset_file
 

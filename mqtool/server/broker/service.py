@@ -1,37 +1,234 @@
-"""Assembles, starts and stops a broker's request handlers and background services; turns refusals into answers."""
+"""Assembles, starts and stops a broker's request handlers and background services; turns refusals into answers.
 
+One background service keeps the registration with name servers up to date: every 30 seconds, and shortly after a topic
+has changed. A name server in the same process is called directly; others are sent REGISTER_BROKER. Source:
+BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
+"""
+
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from mqtool.engine import MessageStore
 from mqtool.errors import MqtoolError
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import is_lmq
-from mqtool.protocol.codes import ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol import registration_body
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
+from mqtool.protocol.registration_body import RegisterBody
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.consume.assignment import Assignments
-from mqtool.server.broker.consume.consumers import ClientProcessor, ConsumerProcessor
-from mqtool.server.broker.consume.pull import PullProcessor, QueryProcessor
-from mqtool.server.broker.delay.schedule import Schedule
-from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.mqadmin.broker_admin import BrokerAdmin
-from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
-from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
+from mqtool.server.broker.broker_admin import BrokerAdmin
+from mqtool.server.broker.config import BrokerSettings
+from mqtool.server.broker.consumer_admin import ConsumerAdmin
+from mqtool.server.broker.consumers import Assignments, ClientProcessor, ConsumerProcessor
+from mqtool.server.broker.delay import Schedule, Timer
+from mqtool.server.broker.messages import ReadOnlyMessages
 from mqtool.server.broker.pop.lite import Lite, LiteAdmin
 from mqtool.server.broker.pop.pop_message import PopProcessor
-from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.broker.pull import PullProcessor, QueryProcessor
 from mqtool.server.broker.send.consumer_sends import ReplyProcessor, SendBackProcessor
 from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.broker.send.send_message import SendProcessor
 from mqtool.server.broker.send.transactions import Transactions
-from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tasks import Tasks
+from mqtool.server.broker.topic_admin import TopicAdmin
+from mqtool.server.net.connections import Connection
 from mqtool.server.net.peer import Answer, Handler, Peer
 
 _LOG = logging.getLogger(__name__)
+
+_SHORTEST_S = 0.05
+_AFTER_FAILURE_S = 1.0
+
+PERIOD_S = 30.0
+_TIMEOUT_S = 3.0
+
+_HOUSEKEEPING_S = 10.0
+_EARLY_DELETIONS_S = 1.0
+
+
+class Tasks:
+    """The background tasks of one broker. Must be used in the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs a coroutine until it ends or the broker stops; a failure is logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("a service ended error=%r", task.exception())
+
+    def forever(self, turn: Callable[[], Awaitable[float] | float]) -> None:
+        """Runs a service repeatedly until the broker stops; an error is logged, and the next run tries again.
+
+        Args:
+            turn: one run of the service; returns the seconds until the next run.
+        """
+        self.spawn(self._turns(turn))
+
+    @staticmethod
+    async def _turns(turn: Callable[[], Awaitable[float] | float]) -> None:
+        failure = ""
+        while True:
+            try:
+                pause = turn()
+                seconds = pause if isinstance(pause, int | float) else await pause
+                failure = ""
+            except Exception as error:  # noqa: BLE001 - the service continues whatever happens
+                seconds = _AFTER_FAILURE_S
+                if repr(error) != failure:  # log a persistent error, such as a full disk, only once
+                    failure = repr(error)
+                    _LOG.error("a turn failed work=%s error=%s", getattr(turn, "__qualname__", turn), failure)
+            await asyncio.sleep(seconds)
+
+    def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
+        """Runs work at intervals until the broker stops.
+
+        Args:
+            seconds: returns the interval; called before each wait.
+            work: the work; an exception is logged, and the next run tries again.
+        """
+        self.spawn(self._repeat(seconds, work))
+
+    @staticmethod
+    async def _repeat(seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
+        while True:
+            await asyncio.sleep(max(_SHORTEST_S, seconds()))
+            try:
+                awaitable = work()
+                if awaitable is not None:
+                    await awaitable
+            except Exception as error:  # noqa: BLE001 - as above
+                _LOG.error("a turn failed work=%s error=%r", getattr(work, "__qualname__", work), error)
+
+    async def stop(self) -> None:
+        """Cancels all tasks and waits until they have ended."""
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+class Registration:
+    """Keeps the registration of a broker with its name servers up to date."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        register_locally: Callable[[], None] | None,
+        name_servers: list[str],
+        ha_address: str = "",
+        sign: Callable[[Command], Command] | None = None,
+    ) -> None:
+        """Creates the service; sends nothing yet.
+
+        Args:
+            broker: the broker to register.
+            register_locally: registers it with the name server in this process; None if there is none.
+            name_servers: "host:port" of other name servers.
+            ha_address: "host:port" for slaves; "" without replication.
+            sign: signs requests to other name servers; None sends them unsigned.
+        """
+        self._broker = broker
+        self._register_locally = register_locally
+        self._name_servers = name_servers
+        self._ha_address = ha_address
+        self._sign = sign
+        self._open: dict[str, Connection] = {}
+        self._due = asyncio.Event()
+        self._round_ended = asyncio.Condition()
+        self._begun = self._ended = 0
+        self._awaited = 1
+        broker.on_topics_changed, broker.wait_registered = self.trigger, self.wait_done
+
+    def trigger(self) -> None:
+        """Registers with the name server in this process at once, and triggers a registration with the others."""
+        if self._register_locally is not None:
+            self._register_locally()
+        self._awaited = self._begun + 1
+        self._due.set()
+
+    async def wait_done(self) -> None:
+        """Waits until all name servers have answered or timed out in a round that began after the last change."""
+        awaited = self._awaited
+        if self._name_servers:
+            async with self._round_ended:
+                await self._round_ended.wait_for(lambda: self._ended >= awaited)
+
+    async def run(self) -> None:
+        """Registers repeatedly until the broker stops."""
+        while True:
+            self._due.clear()
+            self._begun += 1
+            if self._register_locally is not None:
+                self._register_locally()
+            for address in self._name_servers:
+                await self._register(address)
+            async with self._round_ended:
+                self._ended = self._begun
+                self._round_ended.notify_all()
+            try:
+                await asyncio.wait_for(self._due.wait(), PERIOD_S)
+            except TimeoutError:
+                continue
+
+    async def _register(self, address: str) -> None:
+        try:
+            data = registration_body.build(registration_of(self._broker))
+            answer = await self._call(address, RequestCode.REGISTER_BROKER, data)
+        except (MqtoolError, OSError, TimeoutError) as error:
+            _LOG.warning("not registered name_server=%s error=%s", address, error)
+            self._forget(address)
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            _LOG.warning("not registered name_server=%s remark=%s", address, answer.remark)
+
+    async def close(self) -> None:
+        """Unregisters from the other name servers."""
+        for address in self._name_servers:
+            try:
+                await self._call(address, RequestCode.UNREGISTER_BROKER, b"")
+            except (MqtoolError, OSError, TimeoutError) as error:
+                _LOG.warning("not unregistered name_server=%s error=%s", address, error)
+            self._forget(address)
+
+    def _forget(self, address: str) -> None:
+        connection = self._open.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def _call(self, address: str, code: int, data: bytes) -> Command:
+        connection = self._open.get(address)
+        if connection is None or connection.peer.closed:
+            connection = self._open[address] = await Connection.open(address)
+        settings = self._broker.settings
+        fields = {
+            "brokerName": settings.text("brokerName"),
+            "brokerAddr": self._broker.address,
+            "clusterName": settings.text("brokerClusterName"),
+            "haServerAddr": self._ha_address,
+            "brokerId": settings.text("brokerId"),
+            "compressed": "false",
+            "enableActingMaster": "false",
+            "bodyCrc32": str(registration_body.body_crc(data)),
+        }
+        command = Command(code, fields=fields, body=data)
+        return await connection.call(self._sign(command) if self._sign else command, timeout=_TIMEOUT_S)
+
+
+def registration_of(broker: Broker) -> RegisterBody:
+    """Returns the body of a registration. Each topic's permissions are limited to those of the broker."""
+    limit = broker.permission_limit
+    topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}
+    return RegisterBody(topics, broker.topics.data_version)
 
 
 class Processor(Protocol):
@@ -89,10 +286,6 @@ def _refused(command: Command, error: MqtoolError) -> Command:
         return command.reply(error.code, error.remark)
     _LOG.warning("request failed code=%d error=%s", command.code, error)
     return command.reply(ResponseCode.SYSTEM_ERROR, str(error))
-
-
-_HOUSEKEEPING_S = 10.0
-_EARLY_DELETIONS_S = 1.0
 
 
 class BrokerService:

@@ -16,8 +16,7 @@ from google.protobuf.message import DecodeError
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.config_files import GroupConfig
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.attributes import LITE_QUOTA

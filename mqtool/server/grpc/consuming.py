@@ -16,13 +16,11 @@ from mqtool.formats import java, properties
 from mqtool.formats.config_files import GroupConfig
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import lite_queue
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
+from mqtool.server.broker.messages import ParsedRecord, parsed_records, uninterrupted
 from mqtool.server.broker.pop.check_points import ORDER_REVIVE_QUEUE, ExtraInfo
-from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, thrown
 from mqtool.server.grpc.messages import fill_incoming, tag_filter

@@ -14,8 +14,7 @@ from mqtool.errors import MqtoolError
 from mqtool.formats import java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.topics import is_system_topic
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command, Serialization
+from mqtool.protocol.command import Command, RequestCode, ResponseCode, Serialization
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import RefusalError
@@ -23,7 +22,7 @@ from mqtool.server.broker.attributes import MIXED
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.acks import PopAcks
 from mqtool.server.broker.send.fast_path import SendFastPath
-from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.broker.topics import default_group
 from mqtool.server.net.peer import Answer, Handler, Peer
 
 OK = d.Status(code=d.OK, message="OK")

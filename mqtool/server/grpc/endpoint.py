@@ -1,32 +1,319 @@
-"""The gRPC service: all RPCs of apache.rocketmq.v2.MessagingService by path, including routes and assignments.
+"""The gRPC service: all RPCs of apache.rocketmq.v2.MessagingService by path, and the permissions that they need.
 
-Source: GrpcMessagingApplication, RouteActivity (rocketmq-proxy 5.5.0).
+RPCs about routes, assignments and pull consumers are here. The real proxy answers UNIMPLEMENTED to those of pull
+consumers; the protocol defines them, and clients that use them are supported here. A client signs only the time of its
+call, in the header `x-mq-date-time`; as in the real proxy, any time is accepted. Source: GrpcMessagingApplication,
+RouteActivity, AuthenticationPipeline, AuthorizationPipeline, ResponseBuilder (rocketmq-proxy 5.5.0),
+DefaultAuthenticationContextBuilder, DefaultAuthorizationContextBuilder (5.5.0), service.proto of apache.rocketmq.v2.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from mqtool.formats import java, properties
+from mqtool.formats.auth_records import Action, Resource, ResourceType
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
+from mqtool.protocol.command import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.auth.guard import Auth
+from mqtool.server.auth.guard import PUB, SUB, Auth, Need, check_signature, signature_of
+from mqtool.server.auth.tables import AuthError
+from mqtool.server.broker.messages import parsed_records
+from mqtool.server.broker.pull import SUBSCRIPTION, SUSPEND
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.grpc import permissions
-from mqtool.server.grpc.clients import Check, Client, Clients
+from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S, Check, Client, Clients
 from mqtool.server.grpc.consuming import Consuming
-from mqtool.server.grpc.core import OK, Core, StatusError
-from mqtool.server.grpc.offsets import Offsets
+from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, time_ms
+from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.grpc.producing import Producing
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus, Handler, Http2Connection, Methods, Result
 from mqtool.server.net.peer import Endpoint, Peer
 from mqtool.server.net.peer import Handler as RequestHandler
 
+_CONSUMERS = frozenset({d.PUSH_CONSUMER, d.SIMPLE_CONSUMER, d.PULL_CONSUMER})
+
+_NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+
 _SERVICE = "/apache.rocketmq.v2.MessagingService/"
 _PERMISSIONS = {PERM_READ: d.READ, PERM_READ | PERM_WRITE: d.READ_WRITE}
+
+
+def check_permissions(auth: Auth, call: Call, request: Any) -> None:
+    """Refuses a call without a valid signature, or without permission.
+
+    Args:
+        auth: users and permissions.
+        call: the call, with its headers.
+        request: the parsed request message.
+
+    Raises:
+        StatusError: UNAUTHORIZED.
+    """
+    rpc = request.DESCRIPTOR.full_name
+    try:
+        name = _authenticate(auth, call, rpc)
+        if auth.options.authorization:
+            auth.authorize(name, list(needs_of(request)), call.peer.host, rpc)
+    except AuthError as error:
+        raise StatusError(d.UNAUTHORIZED, str(error)) from error
+
+
+def _authenticate(auth: Auth, call: Call, rpc: str) -> str | None:
+    """Authenticates a call; returns the name of the user, or None if the call names none."""
+    if not auth.options.authentication:
+        return None
+    name, signature = _credentials(call.header("authorization"), call.header("x-mq-date-time"))
+    user = auth.authenticated(name or "", rpc)
+    if user is not None:
+        content = call.headers[b"x-mq-date-time"]
+        check_signature(signature, signature_of(content, user.password or ""))
+    return name
+
+
+def _credentials(authorization: str, time: str) -> tuple[str | None, str]:
+    """Returns the user name and the signature (in Base64) of an authorization header.
+
+    Args:
+        authorization: the header, "ALGORITHM Credential=NAME/…, SignedHeaders=…, Signature=HEX".
+        time: value of the header x-mq-date-time.
+
+    Raises:
+        AuthError: the header has another form.
+    """
+    if not authorization:
+        return None, ""
+    if not time:
+        raise AuthError("datetime is null.")
+    _, space, rest = authorization.partition(" ")
+    if not space:
+        raise AuthError("authentication header is incorrect.")
+    name, signature = None, ""
+    for part in rest.rstrip(",").split(","):
+        key, equals, value = part.strip().partition("=")
+        if not equals:
+            raise AuthError("authentication keyValues length is incorrect, actual length=1.")
+        if key == "Credential":
+            name = value.partition("/")[0]
+        elif key == "Signature":
+            try:
+                signature = base64.b64encode(bytes.fromhex(value) if value.isalnum() or not value else b"!").decode()
+            except (ValueError, binascii.Error) as error:
+                raise AuthError("create authentication context error.") from error
+    return name, signature
+
+
+def needs_of(request: Any) -> Iterator[Need]:
+    """Yields the permissions that a request needs; none for a request that is open to every user.
+
+    Raises:
+        AuthError: the request does not name its topic or group.
+    """
+    rule = _NEEDS.get(type(request))
+    if rule is not None:
+        yield from rule(request)
+
+
+def _topic(topic: d.Resource, actions: tuple[Action, ...]) -> Need:
+    if java.is_blank(topic.name):
+        raise AuthError("topic is null.")
+    return Need(Resource(ResourceType.TOPIC, topic.name), actions)
+
+
+def _group(group: d.Resource) -> Need:
+    if java.is_blank(group.name):
+        raise AuthError("group is null.")
+    return Need(Resource.group(group.name), SUB)
+
+
+def _send(request: s.SendMessageRequest) -> Iterator[Need]:
+    if not request.messages:
+        raise AuthError("message is null.")
+    for topic in dict.fromkeys(message.topic.name for message in request.messages):
+        yield _topic(d.Resource(name=topic), PUB)
+
+
+def _publish(request: s.RecallMessageRequest | s.EndTransactionRequest) -> Iterator[Need]:
+    yield _topic(request.topic, PUB)
+
+
+def _heartbeat(request: s.HeartbeatRequest) -> Iterator[Need]:
+    if request.client_type in _CONSUMERS:
+        yield _group(request.group)
+
+
+def _receive(request: s.ReceiveMessageRequest | s.PullMessageRequest) -> Iterator[Need]:
+    if not request.HasField("message_queue"):
+        raise AuthError("messageQueue is null.")
+    yield _group(request.group)
+    yield _topic(request.message_queue.topic, SUB)
+
+
+def _lite(request: s.SyncLiteSubscriptionRequest) -> Iterator[Need]:
+    if request.lite_topic_set:
+        yield from _both(request)
+
+
+def _both(request: Any) -> Iterator[Need]:
+    """Yields the needs for a consumer group and the topic that it consumes."""
+    yield _group(request.group)
+    yield _topic(request.topic, SUB)
+
+
+def _leave(request: s.NotifyClientTerminationRequest) -> Iterator[Need]:
+    if not java.is_blank(request.group.name):
+        yield _group(request.group)
+
+
+def _change(request: s.ChangeInvisibleDurationRequest) -> Iterator[Need]:
+    yield _group(request.group)
+
+
+def _route(request: s.QueryRouteRequest) -> Iterator[Need]:
+    yield _topic(request.topic, (Action.PUB, Action.SUB))
+
+
+def _settings(request: s.TelemetryCommand) -> Iterator[Need]:
+    if request.WhichOneof("command") != "settings":
+        return
+    settings = request.settings
+    if settings.HasField("publishing"):
+        for topic in settings.publishing.topics:
+            yield _topic(topic, PUB)
+    if settings.HasField("subscription"):
+        yield _group(settings.subscription.group)
+        for entry in settings.subscription.subscriptions:
+            yield _topic(entry.topic, SUB)
+
+
+def _offset(request: s.UpdateOffsetRequest | s.GetOffsetRequest) -> Iterator[Need]:
+    yield _group(request.group)
+    yield _topic(request.message_queue.topic, SUB)
+
+
+def _query_offset(request: s.QueryOffsetRequest) -> Iterator[Need]:
+    yield _topic(request.message_queue.topic, SUB)
+
+
+_NEEDS: dict[type[Any], Callable[[Any], Iterator[Need]]] = {
+    s.SendMessageRequest: _send,
+    s.RecallMessageRequest: _publish,
+    s.EndTransactionRequest: _publish,
+    s.HeartbeatRequest: _heartbeat,
+    s.ReceiveMessageRequest: _receive,
+    s.SyncLiteSubscriptionRequest: _lite,
+    s.AckMessageRequest: _both,
+    s.ForwardMessageToDeadLetterQueueRequest: _both,
+    s.NotifyClientTerminationRequest: _leave,
+    s.ChangeInvisibleDurationRequest: _change,
+    s.QueryRouteRequest: _route,
+    s.QueryAssignmentRequest: _both,
+    s.TelemetryCommand: _settings,
+    # The real proxy does not implement these.
+    s.PullMessageRequest: _receive,
+    s.UpdateOffsetRequest: _offset,
+    s.GetOffsetRequest: _offset,
+    s.QueryOffsetRequest: _query_offset,
+}
+
+
+class Offsets:
+    """Handles the RPCs of pull consumers."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def pull(self, call: Call, data: bytes) -> list[bytes]:
+        """PullMessage: returns status, messages, and the queue offset of the next pull."""
+        request = s.PullMessageRequest.FromString(data)
+        core = self._core
+        topic, group = core.topic(request.message_queue.topic), core.group(request.group)
+        core.topic_config(topic)
+        if request.offset < 0:
+            raise StatusError(d.ILLEGAL_OFFSET, f"offset {request.offset} is negative")
+        wait = request.long_polling_timeout
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(request.message_queue.id),
+            "queueOffset": str(request.offset),
+            "maxMsgNums": str(min(max(request.batch_size, 1), BATCH_SIZE)),
+            "sysFlag": str(SUBSCRIPTION | SUSPEND),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(min(duration_ms(wait), POLL_S * 1000)),
+            "subscription": request.filter_expression.expression or "*",
+            "expressionType": "SQL92" if request.filter_expression.type == d.SQL else "TAG",
+            "subVersion": "0",
+        }
+        answer = await core.ask(RequestCode.PULL_MESSAGE, fields, call.peer)
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            status = d.Status(code=d.ILLEGAL_OFFSET, message="the offset is not in the queue")
+        elif answer.code in _NOTHING:
+            status = d.Status(code=d.MESSAGE_NOT_FOUND, message="no new message")
+        elif answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            raise StatusError(d.ILLEGAL_FILTER_EXPRESSION, answer.remark or "")
+        elif answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        else:
+            status = OK
+        answers = [s.PullMessageResponse(status=status)]
+        tags = tag_filter(request.filter_expression)
+        for message in parsed_records(answer.body):
+            if not tags.by_tag(message.properties.get(properties.TAGS)):
+                continue  # the broker compares only hashes of tags
+            attempt = message.record.reconsume_times + 1
+            reply = s.PullMessageResponse()
+            fill_incoming(reply.message, message, topic, None, attempt)
+            answers.append(reply)
+        answers.append(s.PullMessageResponse(next_offset=int(answer.fields["nextBeginOffset"])))
+        return [reply.SerializeToString() for reply in answers]
+
+    def _queue(self, queue: d.MessageQueue) -> dict[str, str]:
+        """Returns the request fields that name a queue; raises StatusError if the queue does not exist."""
+        topic = self._core.topic(queue.topic)
+        config = self._core.topic_config(topic)
+        if not 0 <= queue.id < config.read_queue_nums:
+            raise StatusError(d.BAD_REQUEST, f"queue {queue.id}: the topic has {config.read_queue_nums}")
+        return {"topic": topic, "queueId": str(queue.id)}
+
+    async def update(self, call: Call, data: bytes) -> bytes:
+        """Handles the RPC UpdateOffset."""
+        request = s.UpdateOffsetRequest.FromString(data)
+        group = self._core.group(request.group)
+        if request.offset < 0:
+            raise StatusError(d.ILLEGAL_OFFSET, f"offset {request.offset} is negative")
+        self._core.broker.groups.find(group)
+        fields = {"consumerGroup": group, **self._queue(request.message_queue), "commitOffset": str(request.offset)}
+        await self._core.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields, call.peer)
+        return s.UpdateOffsetResponse(status=OK).SerializeToString()
+
+    async def get(self, call: Call, data: bytes) -> bytes:
+        """Handles the RPC GetOffset."""
+        request = s.GetOffsetRequest.FromString(data)
+        fields = {"consumerGroup": self._core.group(request.group), **self._queue(request.message_queue)}
+        fields["setZeroIfNotFound"] = "false"
+        answer = await self._core.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, call.peer)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            raise StatusError(d.OFFSET_NOT_FOUND, answer.remark or "")
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        return s.GetOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()
+
+    async def query(self, call: Call, data: bytes) -> bytes:
+        """Handles the RPC QueryOffset."""
+        request = s.QueryOffsetRequest.FromString(data)
+        fields, code = self._queue(request.message_queue), RequestCode.GET_MIN_OFFSET
+        if request.query_offset_policy == d.END:
+            code = RequestCode.GET_MAX_OFFSET
+        elif request.query_offset_policy == d.TIMESTAMP:
+            code, fields["timestamp"] = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, str(time_ms(request.timestamp))
+        answer = await self._core.call(code, fields, call.peer)
+        return s.QueryOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()
 
 
 class GrpcEndpoint:
@@ -50,7 +337,7 @@ class GrpcEndpoint:
         self._service = service
         self._core = core = Core(service.broker, handlers, service.acks, service.fast_sends)
         producing = Producing(core)
-        check = None if auth is None else partial(permissions.check, auth)
+        check = None if auth is None else partial(check_permissions, auth)
         self.clients = producing.clients = clients = Clients(core, producing.deliver, check)
         self._consuming = consuming = Consuming(core, clients, service.tasks.spawn)
         offsets = Offsets(core)

@@ -15,7 +15,7 @@ from mqtool.formats import compression, hosts, java, message_batch, message_id, 
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.broker.parsed_record import ParsedRecord
+from mqtool.server.broker.messages import ParsedRecord
 from mqtool.server.grpc.core import TIME_MAX_S, Core, StatusError, duration_ms, time_ms
 from mqtool.store.queues.get_message import TagFilter
 

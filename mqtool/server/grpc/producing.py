@@ -12,13 +12,12 @@ from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEFAULT_TOPIC, RETRY_PREFIX
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.delay.timer import parse_handle
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
+from mqtool.server.broker.delay import parse_handle
+from mqtool.server.broker.messages import ParsedRecord, parsed_record
 from mqtool.server.broker.send.fast_path import SendNumbers
 from mqtool.server.grpc.clients import Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused, thrown

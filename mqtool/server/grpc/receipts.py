@@ -16,7 +16,7 @@ from msgspec import Struct
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.topics import pop_retry_topic
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker.pop.check_points import ORDER_REVIVE_QUEUE
 from mqtool.server.grpc.core import Core, StatusError, thrown

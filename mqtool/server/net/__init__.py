@@ -1,6 +1,6 @@
-"""Network connections: listener, client, HTTP/2, TLS, limits, and access control.
+"""Network connections, HTTP/2, TLS, limits, and access control.
 
-`listener` accepts connections, `client` opens them; start with `peer`, which is one end of either. No module here
+`connections` accepts and opens them; start with `peer`, which is one end of either. No module here
 depends on the meaning of a request, except `acl`, which reads its topic and group. The event loop is uvloop's if that
 is installed (extra `serve`), otherwise asyncio's own. Docs page: docs/protocol.md.
 """

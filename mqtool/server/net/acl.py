@@ -22,8 +22,7 @@ from msgspec import Struct, field
 from mqtool.commands import with_extra
 from mqtool.errors import ConfigFileError, RemoteProtocolError, StoreError, UnavailableError, UsageError
 from mqtool.formats.topics import RETRY_PREFIX, TRACE_TOPIC, is_retry_of, popped_topic, retry_topic
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.net.peer import Answer, Peer
 from mqtool.store.files import read_file

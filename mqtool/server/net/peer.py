@@ -16,8 +16,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import LocalProtocolError, MqtoolError, RemoteProtocolError
 from mqtool.formats import java
-from mqtool.protocol.codes import ResponseCode
-from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command, ResponseCode
 from mqtool.protocol.frames import ForeignProtocolError, Framer, encode
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.tls import TlsDetector, TlsPipe

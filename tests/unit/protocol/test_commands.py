@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.errors import LocalProtocolError, RemoteProtocolError
 from mqtool.protocol import Command, Framer, RequestCode, Serialization, encode
-from mqtool.protocol.headers import read_binary, read_json
+from mqtool.protocol.frames import read_binary, read_json
 
 REAL: dict[str, dict[str, Any]] = {
     f"{row['label']}-{row['serialization']}": row

@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.errors import RemoteProtocolError
 from mqtool.formats.commit_log import FRAME, MAGIC_BLANK, MAGIC_V1
-from mqtool.protocol.replication import Piece, RecordAssembler, TransferReader
+from mqtool.server.replication import Piece, RecordAssembler, TransferReader
 from tests.support.stores import fixture
 
 SEGMENT = 65536

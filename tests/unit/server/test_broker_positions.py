@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import RefusedError, RemoteProtocolError
 from mqtool.protocol import Command
-from mqtool.server.net.listener import Listener
+from mqtool.server.net.connections import Listener
 from mqtool.server.offsets import BrokerPlan, BrokerPositions, apply_moves, check_broker
 from mqtool.store.groups.offset_moves import Move
 from tests.support.engine import open_small

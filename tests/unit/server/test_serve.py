@@ -11,10 +11,9 @@ import pytest
 from mqtool.commands import with_extra
 from mqtool.engine import FlushMode
 from mqtool.errors import NotAStoreError, UsageError
-from mqtool.protocol.codes import RequestCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server, parse_flush
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient

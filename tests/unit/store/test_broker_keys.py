@@ -6,7 +6,7 @@ from mqtool.cli.app import run
 from mqtool.cli.commands.serve import configuration
 from mqtool.cli.exits import ExitCode
 from mqtool.formats.release import V5_5
-from mqtool.server.broker.settings import DEFAULTS
+from mqtool.server.broker.config import DEFAULTS
 from mqtool.store.config.broker_keys import KEYS, PROXY_KEYS, defaults, unknown_keys
 
 

@@ -18,10 +18,10 @@ from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.service_records import Ack, CheckPoint, GroupQueue
 from mqtool.formats.topics import lite_queue, pop_retry_topic
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, body_of, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.offsets import OrderTable
 from mqtool.server.broker.pop.check_points import (
     ORDER_REVIVE_QUEUE,
     ExtraInfo,
@@ -29,7 +29,6 @@ from mqtool.server.broker.pop.check_points import (
     check_point_message,
     parse_extra_info,
 )
-from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)

@@ -14,16 +14,14 @@ from typing import Any
 from mqtool.formats.config_files import PERM_READ, GroupConfig, TopicConfig
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import LITE_PREFIX, is_lmq, lite_queue, parts_of_lite_queue
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, body, number, ok, text
 from mqtool.server.broker.attributes import LITE_EXPIRATION
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.pop.check_points import ORDER_REVIVE_QUEUE
+from mqtool.server.broker.offsets import OrderTable
+from mqtool.server.broker.pop.check_points import MAX_MESSAGES, ORDER_REVIVE_QUEUE, PopRequest
 from mqtool.server.broker.pop.lite_subscriptions import CHANGED, LiteSubscriptions, bind_topic, is_wildcard
-from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.broker.pop.pop_message import PopProcessor
-from mqtool.server.broker.pop.request import MAX_MESSAGES, PopRequest
 from mqtool.server.net.peer import Handler, Peer
 
 LITE = "LITE"

@@ -13,8 +13,7 @@ from msgspec import Struct, field
 from mqtool.formats.config_files import GroupConfig
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import LITE_PREFIX, lite_queue
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, body_of, ok
 from mqtool.server.broker.attributes import (
     BIND_TOPIC,
@@ -24,7 +23,7 @@ from mqtool.server.broker.attributes import (
     LITE_WILDCARD,
 )
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.pop.order import OrderTable
+from mqtool.server.broker.offsets import OrderTable
 from mqtool.server.net.peer import Handler, Peer
 
 MAX_CLIENTS = 20_000

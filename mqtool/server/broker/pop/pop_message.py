@@ -14,24 +14,24 @@ from mqtool.engine import GetResult, GetStatus, PutResult
 from mqtool.formats import properties
 from mqtool.formats.service_records import CheckPoint, GroupQueue
 from mqtool.formats.topics import RETRY_PREFIX
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.consume.long_polling import Key
-from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.parsed_record import parsed_record, with_place
+from mqtool.server.broker.delay import Timer
+from mqtool.server.broker.long_polling import Key
+from mqtool.server.broker.messages import parsed_record, uninterrupted, with_place
+from mqtool.server.broker.offsets import OrderInfo, OrderTable
 from mqtool.server.broker.pop.acks import PopAcks
 from mqtool.server.broker.pop.check_points import (
     ORDER_REVIVE_QUEUE,
+    PopRequest,
     Revive,
     build_extra_info,
     check_point_message,
+    read_request,
     retry_flag,
+    retry_topics,
 )
-from mqtool.server.broker.pop.order import OrderInfo, OrderTable
-from mqtool.server.broker.pop.request import PopRequest, read_request, retry_topics
-from mqtool.server.broker.tasks import uninterrupted
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.queues.get_message import MessageFilter
 

@@ -14,11 +14,10 @@ from mqtool.errors import FormatError
 from mqtool.formats import hosts, java, message_id, properties
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import dead_letter_topic, retry_topic
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import STORED, RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
+from mqtool.server.broker.messages import ParsedRecord, parsed_record, requeued
 from mqtool.server.broker.send.send_message import SendHeader, header_of, topic_of_send
 from mqtool.server.net.peer import Handler, Peer
 

@@ -16,8 +16,7 @@ from mqtool.formats import java, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import FLAG_ONEWAY, Command, Serialization
+from mqtool.protocol.command import FLAG_ONEWAY, Command, RequestCode, ResponseCode, Serialization
 from mqtool.protocol.frames import PreparedAnswer
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.send_message import (

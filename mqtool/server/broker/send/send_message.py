@@ -19,14 +19,13 @@ from mqtool.formats import java, message_batch, message_id, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_topic, group_of_retry, lite_queue
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import REFUSED, STORED, RefusalError, integer, number, refusal, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.delay.timer import Timer
+from mqtool.server.broker.config import BrokerSettings
+from mqtool.server.broker.delay import Timer
 from mqtool.server.broker.send import transactions
-from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Handler, Peer
 
 V1 = {

@@ -19,11 +19,10 @@ from mqtool.formats import message_id, properties, service_records
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.service_records import TRANSACTION_GROUP
 from mqtool.formats.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, refusal, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued, with_place
+from mqtool.server.broker.messages import ParsedRecord, parsed_record, requeued, with_place
 from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)

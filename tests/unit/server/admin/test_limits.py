@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from mqtool.engine import StoreOptions, open_store
-from mqtool.server.admin import Access, Site, message
+from mqtool.server.admin import message
 from mqtool.server.admin import site as pages
-from mqtool.server.admin.http import is_own_host
 from mqtool.server.admin.port import AdminHttp
+from mqtool.server.admin.site import Access, Site, is_own_host
 from tests.support.damage import damage_case
 from tests.support.stores import copy_store, tree_digest
 

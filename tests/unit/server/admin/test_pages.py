@@ -171,7 +171,7 @@ def test_a_hostile_question_is_shown_as_it_was_asked(site):
 
 
 def test_topics_with_hostile_names_do_nothing(site, client):
-    from mqtool.server.broker.tables.topics import plain_topic
+    from mqtool.server.broker.topics import plain_topic
 
     async def add():
         site.server.broker.topics.put(plain_topic(HOSTILE, 1))

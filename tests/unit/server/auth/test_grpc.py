@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.testing import MqServer
 from tests.support.auth import KEYS
 from tests.support.grpc_auth import CLOSED, CLOSED_GROUP, OPEN, OPEN_GROUP, READER, answers, users

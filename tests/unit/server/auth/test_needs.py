@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.formats.auth_records import Action, Resource
 from mqtool.protocol import Command, RequestCode
-from mqtool.server.auth.needs import _SPECIAL, BY_FIELDS, OF_CLUSTER, STRICTER, Need, needs_of
+from mqtool.server.auth.guard import _SPECIAL, BY_FIELDS, OF_CLUSTER, STRICTER, Need, needs_of
 from mqtool.server.auth.tables import AuthError
 from tests.house.modules import ROOT
 

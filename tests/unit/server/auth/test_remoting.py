@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.testing import MqServer
 from mqtool.store.config.rocksdb import rows
 from tests.support.auth import KEYS, requests, seen

@@ -16,7 +16,7 @@ from mqtool.protocol import Command
 from mqtool.repair.backup import backup, restore
 from mqtool.server.auth.tables import options_of
 from mqtool.server.net.acl import Account, load
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.acl import send

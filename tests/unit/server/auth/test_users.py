@@ -30,8 +30,7 @@ from mqtool.formats.auth_records import (
     parse_user,
 )
 from mqtool.protocol import Command
-from mqtool.server.auth.guard import Auth
-from mqtool.server.auth.needs import Need, needs_of
+from mqtool.server.auth.guard import Auth, Need, needs_of
 from mqtool.server.auth.tables import (
     AuthError,
     AuthOptions,
@@ -42,7 +41,7 @@ from mqtool.server.auth.tables import (
     options_of,
 )
 from mqtool.server.net.acl import ROUTE_CHANGES
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.rocksdb import Table, rows

@@ -15,9 +15,9 @@ from mqtool.engine import FlushMode
 from mqtool.formats import java
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.protocol.command import Command
-from mqtool.server.admin import metrics
+from mqtool.server.admin import port
 from mqtool.server.admin.port import AdminHttp
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.broker_keys import defaults
@@ -328,7 +328,7 @@ def test_a_message_is_consumed_directly_by_the_client_that_is_named(client, conn
 
 def test_metrics_have_rocketmq_s_names(client, server, topic):
     put(client, topic, 3)
-    text = server.call(lambda: metrics.text(server.broker))
+    text = server.call(lambda: port.metrics_of(server.broker))
     assert re.search(rf'^rocketmq_messages_in_total{{.*topic="{topic}".*}} 3$', text, re.MULTILINE)
     assert re.search(r"^rocketmq_storage_dispatch_behind_bytes{.*} 0$", text, re.MULTILINE)
     lines = [line for line in text.splitlines() if not line.startswith("#")]

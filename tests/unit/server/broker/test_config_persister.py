@@ -7,7 +7,7 @@ import pytest
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.formats.release import V5_5
-from mqtool.server.broker.tables.config_persister import ConfigPersister
+from mqtool.server.broker.config import ConfigPersister
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "written"])

@@ -7,9 +7,9 @@ import pytest
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention.rules import EarlyDeletion
-from mqtool.server.admin import content, metrics
-from mqtool.server.admin.snapshot import take
-from mqtool.server.broker.tables.losses import EarlyDeletions
+from mqtool.server.admin import content, port
+from mqtool.server.admin.content import take
+from mqtool.server.broker.stats import EarlyDeletions
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client
 from tests.unit.server.broker.conftest import until
@@ -60,7 +60,7 @@ def test_deleted_messages_and_the_groups_that_lose_them_are_named_everywhere(ser
     assert "cleanFileForciblyEnable=false" in caplog.text
     assert f"UNREAD MESSAGES WERE DELETED group=Reader topic=Full messages={gone - 5}" in caplog.text
     assert "group=Done" not in caplog.text
-    text = served.call(lambda: metrics.text(served.broker))
+    text = served.call(lambda: port.metrics_of(served.broker))
     totals = {line.split("{")[0]: line.split(" ")[-1] for line in text.splitlines() if line.startswith("mqtool_un")}
     assert totals["mqtool_unexpired_messages_deleted_total"] == str(gone)
     assert totals["mqtool_unread_messages_deleted_total"] == str(gone - 5)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.server.broker.pop.acks import MAX_ACKED, MAX_BITS
-from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.broker.topics import default_group
 from mqtool.server.testing import MqServer
 from tests.support.hostile import FIELDS, Attack, handled
 from tests.support.remoting import Client, bodies

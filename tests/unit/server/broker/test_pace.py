@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from mqtool.server.broker.consume import long_polling
-from mqtool.server.broker.consume.long_polling import Pace
+from mqtool.server.broker import long_polling
+from mqtool.server.broker.long_polling import Pace
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until

@@ -11,8 +11,8 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import properties, service_records
 from mqtool.formats.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from mqtool.server.admin import metrics
-from mqtool.server.admin.snapshot import take
+from mqtool.server.admin import port
+from mqtool.server.admin.content import take
 from mqtool.server.testing import MqServer
 from mqtool.verify.findings import Severity
 from mqtool.verify.store import verify
@@ -172,7 +172,7 @@ def test_skipped_messages_are_in_metrics_and_on_the_page(tmp_path):
     with MqServer(tmp_path / "store", messageDelayLevel="1s") as server:
         poison(server, SCHEDULE_TOPIC, {"REAL_TOPIC": "T", "REAL_QID": "abc"})
         until(lambda: skipped(server, "delay"))
-        text = server.call(lambda: metrics.text(server.broker))
+        text = server.call(lambda: port.metrics_of(server.broker))
         assert [line for line in text.splitlines() if 'service="delay"' in line and line.endswith(" 1")]
         (one,) = server.call(lambda: take(server.broker)).skipped
         assert (one.topic, one.queue_id, one.queue_offset) == (SCHEDULE_TOPIC, 0, 0)

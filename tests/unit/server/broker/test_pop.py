@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mqtool.protocol import Command, encode
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records

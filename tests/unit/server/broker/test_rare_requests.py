@@ -10,7 +10,7 @@ import pytest
 from mqtool.engine import PutResult, PutStatus
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats import config_json
-from mqtool.server.broker.mqadmin import consumer_admin
+from mqtool.server.broker import consumer_admin
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import assigned, until
@@ -177,7 +177,7 @@ def test_units_are_shown_with_the_subscription_of_a_group(client, topic):
 
 
 def test_a_consumer_that_does_not_answer_is_said(client, connect, topic, monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.mqadmin.consumer_admin._RELAY_S", 0.05)
+    monkeypatch.setattr("mqtool.server.broker.consumer_admin._RELAY_S", 0.05)
     consumer = connect()
     consumer.heartbeat("late@1", consumers={"GLate": [topic]})
     sent = client.put(topic, b"now")

@@ -7,7 +7,7 @@ import pytest
 from mqtool.engine import GetStatus
 from mqtool.formats import commit_log
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.broker.messages import ReadOnlyMessages
 from mqtool.server.testing import MqServer
 from mqtool.store import open_store
 from mqtool.store.queues.by_time import Boundary

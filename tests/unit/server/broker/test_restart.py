@@ -10,8 +10,8 @@ import pytest
 from mqtool.errors import UsageError
 from mqtool.formats import config_files
 from mqtool.protocol import Command
-from mqtool.server.broker.registration import Registration
-from mqtool.server.net.client import Connection
+from mqtool.server.broker.service import Registration
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from mqtool.store.config.broker_config import BrokerConfig

@@ -18,7 +18,7 @@ from mqtool.engine.flags import RunningFlag
 from mqtool.formats import commit_log, properties
 from mqtool.protocol import Command, Serialization
 from mqtool.server.broker.send.fast_path import SendFastPath
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Answer, Client, records
 from tests.unit.server.broker.conftest import until

@@ -15,20 +15,17 @@ from mqtool.formats import config_files, hosts
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import V5_5
 from mqtool.protocol import Command
+from mqtool.server.broker.answers import QueueName
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.consume.pull import _has_key
+from mqtool.server.broker.clients import Clients, QueueLocks, Subscription
+from mqtool.server.broker.config import BrokerSettings, ConfigPersister, MemoryConfigs
+from mqtool.server.broker.messages import Writer, uninterrupted
+from mqtool.server.broker.offsets import parse_order_infos
 from mqtool.server.broker.pop.acks import _answered, _settle
 from mqtool.server.broker.pop.check_points import Revive
-from mqtool.server.broker.pop.order import parse_order_infos
-from mqtool.server.broker.service import BrokerService, table
-from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.clients import Clients, Subscription
-from mqtool.server.broker.tables.config_persister import ConfigPersister, MemoryConfigs
-from mqtool.server.broker.tables.losses import SkippedRecords
-from mqtool.server.broker.tables.queue_locks import QueueLocks, QueueName
-from mqtool.server.broker.tables.stats import Stats, _Item
-from mqtool.server.broker.tasks import Tasks, uninterrupted
-from mqtool.server.broker.writer import Writer
+from mqtool.server.broker.pull import _has_key
+from mqtool.server.broker.service import BrokerService, Tasks, table
+from mqtool.server.broker.stats import SkippedRecords, Stats, _Item
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client
 from tests.unit.server.broker.test_transactions import COMMIT, end, half
@@ -39,7 +36,7 @@ def logged(caplog, words):
 
 
 def test_a_turn_that_fails_is_logged_once_and_the_next_one_comes(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.tasks._AFTER_FAILURE_S", 0.0)
+    monkeypatch.setattr("mqtool.server.broker.service._AFTER_FAILURE_S", 0.0)
     turns = []
 
     def turn():
@@ -60,7 +57,7 @@ def test_a_turn_that_fails_is_logged_once_and_the_next_one_comes(monkeypatch, ca
 
 
 def test_work_at_intervals_goes_on_after_a_failure(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.tasks._SHORTEST_S", 0.0)
+    monkeypatch.setattr("mqtool.server.broker.service._SHORTEST_S", 0.0)
     turns = []
 
     async def work():
@@ -125,7 +122,7 @@ def test_a_service_that_ends_with_an_error_is_logged(caplog):
 
 
 def test_a_skipped_message_is_counted_and_logged_once_as_long_as_it_is_remembered(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.tables.losses._REMEMBERED", 2)
+    monkeypatch.setattr("mqtool.server.broker.stats._REMEMBERED", 2)
     skipped = SkippedRecords()
     for offset in (1, 1, 2, 3, 1):
         skipped.note("timer", "T", 0, offset, "why")

@@ -16,8 +16,8 @@ from mqtool.errors import UsageError
 from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.admin import metrics
-from mqtool.server.broker.tables.topics import typed_topic
+from mqtool.server.admin import port
+from mqtool.server.broker.topics import typed_topic
 from mqtool.server.grpc import receipts
 from mqtool.server.grpc.producing import consistent_hash
 from mqtool.server.serve import ServeOptions, Server
@@ -764,7 +764,7 @@ def test_what_is_not_there_is_unimplemented(client):
 def test_metrics_count_grpc_clients_and_their_messages(server, client, topic):
     client.consume("GMetrics", topic, d.PUSH_CONSUMER)
     assert code(client.send(topic, b"counted")) == "OK"
-    lines = server.call(lambda: metrics.text(server.broker)).splitlines()
+    lines = server.call(lambda: port.metrics_of(server.broker)).splitlines()
     sent = [one for one in lines if one.startswith("rocketmq_messages_in_total") and f'topic="{topic}"' in one]
     members = [one for one in lines if one.startswith("rocketmq_consumer_connections") and '"GMetrics"' in one]
     assert [one.rpartition(" ")[2] for one in sent + members] == ["1", "1"]

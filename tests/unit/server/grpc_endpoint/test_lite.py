@@ -9,10 +9,10 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
-from mqtool.protocol.codes import RequestCode as Code
+from mqtool.protocol.command import RequestCode as Code
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.broker.topics import default_group
 from mqtool.server.grpc.core import Core
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient, code

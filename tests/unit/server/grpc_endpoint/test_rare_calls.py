@@ -18,11 +18,11 @@ from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.pop.acks import PopAcks
-from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.broker.topics import default_group
 from mqtool.server.grpc import consuming, producing
 from mqtool.server.grpc.consuming import _set_result
 from mqtool.server.grpc.core import Core, StatusError, duration_ms, time_ms
-from mqtool.server.grpc.permissions import needs_of
+from mqtool.server.grpc.endpoint import needs_of
 from mqtool.server.grpc.producing import Producing
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import SERVICE, GrpcClient, code, message_of

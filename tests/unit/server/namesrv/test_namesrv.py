@@ -13,11 +13,10 @@ from mqtool.errors import UsageError
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import RegisterBody
-from mqtool.server.namesrv import bodies
-from mqtool.server.namesrv.routes import QueueData, Registration, Routes
-from mqtool.server.namesrv.server import NameServer
-from mqtool.server.net.client import Connection
-from mqtool.server.net.listener import Listener
+from mqtool.server.namesrv import NameServer
+from mqtool.server.net.connections import Connection, Listener
+from mqtool.server.routes import QueueData, Registration, Routes
+from mqtool.server.routes import route as route_body
 from tests.support.name_server import ask, converse, registration, route, talk
 
 RECORDED = {
@@ -184,7 +183,7 @@ def test_a_stand_in_master_of_another_zone_is_not_in_the_route(acting_master, ex
     """ZoneRouteRPCHook (5.5.0) filters the finished answer, in which the slave is the master."""
     routes = Routes(Clock())
     routes.register(broker(id_=1, acting_master=acting_master, zone="far"))
-    route_of = bodies.route(routes, "T1", standard=True, acting_master=True, zone="near")
+    route_of = route_body(routes, "T1", standard=True, acting_master=True, zone="near")
     found = json.loads(route_of or b"")
     assert [one["brokerName"] for one in found["brokerDatas"]] == expected
     assert [one["brokerName"] for one in found["queueDatas"]] == expected
@@ -334,7 +333,7 @@ def test_filter_servers_and_mappings_of_static_topics_are_in_the_route_as_they_w
     registered = replace(body("T1", "T2"), filter_servers=["10.0.0.1:9000"], mappings={"T1": mapping})
     routes.register(broker(body=registered))
     for topic, mappings in (("T1", {"broker-a": mapping}), ("T2", None)):
-        found = json.loads(bodies.route(routes, topic, standard=True, acting_master=True) or b"")
+        found = json.loads(route_body(routes, topic, standard=True, acting_master=True) or b"")
         assert found["filterServerTable"] == {"10.0.0.1:10911": ["10.0.0.1:9000"]}
         assert found.get("topicQueueMappingByBroker") == mappings
         assert found["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:10911"}

@@ -15,7 +15,7 @@ from mqtool.errors import ConfigFileError, RemoteProtocolError, UnavailableError
 from mqtool.protocol import Command
 from mqtool.protocol import RequestCode as R
 from mqtool.server.net.acl import ROUTE_CHANGES, Acl, AclConfig, Right, address_matches, load, sign
-from mqtool.server.net.client import Connection
+from mqtool.server.net.connections import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.acl import ACCOUNTS, pull, refusal, requests, send, signed

@@ -5,17 +5,17 @@ import ipaddress
 import pytest
 
 from mqtool.errors import ConfigFileError
-from mqtool.server.net import acl, addresses
+from mqtool.server.net import acl, connections
 
 
 def test_the_own_address_is_one_and_that_of_the_loop_where_there_is_no_network(monkeypatch):
-    assert ipaddress.ip_address(addresses.own_address()).version == 4
+    assert ipaddress.ip_address(connections.own_address()).version == 4
 
     def unreachable(self, address):
         raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr("socket.socket.connect", unreachable)
-    assert addresses.own_address() == "127.0.0.1"
+    assert connections.own_address() == "127.0.0.1"
 
 
 def test_accounts_that_are_no_text_are_refused(tmp_path):

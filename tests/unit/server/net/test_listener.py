@@ -11,12 +11,10 @@ import pytest
 
 from mqtool.errors import LocalProtocolError, PortInUseError, UsageError
 from mqtool.protocol import Command, RequestCode, ResponseCode, encode
-from mqtool.server.net import listener as listener_module
-from mqtool.server.net import loop_factory
-from mqtool.server.net.addresses import address_of, parse_address
-from mqtool.server.net.client import Connection
+from mqtool.server.net import connections, loop_factory
+from mqtool.server.net.connections import Connection, Listener, address_of, parse_address
 from mqtool.server.net.limits import Limits
-from mqtool.server.net.listener import Answer, Handler, Listener, Peer
+from mqtool.server.net.peer import Answer, Handler, Peer
 
 ECHO, LATER, NEVER, FAIL, BIG = 10, 11, 12, 13, 14
 
@@ -438,7 +436,7 @@ def test_stopping_waits_for_what_was_begun_and_refuses_the_rest(run):
 
 
 def test_a_client_that_never_reads_does_not_keep_a_listener_from_stopping(run, monkeypatch, caplog):
-    monkeypatch.setattr(listener_module, "_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "_CLOSE_SECONDS", 0.05)
     caplog.set_level("INFO")
 
     async def main() -> None:

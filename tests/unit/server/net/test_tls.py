@@ -17,8 +17,8 @@ from mqtool.choices import TlsMode
 from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError, UsageError
 from mqtool.protocol import Command
-from mqtool.server.net.client import Connection
-from mqtool.server.net.listener import Listener, Peer
+from mqtool.server.net.connections import Connection, Listener
+from mqtool.server.net.peer import Peer
 from mqtool.server.net.tls import TlsPipe, self_signed_context, server_context
 from mqtool.server.serve import ServeOptions, Server
 

@@ -8,10 +8,9 @@ import pytest
 
 from mqtool.errors import UsageError
 from mqtool.protocol import Command, RequestCode
-from mqtool.protocol.replication import TransferReader
-from mqtool.server.net.client import Connection
-from mqtool.server.replication.ha_server import HaListener
-from mqtool.server.replication.mirror import Mirror
+from mqtool.server.mirror import Mirror
+from mqtool.server.net.connections import Connection
+from mqtool.server.replication import HaListener, TransferReader
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from mqtool.store.config.broker_config import BrokerConfig

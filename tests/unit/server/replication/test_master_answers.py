@@ -10,9 +10,9 @@ from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.formats import config_files
 from mqtool.formats.release import V5_5
 from mqtool.protocol import Command, RequestCode
-from mqtool.protocol.replication import Piece
-from mqtool.server.replication import master
-from mqtool.server.replication.mirror import open_replica
+from mqtool.server import replication
+from mqtool.server.mirror import open_replica
+from mqtool.server.replication import Piece
 from tests.support.builder import encode
 
 CONFIG = b"brokerName=broker-a\nhaListenPort=10912\n"
@@ -36,11 +36,11 @@ class Broker:
 
 
 def facts(**answers):
-    return asyncio.run(master.fetch_facts(Broker(**answers)))
+    return asyncio.run(replication.fetch_facts(Broker(**answers)))
 
 
 def test_a_broker_without_statistics_yet_is_asked_again(monkeypatch):
-    monkeypatch.setattr(master, "_TRY_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(replication, "_TRY_AGAIN_SECONDS", 0.0)
     found = facts(GET_BROKER_RUNTIME_INFO=[Command(1), Command(1), Command(0, body=RUNTIME)])
     assert (found.ha_address, found.max_offset) == ("127.0.0.1:10912", 77)
     with pytest.raises(RemoteProtocolError, match="answered GET_BROKER_RUNTIME_INFO with 1: no samples"):
@@ -67,22 +67,22 @@ def test_what_does_not_answer_as_a_master_is_refused(answers, words):
 
 
 def test_tables_that_cannot_be_parsed_end_the_sync_and_empty_ones_are_left_out(tmp_path):
-    codes = [code.name for code, _, _ in master._TABLES.values()]
+    codes = [code.name for code, _, _ in replication._TABLES.values()]
     empty = {name: [Command(0)] for name in codes}
-    asyncio.run(master.sync_tables(Broker(**empty), tmp_path, release=V5_5))
+    asyncio.run(replication.sync_tables(Broker(**empty), tmp_path, release=V5_5))
     assert not (tmp_path / "config").exists()
     broken = empty | {codes[-1]: [Command(0, body=b"[]")]}
     with pytest.raises(RemoteProtocolError, match=f"answer to {codes[-1]}: "):
-        asyncio.run(master.sync_tables(Broker(**broken), tmp_path, release=V5_5))
+        asyncio.run(replication.sync_tables(Broker(**broken), tmp_path, release=V5_5))
 
 
 @pytest.mark.parametrize("mappings", [b"{}", b'{"S":{"bname":"b","epoch":7,"hostedQueues":{},"totalQueues":2}}'])
 def test_mappings_of_static_topics_get_their_own_file(tmp_path, mappings):
     version = b'{"counter":3,"stateVersion":0,"timestamp":5}'
     body = b'{"topicConfigTable":{},"mappingDataVersion":%s,"topicQueueMappingDetailMap":%s}' % (version, mappings)
-    answers = {code.name: [Command(0)] for code, _, _ in master._TABLES.values()}
+    answers = {code.name: [Command(0)] for code, _, _ in replication._TABLES.values()}
     answers["GET_ALL_TOPIC_CONFIG"] = [Command(0, body=body)]
-    asyncio.run(master.sync_tables(Broker(**answers), tmp_path, release=V5_5))
+    asyncio.run(replication.sync_tables(Broker(**answers), tmp_path, release=V5_5))
     files = {path.name: json.loads(path.read_bytes()) for path in (tmp_path / "config").iterdir()}
     expected = {"dataVersion": json.loads(version), "topicQueueMappingInfoMap": json.loads(mappings)}
     assert files["topicQueueMapping.json"] == expected
@@ -94,10 +94,10 @@ def test_mappings_of_static_topics_get_their_own_file(tmp_path, mappings):
     [(b'{"lmqOffsetTable":{"%LMQ%a@g":7},', "lmqConsumerOffset.json"), (b"{", "consumerOffset.json")],
 )
 def test_positions_are_where_a_slave_reads_them(tmp_path, table, file):
-    codes = [code.name for code, _, _ in master._TABLES.values()]
+    codes = [code.name for code, _, _ in replication._TABLES.values()]
     answers = {name: [Command(0)] for name in codes}
     answers["GET_ALL_CONSUMER_OFFSET"] = [Command(0, body=table + b'"offsetTable":{"T@g":{0:5}}}')]
-    asyncio.run(master.sync_tables(Broker(**answers), tmp_path, release=V5_5))
+    asyncio.run(replication.sync_tables(Broker(**answers), tmp_path, release=V5_5))
     assert [path.name for path in (tmp_path / "config").iterdir()] == [file]
     found = config_files.parse_consumer_offsets((tmp_path / "config" / file).read_bytes())
     assert found.offset_table == {"T@g": {0: 5}}

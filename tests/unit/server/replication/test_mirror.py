@@ -12,8 +12,8 @@ import pytest
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.formats import config_files
-from mqtool.server.replication import mirror as mirror_module
-from mqtool.server.replication.mirror import Mirror
+from mqtool.server import mirror as mirror_module
+from mqtool.server.mirror import Mirror
 from tests.support.engine import findings_of
 from tests.support.ha_master import CODES, SEGMENT, Master, playing
 from tests.support.stores import fixture

@@ -12,15 +12,12 @@ from mqtool import words
 from mqtool.engine.disk.files import Files
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import RefusalError, body, number, ok, text
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
+from mqtool.server.broker.answers import QueueName, RefusalError, body, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.delay.schedule import Schedule
-from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.tables.clients import is_tag
-from mqtool.server.broker.tables.queue_locks import QueueName
-from mqtool.server.broker.tables.stats import TOPIC_PUT_NUMS
+from mqtool.server.broker.clients import is_tag
+from mqtool.server.broker.delay import Schedule, Timer
+from mqtool.server.broker.stats import TOPIC_PUT_NUMS
 from mqtool.server.net.peer import Handler, Peer
 
 VERSION = 513

@@ -1,8 +1,10 @@
-"""Delivers timer messages at their delivery time, with a resolution of one second.
+"""Delivers delayed messages: by delay level, and at their delivery time, with a resolution of one second.
 
-A timer message is first stored in the timer topic, then added to the slot of its delivery time in the timer wheel, and
-put into its own topic at that time. A recall handle cancels it before. Source: HookUtils.transformTimerMessage,
-TimerMessageStore, RecallMessageProcessor, RecallMessageHandle (5.5.0).
+Each delay level is a queue of the schedule topic, ordered by time; an offset per level states how far it has been
+delivered. A timer message is first stored in the timer topic, then added to the slot of its delivery time in the timer
+wheel (`timer_files`), and put into its own topic at that time. A recall handle cancels it before. Source:
+ScheduleMessageService (4.9.7, 5.5.0), HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor,
+RecallMessageHandle (5.5.0).
 """
 
 import base64
@@ -16,20 +18,135 @@ from typing import NamedTuple
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, StoreError, UnavailableError, UsageError
-from mqtool.formats import file_names, java, properties, service_records
+from mqtool.formats import config_files, file_names, java, properties, service_records
 from mqtool.formats.commit_log import is_queued
+from mqtool.formats.config_files import DataVersion, DelayOffsets
+from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, is_recall, time_in_wheel
-from mqtool.formats.topics import TIMER_TOPIC
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.delay.timer_files import TimerFiles
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
+from mqtool.server.broker.config import next_version
+from mqtool.server.broker.messages import ParsedRecord, parsed_record, requeued
+from mqtool.server.broker.timer_files import TimerFiles
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.waiting.timer import log_file_size, read_rocksdb_timer, roll_window, saved_checkpoint
 
+_LOG = logging.getLogger(__name__)
+
+_LEVEL_AT_ONCE = 32
+
 _VERSION = "v1"
+
+_PERIOD_S = 0.1
+_EXPIRY_PERIOD_S = 30
+"""Seconds between two checks for expired files of the timer log (TimerMessageStore.start, 5.5.0)."""
+_AT_ONCE = 64
+_ON_THE_WAY_MS = 1000
+_SLOTS_AT_ONCE = 2000
+_RECALL_TAG = "_RECALL_TAG_"
+_WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
+_topic_hash = lru_cache(1024)(java.string_hash)
+
+
+class Schedule:
+    """The service that delivers delayed messages."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Loads delayOffset.json.
+
+        Raises:
+            ConfigFileError: the file cannot be parsed.
+        """
+        self._broker = broker
+        loaded = broker.persister.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
+        self._loaded = loaded or DelayOffsets({})
+        self._offsets = dict(self._loaded.offset_table)
+        self._version = self._loaded.data_version
+        self._changed = False
+        self._levels = parse_delay_levels(broker.settings.text("messageDelayLevel"))
+        broker.persister.register(file_names.DELAY_OFFSETS, self._build)
+
+    def _build(self) -> bytes:
+        version = (
+            None if self._broker.release < (5, 5) else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        )
+        offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
+        return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
+
+    def encoded(self) -> bytes:
+        """Returns the current content of delayOffset.json."""
+        return self._build()
+
+    def offset_of(self, level: int) -> int:
+        """Returns the queue offset of the next message of a level (correctDelayOffset)."""
+        lowest, highest = self._broker.messages.queue_bounds(SCHEDULE_TOPIC, level - 1)
+        return min(max(self._offsets.get(level, 0), lowest), highest)
+
+    def runtime(self) -> dict[str, object]:
+        """Returns the offset and the end of the queue of each level that was used, under the names that tools use."""
+        ends = {level: self._broker.messages.queue_bounds(SCHEDULE_TOPIC, level - 1)[1] for level in self._offsets}
+        return {f"scheduleMessageOffset_{level}": f"{self._offsets[level]},{end}" for level, end in ends.items()}
+
+    def persist(self) -> None:
+        """Schedules writing the offsets if they have changed."""
+        if self._changed:
+            self._changed = False
+            self._version = next_version(self._version, self._broker.release)
+            self._broker.persister.mark(file_names.DELAY_OFFSETS)
+
+    def turn(self) -> float:
+        """Delivers the due messages of all levels; returns the seconds until the next run."""
+        for level, delay in enumerate(self._levels, 1):
+            self.deliver(level, delay)
+        return _PERIOD_S
+
+    def deliver(self, level: int, delay: int) -> int:
+        """Delivers the due messages of one level; returns their number.
+
+        Args:
+            level: delay level, from 1.
+            delay: its delay in ms.
+        """
+        broker, delivered = self._broker, 0
+        while True:
+            at = self.offset_of(level)
+            result = broker.messages.get_message(SCHEDULE_TOPIC, level - 1, at, _LEVEL_AT_ONCE)
+            now = time.time_ns() // 1_000_000
+            for queue_offset, data in zip(result.queue_offsets, result.records, strict=True):
+                is_done = True
+                with broker.skipped.guard("delay", SCHEDULE_TOPIC, level - 1, queue_offset):
+                    is_done = self._deliver_one(parsed_record(data), delay, now)
+                if not is_done:
+                    self._move(level, queue_offset)
+                    return delivered
+                delivered += 1
+            if not result.records:
+                self._move(level, result.next_begin_offset if at < result.max_offset else at)
+                return delivered
+            self._move(level, result.next_begin_offset)
+
+    def _deliver_one(self, message: ParsedRecord, delay: int, now: int) -> bool:
+        """Delivers a message; returns False if it is not due, or the store does not accept messages now.
+
+        Raises:
+            FormatError, MessageRejectedError: the message has no valid destination, or cannot be stored there.
+        """
+        broker = self._broker
+        due = message.record.store_timestamp + delay
+        if now < due <= now + delay:
+            return False
+        topic, queue_id = service_records.scheduled_destination(message.properties)
+        result = broker.writer.deliver(requeued(message, topic, queue_id, message.properties, broker.store_host))
+        if result.ok:
+            broker.stats.put(topic, queue_id, 1, result.size)
+        return result.ok
+
+    def _move(self, level: int, offset: int) -> None:
+        if self._offsets.get(level) != offset and (offset or level in self._offsets):
+            self._offsets[level] = offset
+            self._changed = True
 
 
 class RecallHandle(NamedTuple):
@@ -56,19 +173,6 @@ def parse_handle(handle: str) -> RecallHandle:
     except (ValueError, FormatError, binascii.Error):
         pass
     raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
-
-
-_LOG = logging.getLogger(__name__)
-
-_PERIOD_S = 0.1
-_EXPIRY_PERIOD_S = 30
-"""Seconds between two checks for expired files of the timer log (TimerMessageStore.start, 5.5.0)."""
-_AT_ONCE = 64
-_ON_THE_WAY_MS = 1000
-_SLOTS_AT_ONCE = 2000
-_RECALL_TAG = "_RECALL_TAG_"
-_WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
-_topic_hash = lru_cache(1024)(java.string_hash)
 
 
 class Timer:

@@ -28,12 +28,19 @@ from mqtool.engine.statuses import AppendFailedError
 from mqtool.engine.store import MessageStore
 from mqtool.errors import FormatError, RemoteProtocolError, StoreClosedError, StoreError
 from mqtool.formats import commit_log, file_names
-from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
 from mqtool.server.net import loop_factory
 from mqtool.server.net.acl import own_signing
-from mqtool.server.net.addresses import parse_address
-from mqtool.server.net.client import Connection
-from mqtool.server.replication.master import MasterFacts, fetch_facts, sync_tables
+from mqtool.server.net.connections import Connection, parse_address
+from mqtool.server.replication import (
+    REPORT,
+    MasterFacts,
+    Piece,
+    RecordAssembler,
+    Report,
+    TransferReader,
+    fetch_facts,
+    sync_tables,
+)
 
 KEEP_ALL = RetentionPolicy(
     reserved_hours=1_000_000, max_used_per_cent=100, force_ratio=1.0, warning_ratio=1.0, forcibly=False

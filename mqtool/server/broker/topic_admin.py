@@ -11,8 +11,7 @@ from mqtool.formats.config_files import FILTER_TYPES, MESSAGE_TYPE, DataVersion,
 from mqtool.formats.config_json import bean_of, document_of
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import LITE_PREFIX, is_lmq, is_system_topic, pop_retry_topic
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, integer, number, ok, text
 from mqtool.server.broker.attributes import (
@@ -23,7 +22,7 @@ from mqtool.server.broker.attributes import (
     parse_changes,
 )
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.broker.topics import default_group
 from mqtool.server.net.peer import Handler, Peer
 
 

@@ -1,26 +1,32 @@
-"""The connected producers and consumers of all groups, and the subscriptions of consumer groups with their filters.
+"""The connected producers and consumers of all groups, subscriptions with their filters, and locks of queues.
 
-Heartbeats renew the entries; an entry without a heartbeat for two minutes, or without a connection, is removed. Source:
-ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService, FilterAPI, ExpressionMessageFilter,
-ConsumerFilterManager (5.5.0).
+Heartbeats renew the entries; an entry without a heartbeat for two minutes, or without a connection, is removed. A
+consumer that consumes in order locks its queues: each is locked by one client of a group. Source: ProducerManager,
+ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService, FilterAPI, ExpressionMessageFilter,
+ConsumerFilterManager, RebalanceLockManager (5.5.0).
 """
 
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.formats import java
-from mqtool.protocol.codes import ResponseCode
-from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.settings import BrokerSettings
+from mqtool.protocol.command import ResponseCode
+from mqtool.server.broker.answers import QueueName, RefusalError
+from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.net.peer import Peer
 from mqtool.store.queues.get_message import ALL, MessageFilter, SqlFilter, TagFilter
 
 EXPIRY_S = 120.0
+
+TAG = "TAG"
+
+LIFE_S = 60.0
+"""Seconds after which a lock that is not renewed expires (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
 
 class Client(Struct):
@@ -222,9 +228,6 @@ def _subscribe(group: ConsumerGroup, subscriptions: list[Subscription]) -> bool:
     return changed
 
 
-TAG = "TAG"
-
-
 @lru_cache(maxsize=4096)
 def filter_of(expression: str, kind: str) -> MessageFilter | None:
     """Returns the engine's filter for an expression; None if every message matches.
@@ -293,3 +296,39 @@ def subscription_from(document: dict[str, Any]) -> Subscription:
         return subscription_of(topic, expression, version, kind)
     except UsageError:
         return Subscription(topic, expression, version, kind)
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    renewed: float
+
+
+class QueueLocks:
+    """The queue locks of all groups."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._locks: dict[str, dict[QueueName, _Lock]] = {}
+
+    def lock(self, group: str, queues: set[QueueName], client_id: str) -> set[QueueName]:
+        """Locks free queues and renews the client's locks; returns the given queues that the client now holds."""
+        now = self._now()
+        locks = self._locks.setdefault(group, {})
+        for queue in queues:
+            owner = locks.get(queue)
+            if owner is None or owner.client_id == client_id or now - owner.renewed > LIFE_S:
+                locks[queue] = _Lock(client_id, now)
+        return {queue for queue in queues if locks[queue].client_id == client_id}
+
+    def unlock(self, group: str, queues: set[QueueName], client_id: str) -> None:
+        """Unlocks the given queues where the client holds the lock."""
+        locks = self._locks.get(group, {})
+        for queue in queues:
+            owner = locks.get(queue)
+            if owner is not None and owner.client_id == client_id:
+                del locks[queue]
+
+    def any_held(self, group: str) -> bool:
+        """Whether a group holds a lock that has not expired."""
+        now = self._now()
+        return any(now - lock.renewed <= LIFE_S for lock in self._locks.get(group, {}).values())

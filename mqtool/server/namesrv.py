@@ -1,24 +1,54 @@
-"""Handles the requests that a name server supports, including those that read and change its properties.
+"""The name server: its port, the requests that it supports, its properties, and the removal of expired brokers.
 
-Source: DefaultRequestProcessor, ClientRequestProcessor, NamesrvConfig, NettyServerConfig and KVConfigManager (5.5.0);
-tests compare the answers with the real one's.
+    name_server = NameServer("127.0.0.1", 9876)
+    await name_server.start()
+    name_server.register(Registration(…))    # a broker in this process; others send requests
+    await name_server.stop()
+
+The topic routes are in `mqtool.server.routes`. Docs page: docs/protocol.md. Source: DefaultRequestProcessor,
+ClientRequestProcessor, NamesrvConfig, NettyServerConfig, KVConfigManager, NamesrvController, BrokerHousekeepingService
+(5.5.0); tests compare the answers with the real one's.
 """
 
+import asyncio
+import logging
+import math
+import ssl
+import time
 from collections.abc import Callable
 
 import orjson
+from msgspec.structs import replace
 
+from mqtool.choices import TlsMode
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import java
 from mqtool.formats.config_files import DataVersion
 from mqtool.formats.config_json import bean_of, document_of
 from mqtool.protocol import registration_body
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.protocol.registration_body import document_in
-from mqtool.server.namesrv import bodies
-from mqtool.server.namesrv.routes import EXPIRY_SECONDS, QueueData, Registration, Routes
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.connections import Connection, Listener
+from mqtool.server.net.peer import Guard, Handler, Peer
+from mqtool.server.routes import (
+    EXPIRY_SECONDS,
+    FIRST_WITH_JSON,
+    UNIT,
+    UNIT_SUBSCRIBED,
+    QueueData,
+    Registered,
+    Registration,
+    Routes,
+    cluster_info,
+    member_group,
+    route,
+    system_topics,
+    topic_list,
+    topics_of_cluster,
+    topics_with_flag,
+)
+
+log = logging.getLogger(__name__)
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
@@ -72,49 +102,21 @@ class NameServerSettings:
         return "".join(f"{name}={value}\n" for name, value in sorted(self._values.items()))
 
 
-class KeyValues:
-    """The key-value table: texts by namespace and key, in memory."""
-
-    def __init__(self) -> None:
-        self._table: dict[str, dict[str, str]] = {}
-
-    def get(self, namespace: str, key: str) -> str | None:
-        """Returns a value; None if it is not set."""
-        return self._table.get(namespace, {}).get(key)
-
-    def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Returns all values of a namespace; None if none was ever set."""
-        return self._table.get(namespace)
-
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Sets a value."""
-        self._table.setdefault(namespace, {})[key] = value
-
-    def delete(self, namespace: str, key: str) -> None:
-        """Deletes a value, if it exists."""
-        self._table.get(namespace, {}).pop(key, None)
-
-
 class Requests:
     """The request handlers of a name server.
 
     Args:
         routes: the tables that they read and change.
         settings: properties.
-        key_values: the key-value table.
         lowest_changed: called with (broker name, removed address or None) when the lowest broker id of a group has
             changed and its brokers are to be notified.
     """
 
     def __init__(
-        self,
-        routes: Routes,
-        settings: NameServerSettings,
-        key_values: KeyValues,
-        lowest_changed: Callable[[str, str | None], None],
+        self, routes: Routes, settings: NameServerSettings, lowest_changed: Callable[[str, str | None], None]
     ) -> None:
-        self.routes, self.settings, self.key_values = routes, settings, key_values
-        self._lowest_changed = lowest_changed
+        self.routes, self.settings, self._lowest_changed = routes, settings, lowest_changed
+        self._values: dict[str, dict[str, str]] = {}  # the key-value table: by namespace and key, in memory
 
     def handlers(self) -> dict[int, Handler]:
         """Returns the handler of each request code."""
@@ -151,12 +153,12 @@ class Requests:
         topic = fields.get("topic")
         zoned = java.parse_boolean(fields.get("__ZONE_MODE")) and fields.get("__ZONE_NAME")
         standard = not zoned and (
-            command.version >= bodies.FIRST_WITH_JSON or java.parse_boolean(fields.get("acceptStandardJsonOnly"))
+            command.version >= FIRST_WITH_JSON or java.parse_boolean(fields.get("acceptStandardJsonOnly"))
         )
         order = None
         if topic and self.settings.enabled("orderMessageEnable"):
-            order = self.key_values.get(ORDER_TOPICS, topic)
-        body = bodies.route(
+            order = self._value(ORDER_TOPICS, topic)
+        body = route(
             self.routes,
             topic or "",
             standard=standard,
@@ -197,7 +199,7 @@ class Requests:
         if answer.min_id_changed:
             self._lowest_changed(registration.broker_name, None)
         named = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
-        orders = self.key_values.namespace(ORDER_TOPICS)
+        orders = self._values.get(ORDER_TOPICS)
         shown = orders is not None and self.settings.enabled("returnOrderTopicConfigToBroker")
         return command.reply(
             ResponseCode.SUCCESS,
@@ -240,19 +242,13 @@ class Requests:
         )
 
     def members(self, command: Command, _peer: Peer) -> Command:
-        """901: returns the members of a broker group.
-
-        The real name server forgets to set the response code, which explains the remark.
-        """
-        return command.reply(
-            ResponseCode.SUCCESS,
-            "not set any response code",
-            body=bodies.member_group(self.routes, command.fields.get("clusterName", ""), needed(command, "brokerName")),
-        )
+        """901: returns the members of a broker group. The real name server sets no response code; hence the remark."""
+        body = member_group(self.routes, command.fields.get("clusterName", ""), needed(command, "brokerName"))
+        return command.reply(ResponseCode.SUCCESS, "not set any response code", body=body)
 
     def clusters(self, command: Command, _peer: Peer) -> Command:
         """106: returns all brokers and clusters."""
-        return command.reply(ResponseCode.SUCCESS, body=bodies.cluster_info(self.routes))
+        return command.reply(ResponseCode.SUCCESS, body=cluster_info(self.routes))
 
     def topics(self, command: Command, _peer: Peer) -> Command:
         """206: returns all topics."""
@@ -260,27 +256,27 @@ class Requests:
 
     def topics_of_cluster(self, command: Command, _peer: Peer) -> Command:
         """224: returns the topics of one cluster."""
-        return self._list(command, bodies.topics_of_cluster(self.routes, needed(command, "cluster")))
+        return self._list(command, topics_of_cluster(self.routes, needed(command, "cluster")))
 
     def unit_topics(self, command: Command, _peer: Peer) -> Command:
         """311, 312, 313: return topics by their unit flags, with which RocketMQ splits a service over sites."""
         masks = {
-            RequestCode.GET_UNIT_TOPIC_LIST: (bodies.UNIT, 0),
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, 0),
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, bodies.UNIT),
+            RequestCode.GET_UNIT_TOPIC_LIST: (UNIT, 0),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (UNIT_SUBSCRIBED, 0),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (UNIT_SUBSCRIBED, UNIT),
         }
-        return self._list(command, bodies.topics_with_flag(self.routes, *masks[RequestCode(command.code)]))
+        return self._list(command, topics_with_flag(self.routes, *masks[RequestCode(command.code)]))
 
     def _list(
         self, command: Command, topics: "list[str] | dict[str, dict[str, QueueData]]", switch: str = "enableTopicList"
     ) -> Command:
         if not self.settings.enabled(switch):
             return command.reply(ResponseCode.SYSTEM_ERROR, "disable")
-        return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(topics))
+        return command.reply(ResponseCode.SUCCESS, body=topic_list(topics))
 
     def system_topics(self, command: Command, _peer: Peer) -> Command:
         """304: returns the topics named after clusters and brokers."""
-        return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(*bodies.system_topics(self.routes)))
+        return command.reply(ResponseCode.SUCCESS, body=topic_list(*system_topics(self.routes)))
 
     def delete_topic(self, command: Command, _peer: Peer) -> Command:
         """216: deletes a topic from the routes."""
@@ -321,26 +317,29 @@ class Requests:
         fields = command.fields
         if fields.get("namespace") is None or fields.get("key") is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-        self.key_values.put(fields["namespace"], fields["key"], fields.get("value", ""))
+        self._values.setdefault(fields["namespace"], {})[fields["key"]] = fields.get("value", "")
         return command.reply(ResponseCode.SUCCESS)
+
+    def _value(self, namespace: str, key: str) -> str | None:
+        return self._values.get(namespace, {}).get(key)
 
     def get_value(self, command: Command, _peer: Peer) -> Command:
         """101: returns a value of the key-value table."""
         namespace, key = needed(command, "namespace"), needed(command, "key")
-        value = self.key_values.get(namespace, key)
+        value = self._value(namespace, key)
         if value is None:
             return command.reply(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return command.reply(ResponseCode.SUCCESS, None, {"value": value})
 
     def delete_value(self, command: Command, _peer: Peer) -> Command:
         """102: deletes a value of the key-value table."""
-        self.key_values.delete(needed(command, "namespace"), needed(command, "key"))
+        self._values.get(needed(command, "namespace"), {}).pop(needed(command, "key"), None)
         return command.reply(ResponseCode.SUCCESS)
 
     def get_values(self, command: Command, _peer: Peer) -> Command:
         """219: returns all values of a namespace."""
         namespace = needed(command, "namespace")
-        values = self.key_values.namespace(namespace)
+        values = self._values.get(namespace)
         if values is None:
             return command.reply(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return command.reply(ResponseCode.SUCCESS, body=orjson.dumps({"table": values}))
@@ -370,3 +369,130 @@ def needed(command: Command, name: str) -> str:
         return command.fields[name]
     except KeyError:
         raise RemoteProtocolError(f"request {command.code}: the field {name} is missing") from None
+
+
+class NameServer:
+    """A name server.
+
+    Args:
+        host: address to listen on.
+        port: port to listen on; 0 selects a free one, see `port` after `start`.
+        settings: properties that differ from RocketMQ's defaults.
+        guard, tls, tls_mode: as for `Listener`.
+        clock: monotonic clock in seconds.
+
+    Attributes:
+        routes: the routing tables.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        settings: dict[str, str] | None = None,
+        guard: Guard | None = None,
+        tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
+        tls_mode: TlsMode = TlsMode.PERMISSIVE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.routes = Routes(clock)
+        self._settings = NameServerSettings({"listenPort": str(port)} | (settings or {}))
+        requests = Requests(self.routes, self._settings, self._notify_lowest)
+        self._listener = Listener(
+            host,
+            port,
+            requests.handlers(),
+            guard=guard,
+            tls=tls,
+            tls_mode=tls_mode,
+            opened=lambda peer: peer.on_close(self._connection_closed),
+        )
+        self._scanner: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """The address it listens on, as "host:port"."""
+        return self._listener.address
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._listener.port
+
+    async def start(self) -> None:
+        """Starts listening, and checking for expired brokers.
+
+        Raises:
+            UsageError: the address cannot be bound.
+        """
+        await self._listener.start()
+        self._scan_later()
+
+    async def stop(self) -> None:
+        """Shuts down cleanly."""
+        if self._scanner is not None:
+            self._scanner.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await self._listener.stop()
+
+    def register(self, registration: Registration) -> Registered | None:
+        """Registers a broker in this process, which never expires; must be called again after its topics change."""
+        delete_missing = self._settings.enabled("deleteTopicWithBrokerRegistration")
+        return self.routes.register(replace(registration, lifetime=math.inf), delete_missing=delete_missing)
+
+    def unregister(self, registration: Registration) -> None:
+        """Removes a broker in this process."""
+        if self.routes.unregister(
+            registration.cluster, registration.broker_name, registration.broker_id, registration.address
+        ):
+            self._notify_lowest(registration.broker_name, registration.address)
+
+    def forget_silent(self) -> None:
+        """Removes brokers whose registration has expired (RouteInfoManager.scanNotActiveBroker)."""
+        for live in self.routes.expired():
+            log.warning("broker silent name=%s address=%s", live.registration.broker_name, live.registration.address)
+            if isinstance(live.connection, Peer):
+                live.connection.close()
+            self.unregister(live.registration)
+
+    def _scan_later(self) -> None:
+        seconds = self._settings.seconds("scanNotActiveBrokerInterval")
+        self._scanner = asyncio.get_running_loop().call_later(seconds, self._scan)
+
+    def _scan(self) -> None:
+        self.forget_silent()
+        self._scan_later()
+
+    def _connection_closed(self, peer: Peer) -> None:
+        for live in self.routes.of_connection(peer):
+            self.unregister(live.registration)
+
+    def _notify_lowest(self, broker_name: str, offline: str | None) -> None:
+        """Notifies the brokers of a group about the lowest broker id in it, if that is enabled."""
+        data = self.routes.brokers.get(broker_name)
+        if data is None or not data.addresses or not self._settings.enabled("notifyMinBrokerIdChanged"):
+            return
+        lowest = min(data.addresses)
+        live = self.routes.live.get((data.cluster, data.addresses[lowest]))
+        fields = {"minBrokerId": str(lowest), "brokerName": broker_name, "minBrokerAddr": data.addresses[lowest]}
+        if offline is not None:
+            fields["offlineBrokerAddr"] = offline
+        if live is not None:
+            fields["haBrokerAddr"] = live.registration.ha_address
+        for address in [address for id_, address in data.addresses.items() if id_ != lowest or offline is not None]:
+            task = asyncio.get_running_loop().create_task(_notify(address, fields))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+async def _notify(address: str, fields: dict[str, str]) -> None:
+    try:
+        connection = await Connection.open(address)
+    except ConnectionError as error:
+        log.warning("lowest broker id not sent address=%s error=%s", address, error)
+        return
+    connection.send_oneway(Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields=dict(fields)))
+    connection.close()

@@ -1,18 +1,19 @@
-"""The topic table, with system topics and topics that sends create.
+"""The tables of topics and subscription groups, with system topics and what sends and consumers create.
 
 Static topics have logical queue ids and queue offsets, mapped to queues of one or more brokers. They are not mapped
-here, so requests that name such queues are refused. Source: TopicConfigManager, TopicQueueMappingManager (5.5.0).
+here, so requests that name such queues are refused. Source: TopicConfigManager, TopicQueueMappingManager,
+SubscriptionGroupManager (5.5.0).
 """
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.errors import FormatError, UsageError
-from mqtool.formats import config_files, config_json, file_names
+from mqtool.formats import config_files, config_json, file_names, java
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import (
     BATCH_QUEUES,
@@ -21,6 +22,8 @@ from mqtool.formats.config_files import (
     PERM_READ,
     PERM_WRITE,
     DataVersion,
+    GroupConfig,
+    SubscriptionGroups,
     TopicConfig,
     Topics,
 )
@@ -40,13 +43,11 @@ from mqtool.formats.topics import (
     TRACE_TOPIC,
     is_lmq,
 )
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.attributes import MESSAGE_TYPES
-from mqtool.server.broker.settings import BrokerSettings
-from mqtool.server.broker.tables.config_persister import ConfigPersister, ConfigTable
+from mqtool.server.broker.config import BrokerSettings, ConfigPersister, ConfigTable
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,6 +76,17 @@ _REFUSED = _SENDS | dict.fromkeys(
 )
 """Header field with the topic, of requests that need the mapping; one with `lo=false` names a physical queue."""
 
+UNIT = 1
+UNIT_SUBSCRIPTION = 2
+READ_WRITE = PERM_READ | PERM_WRITE
+
+Forbidden: TypeAlias = dict[str, dict[str, int]]
+"""By group and topic: what is forbidden, as bits."""
+
+_FORBIDDEN_TABLE = "forbiddenTable"
+_READ = 1 << 2
+"""Bit of a pull (PermName.INDEX_PERM_READ)."""
+
 
 class StaticTopics:
     """The static topics of a broker.
@@ -91,7 +103,7 @@ class StaticTopics:
             ConfigFileError: the file cannot be parsed.
         """
         nothing: tuple[dict[str, Any], DataVersion] = {}, DataVersion(0, 0, 0)
-        self.mappings, self.data_version = configs.load(file_names.TOPIC_QUEUE_MAPPING, _parse) or nothing
+        self.mappings, self.data_version = configs.load(file_names.TOPIC_QUEUE_MAPPING, _parse_mappings) or nothing
         if self.mappings:
             _LOG.warning("requests for static topics are refused topics=%s", ",".join(sorted(self.mappings)))
 
@@ -105,18 +117,13 @@ class StaticTopics:
             raise RefusalError(ResponseCode.NOT_LEADER_FOR_QUEUE, remark)
 
 
-def _parse(data: Buffer) -> tuple[dict[str, Any], DataVersion]:
+def _parse_mappings(data: Buffer) -> tuple[dict[str, Any], DataVersion]:
     document = config_json.parse(data)
     table = document.get(_TABLE) or {}
     if not isinstance(table, dict):
         raise FormatError("expected a table of mappings by topic", layout="configuration", field=_TABLE)
     version = bean_of(DataVersion, document.get(_VERSION) or {}, _VERSION)
     return {str(topic): mapping for topic, mapping in table.items()}, version
-
-
-UNIT = 1
-UNIT_SUBSCRIPTION = 2
-READ_WRITE = PERM_READ | PERM_WRITE
 
 
 def _bounded(config: TopicConfig) -> TopicConfig:
@@ -264,3 +271,106 @@ def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
 def plain_topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
     """Returns the configuration of a topic with the same number of read and write queues."""
     return TopicConfig(name, queues, queues, perm, attributes={})
+
+
+def default_group(name: str) -> GroupConfig:
+    """Returns the configuration that a broker creates for a group of an unknown consumer."""
+    return GroupConfig(
+        name,
+        consume_message_orderly=False,
+        group_sys_flag=0,
+        consume_timeout_minute=15,
+        attributes={},
+        extra={"groupRetryPolicy": {"type": "CUSTOMIZED"}},
+    )
+
+
+def _parse_groups(data: Buffer) -> tuple[SubscriptionGroups, Forbidden]:
+    """Parses subscriptionGroup.json with its table of forbidden topics.
+
+    Raises:
+        FormatError: the file is not such a table.
+    """
+    groups = config_files.parse_groups(data)
+    extra = dict(groups.extra)
+    table = extra.pop(_FORBIDDEN_TABLE, None) or {}
+    if not isinstance(table, dict) or not all(isinstance(value, dict) for value in table.values()):
+        raise FormatError("expected a table of tables", layout="configuration", field=_FORBIDDEN_TABLE)
+    forbidden = {
+        str(group): {str(topic): java.json_int(bits) for topic, bits in topics.items()}
+        for group, topics in table.items()
+    }
+    return SubscriptionGroups(groups.subscription_group_table, groups.data_version, extra), forbidden
+
+
+class GroupTable(ConfigTable[GroupConfig]):
+    """The configurations of a broker's consumer groups.
+
+    Attributes:
+        forbidden: topics that members of a group may not pull.
+    """
+
+    def __init__(self, persister: ConfigPersister, settings: BrokerSettings) -> None:
+        """Loads subscriptionGroup.json and adds the predefined groups.
+
+        Raises:
+            ConfigFileError: the file cannot be parsed.
+        """
+        loaded, self.forbidden = persister.configs.load(file_names.SUBSCRIPTION_GROUPS, _parse_groups) or (
+            SubscriptionGroups({}),
+            {},
+        )
+        table = dict(loaded.subscription_group_table)
+        super().__init__(persister, file_names.SUBSCRIPTION_GROUPS, table, loaded.data_version)
+        self._extra = loaded.extra
+        self._settings = settings
+        for name in attributes.PREDEFINED_GROUPS:
+            self.table.setdefault(name, default_group(name))
+
+    def _build(self) -> bytes:
+        extra = {**self._extra, _FORBIDDEN_TABLE: self.forbidden} if self.forbidden else self._extra
+        groups = SubscriptionGroups(self.table, self.data_version, extra)
+        return config_files.build_groups(groups, self._persister.configs.style)
+
+    def get(self, group: str) -> GroupConfig | None:
+        """Returns a group; None if it does not exist. With enableLmq, every LMQ group exists."""
+        if is_lmq(group) and self._settings.flag("enableLmq"):  # LmqSubscriptionGroupManager
+            return default_group(group)
+        return self.table.get(group)
+
+    def find(self, group: str) -> GroupConfig | None:
+        """Returns a group, creating it if that is allowed; None if it does not exist."""
+        config = self.get(group)
+        allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(attributes.SYSTEM_GROUP_PREFIX)
+        if config is None and allowed and attributes.group_problem(group) is None:
+            config = default_group(group)
+            self.put(config)
+        return config
+
+    def put(self, config: GroupConfig) -> None:
+        """Adds or replaces a group."""
+        self.table[config.group_name] = config
+        self._changed()
+
+    def delete(self, name: str) -> bool:
+        """Removes a group, with its forbidden topics; returns whether it existed."""
+        self.forbidden.pop(name, None)
+        return super().delete(name)
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Whether members of a group may not pull a topic; a negative entry forbids nothing."""
+        return bool(max(0, self.forbidden.get(group, {}).get(topic, 0)) & _READ)
+
+    def forbid(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Sets whether members of a group may not pull a topic.
+
+        5.5.0 allows all topics of the group again where one is allowed, and does not save that.
+        """
+        topics = self.forbidden.get(group, {})
+        bits = max(0, topics.get(topic, 0))
+        bits = bits | _READ if forbidden else bits & ~_READ
+        topics = {**topics, topic: bits} if bits else {name: kept for name, kept in topics.items() if name != topic}
+        self.forbidden.pop(group, None)
+        if topics:
+            self.forbidden[group] = topics
+        self._changed()

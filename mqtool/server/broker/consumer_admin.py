@@ -10,13 +10,11 @@ from typing import Any
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.topics import is_retry_of
-from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import RefusalError, body, check_queue_id, flag, number, ok, text
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
+from mqtool.server.broker.answers import QueueName, RefusalError, body, check_queue_id, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.tables.clients import Client
-from mqtool.server.broker.tables.queue_locks import QueueName
-from mqtool.server.broker.tables.stats import GROUP_GET_NUMS
+from mqtool.server.broker.clients import Client
+from mqtool.server.broker.stats import GROUP_GET_NUMS
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.queues.by_time import Boundary
 

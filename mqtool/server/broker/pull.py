@@ -12,12 +12,11 @@ from mqtool.errors import FormatError
 from mqtool.formats import properties
 from mqtool.formats.config_files import GroupConfig, TopicConfig
 from mqtool.formats.topics import lite_queue
-from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
-from mqtool.protocol.command import Command
+from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.parsed_record import parsed_record
-from mqtool.server.broker.tables.clients import filter_allowed
+from mqtool.server.broker.clients import filter_allowed
+from mqtool.server.broker.messages import parsed_record
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.queues.get_message import MessageFilter
 
