@@ -35,12 +35,9 @@ class AsyncCommit:
         self._stopping = False
 
     def flushed(self, end: int) -> "asyncio.Future[PutStatus]":
-        """Returns the future status of a put; call it in the event loop that waits.
+        """Returns the future status of a put that ends at a physical offset; call it in the event loop that waits.
 
         The flush takes place even if the future is cancelled: dispatch waits for it too.
-
-        Args:
-            end: physical offset after the message.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[PutStatus] = loop.create_future()

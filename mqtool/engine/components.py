@@ -189,11 +189,8 @@ def _locked_plan(
 ) -> tuple[RecoveryExecutor, LastShutdown]:
     """Locks the store; after a power cut, removes what may be half written.
 
-    Returns:
-        The planned recovery, and how the last writer of the store ended.
-
-    Raises:
-        StoreLockedError: another process has opened the store in the meantime.
+    Returns the planned recovery, and how the last writer of the store ended. Raises StoreLockedError if another process
+    has opened the store in the meantime.
     """
     last_shutdown = abort.last_shutdown()
     # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
@@ -237,11 +234,7 @@ def flush_all(components: Components) -> int:
 
 
 def shut_down(components: Components) -> None:
-    """Stops the threads, dispatches and flushes the rest, deletes `abort` if all was written, releases the lock.
-
-    Raises:
-        OSError: something could not be written.
-    """
+    """Stops the threads, dispatches and flushes the rest, deletes `abort` if all was written, releases the lock."""
     try:
         if components.service is not None:
             components.service.stop()

@@ -36,10 +36,10 @@ class ConfigFiles:
         self._unusable: set[str] = set()
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """Reads a file, or its backup if the file is missing, empty or malformed.
+        """Reads a file such as topics.json, or its backup if the file is missing, empty or malformed.
 
         Args:
-            name: such as "topics.json".
+            name: of the file.
             parse: of `formats.config_files`.
 
         Returns:
@@ -67,12 +67,7 @@ class ConfigFiles:
         return None
 
     def accepts(self, name: str, document: Document) -> bool:
-        """Whether a broker of the release reads a file with these values; with others it does not start.
-
-        Args:
-            name: of the file.
-            document: its content, or a part of it.
-        """
+        """Whether a broker of the release reads a file with these values; with others it does not start."""
         return table_shapes.fits(name, document, release=self.release)
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
@@ -80,9 +75,6 @@ class ConfigFiles:
 
         With `durable` it is on disk on return, otherwise after `sync`; it survives a kill in both cases. A power cut
         in between leaves the old file, or only the old backup, or the new file.
-
-        Raises:
-            OSError: it was not written.
         """
         path = self._directory / name
         self._files.make_directory(self._directory)

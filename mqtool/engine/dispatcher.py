@@ -41,14 +41,12 @@ BitMapOf = Callable[[DispatchRequest], bytes]
 
 
 def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
-    """Appends the units of some records to their queues.
-
-    Written to the page cache on return, not flushed.
+    """Appends the units of consecutive records to their queues: written to the page cache on return, not flushed.
 
     Args:
         queues: of the store.
         topics: name of each topic number.
-        units: of consecutive records.
+        units: at least of one record.
 
     Returns:
         Store timestamp of the last record that got a unit, 0 if none did.
@@ -112,16 +110,7 @@ class Dispatcher:
         flags: RunningFlags,
         bit_map_of: BitMapOf | None = None,
     ) -> None:
-        """Starts at the beginning of the log.
-
-        Args:
-            rules: of the store.
-            log: where records come from.
-            queues: receive the units.
-            index: receives the keys; None if they are not indexed.
-            flags: record errors.
-            bit_map_of: for the extension of the queues, if they have one.
-        """
+        """Starts at the beginning of the log; `bit_map_of` is for the extension of the queues, if they have one."""
         self.reput_from_offset = 0
         self.queued_timestamp = 0
         self.rules = rules
@@ -140,16 +129,11 @@ class Dispatcher:
         self.rules = self._columns.rules = replace(self.rules, batch_topics=self.rules.batch_topics | {topic})
 
     def run(self, end: int, after_file: Callable[[], None]) -> int:
-        """Dispatches records up to a physical offset.
+        """Dispatches records up to a physical offset, below which all are complete; returns how many.
 
-        Units and entries are in the page cache on return; a flush of queues and index makes them durable.
-
-        Args:
-            end: where to stop; all records below it must be complete.
-            after_file: called after the records of each segment.
-
-        Returns:
-            How many records were dispatched.
+        Units and entries are in the page cache on return; a flush of queues and index makes them durable. `after_file`
+        is
+        called after the records of each segment.
 
         Raises:
             OSError: something could not be written; dispatch stays at that record and may be called again.
@@ -221,8 +205,7 @@ class Dispatcher:
     def _run_columns(self, view: memoryview, base: int) -> tuple[int, int]:
         """Dispatches the records of a window at once, unless they are few or one needs the scalar path.
 
-        Returns:
-            How many were dispatched; if 0, also how many to dispatch one by one before columns are tried again.
+        Returns how many were dispatched; if 0, also how many to dispatch one by one before columns are tried again.
         """
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
             return 0, FEWEST_IN_COLUMNS
@@ -264,11 +247,7 @@ class Dispatcher:
     # -- one by one ----------------------------------------------------------------------------------------------
 
     def dispatch(self, request: DispatchRequest) -> None:
-        """Dispatches one record.
-
-        Raises:
-            OSError: something could not be written.
-        """
+        """Dispatches one record; raises as `run`."""
         if request.is_queued:
             self._queue(request)
             self.queued_timestamp = request.store_timestamp

@@ -50,16 +50,10 @@ class GroupCommit:
     """Makes puts wait until the log is on disk up to their end.
 
     The puts that one flush has completed wake each other in turn: woken all at once they would only contend for
-    the interpreter lock.
+    the interpreter lock. `flush` flushes the log completely, returns the flushed offset, and raises OSError.
     """
 
     def __init__(self, flush: Callable[[], int], timeout_ms: int) -> None:
-        """Starts without waiters.
-
-        Args:
-            flush: flushes the log completely, returns the flushed offset, raises OSError.
-            timeout_ms: maximum wait of a put.
-        """
         self._flush = flush
         self._timeout = timeout_ms / 1000
         self._guard = threading.Lock()
@@ -134,7 +128,9 @@ class GroupCommit:
 
 
 class StoreCheckpoint:
-    """The file and its values in memory. Safe to use from several threads.
+    """Timestamps up to which the files are on disk, for the next recovery: the file, and its values in memory.
+
+    Safe to use from several threads.
 
     Attributes:
         flushed_timestamp: store timestamp up to which the log is on disk. Every flush sets it in memory only.
@@ -221,11 +217,7 @@ class Flusher:
     # -- the log -------------------------------------------------------------------------------------------------
 
     def log_turn(self) -> None:
-        """One iteration of the asynchronous flush: if enough pages are dirty, or the thorough interval has passed.
-
-        Raises:
-            OSError: as `flush_log`.
-        """
+        """One iteration of the asynchronous flush: if enough pages are dirty, or the thorough interval has passed."""
         now = self._clock.now()
         if now - self._last_thorough_flush >= self._options.flush_thorough_interval_ms:
             self._last_thorough_flush = now
@@ -234,10 +226,7 @@ class Flusher:
             self.flush_log(self._options.flush_least_pages)
 
     def flush_log(self, least_pages: int = 0) -> int:
-        """Flushes the log if at least `least_pages` pages are dirty (0: always).
-
-        Returns:
-            The flushed offset: durable up to there.
+        """Flushes the log if at least `least_pages` pages are dirty (0: always); returns the flushed offset.
 
         Raises:
             OSError: bytes after the flushed offset may be lost, and the store accepts no more messages; or a buffer
@@ -297,9 +286,6 @@ class Flusher:
 
         The checkpoint is stricter than the broker's: it contains only the time up to which both log and queues are on
         disk. A recovery that trusts it never skips records or units that a power cut removed.
-
-        Raises:
-            OSError: as `queue_turn`.
         """
         with self._queue_guard:
             stored, offset = self._dispatcher.queued_timestamp, self._dispatcher.reput_from_offset
@@ -308,18 +294,10 @@ class Flusher:
             self._checkpoint.advance(logics_msg_timestamp=stored, logics_physical_offset=offset)
 
     def index_file_is_full(self, end_timestamp: int) -> None:
-        """Advances the checkpoint's index timestamp after a full IndexFile is on disk; flushes the log up to it first.
-
-        Raises:
-            OSError: as `flush_log`.
-        """
+        """Advances the checkpoint's index timestamp after a full IndexFile is on disk; flushes the log first."""
         self.flush_log()
         self._checkpoint.advance(index_msg_timestamp=end_timestamp)
 
     def flush_checkpoint(self) -> None:
-        """Writes the checkpoint. Durable on return.
-
-        Raises:
-            OSError: the old one may still be there.
-        """
+        """Writes the checkpoint. Durable on return."""
         self._checkpoint.flush()

@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class IndexWriter:
-    """One IndexFile. Only the dispatcher puts; any thread may query.
+    """One IndexFile, mapped. Only the dispatcher puts; any thread may query.
 
     Attributes:
         file: the file.
@@ -50,13 +50,6 @@ class IndexWriter:
     """
 
     def __init__(self, file: File, slots: int, entries: int, header: IndexHeader) -> None:
-        """Maps a file of the right length.
-
-        Args:
-            file: the file.
-            slots, entries: capacity of the file.
-            header: its header, or that of a new file.
-        """
         self.file = file
         self.slots = slots
         self.entries = entries
@@ -73,10 +66,7 @@ class IndexWriter:
         return max(0, self.entries - self.header.index_count)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
-        """Adds an entry (IndexFile.putKey).
-
-        Returns:
-            False if the file is full: roll, then put it into the next one.
+        """Adds an entry (IndexFile.putKey); returns False if the file is full: then put it into the next one.
 
         Raises:
             OSError: the disk is full.
@@ -153,11 +143,7 @@ class IndexWriter:
         return _ENTRY.unpack_from(self._map, self._entries_at + number * index_file.ENTRY_SIZE)
 
     def flush(self) -> None:
-        """Flushes the file to disk. Durable on return.
-
-        Raises:
-            OSError: it may be lost.
-        """
+        """Flushes the file to disk. Durable on return."""
         self.write_header()
         self.file.sync()
 
@@ -203,11 +189,7 @@ class Index:
         self._changing = threading.Lock()  # while `files` is read, changed and replaced
 
     def load(self) -> None:
-        """Opens the existing files; recovery has already removed the invalid ones.
-
-        Raises:
-            OSError: one cannot be opened.
-        """
+        """Opens the existing files; recovery has already removed the invalid ones."""
         for entry in list_directory(self._directory):
             if file_names.is_index_file_name(entry.name) and entry.is_file():
                 self._open(Path(entry.path), None)
@@ -296,11 +278,7 @@ class Index:
                 raise
 
     def flush_full_files(self, flushed: int) -> None:
-        """Flushes full files that end after the checkpoint's index timestamp, as if they had just become full.
-
-        Raises:
-            OSError: as `flush`.
-        """
+        """Flushes full files that end after the checkpoint's index timestamp, as if they had just become full."""
         for thread in self._flushing:
             thread.join()
         for writer in self.files[:-1]:
@@ -309,10 +287,6 @@ class Index:
 
     def put(self, request: DispatchRequest, *, with_tags: bool) -> None:
         """Adds the keys of one record (IndexService.buildIndex); skips a record that is already indexed.
-
-        Args:
-            request: of the record.
-            with_tags: whether TAGS are indexed too.
 
         Raises:
             OSError: no file can be created, or the disk is full.
@@ -325,26 +299,12 @@ class Index:
                 writer = self.current()
 
     def put_many(self, keys: IndexKeys, records: int) -> None:
-        """Puts the keys of many records, as repeated calls of `put` would.
-
-        Args:
-            keys: of the records.
-            records: number of records, with and without keys.
-
-        Raises:
-            OSError: as `put`.
-        """
+        """Puts the keys of this number of records, with and without keys, as repeated calls of `put` would."""
         for file, part in spread(self.current, keys, records):
             file.put_many(part)
 
     def query(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-        """Returns physical offsets of entries of a key hash, newest first (IndexService.queryOffset).
-
-        Args:
-            key_hash: of the key text.
-            max_num: maximum number of offsets.
-            begin, end: store timestamps, both inclusive, ms.
-        """
+        """Returns physical offsets of entries of a key hash, newest first (IndexService.queryOffset)."""
         return query_offsets(self.files, key_hash, max_num, begin, end)
 
     def delete_before(self, min_physical_offset: int) -> list[Path]:
@@ -359,11 +319,7 @@ class Index:
         return removed
 
     def flush(self) -> None:
-        """Flushes every file to disk. Durable on return.
-
-        Raises:
-            OSError: they may be lost.
-        """
+        """Flushes every file to disk. Durable on return."""
         for thread in self._flushing:
             thread.join()
         for writer in self.files:
@@ -374,9 +330,6 @@ class Index:
 
         A broker that is started on an open store does this to the index before it finds the store locked.
         Source: IndexService.load, DefaultMessageStore.load/start (4.9.7, 5.5.0).
-
-        Raises:
-            OSError: one cannot be written or removed.
         """
         for writer in self.files:
             if not writer.file.is_in_place:
@@ -401,7 +354,7 @@ class Index:
 
 
 def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules) -> int:
-    """Indexes every record from a physical offset on that is after the end of the index.
+    """Indexes every record from a physical offset on that is after the end of the index; returns how many were read.
 
     In the page cache on return.
 
@@ -410,12 +363,6 @@ def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules
         index: with the files that recovery kept.
         start: physical offset of a record, or an offset below it in the same segment.
         rules: of dispatch.
-
-    Returns:
-        Number of records read.
-
-    Raises:
-        OSError: the index cannot be written.
     """
     columns, done = Dispatcher(rules), 0
     start = max(start, index.end_physical_offset)

@@ -40,7 +40,7 @@ _LISTED = 1000
 
 
 class ConsumeQueue:
-    """One queue.
+    """One queue of 20-byte units, found by queue offset.
 
     Attributes:
         topic, queue_id: which queue.
@@ -140,10 +140,7 @@ class ConsumeQueue:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Returns up to `count` units starting at a queue offset, as bytes; fewer at the end of a file.
-
-        Empty if they are not there, or the file is deleted meanwhile.
-        """
+        """Returns up to `count` units starting at a queue offset, fewer at the end of a file, b"" if not there."""
         offset = queue_offset * UNIT_SIZE
         file = self.files.find(offset)
         if file is None:
@@ -197,10 +194,7 @@ class ConsumeQueue:
         return None
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flushes units if at least `least_pages` pages are dirty (0: always). Durable on return.
-
-        Returns:
-            Whether something was written.
+        """Flushes units if at least `least_pages` pages are dirty (0: always); returns whether something was written.
 
         Raises:
             OSError: units after the flushed position may be lost.
@@ -239,12 +233,9 @@ class ConsumeQueueExt:
             self._files.remove(file.path)
 
     def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int:
-        """Appends a unit.
+        """Appends a unit, in the page cache on return.
 
-        In the page cache on return.
-
-        Returns:
-            Its address, for the ConsumeQueue unit's tags code; the tags code itself if no unit can be that long.
+        Returns its address, for the ConsumeQueue unit's tags code; the tags code itself if no unit can be that long.
 
         Raises:
             OSError: it was not written.
@@ -319,7 +310,9 @@ class _Units:
 
 
 class BatchQueue:
-    """One queue.
+    """One queue of 46-byte units, each for a record of one or more messages.
+
+    Files are named by bytes appended, not by queue offset, so units are found by binary search.
 
     Attributes:
         topic, queue_id: which queue.
@@ -343,13 +336,7 @@ class BatchQueue:
         self.max_physical_offset = -1
 
     def put_batch(self, unit: BatchConsumeQueueUnit) -> None:
-        """Appends the unit of one record if `accepts_batch`.
-
-        In the page cache on return, durable after `flush`.
-
-        Raises:
-            OSError: it was not written; dispatch may try again.
-        """
+        """Appends the unit of one record if `accepts_batch`; raises as `ConsumeQueue.put`."""
         if not accepts_batch(unit.physical_offset, unit.base_queue_offset, unit.batch_size, self.max_physical_offset):
             return
         file = self.files.last
@@ -477,11 +464,7 @@ class Queues:
         return tuple(self.by_key.values())
 
     def flush(self, least_pages: int = 0) -> int:
-        """Flushes every queue as `ConsumeQueue.flush`; returns how many had something to write.
-
-        Raises:
-            OSError: some units may be lost.
-        """
+        """Flushes every queue as `ConsumeQueue.flush`; returns how many had something to write."""
         return sum(queue.flush(least_pages) for queue in self.all())
 
     def delete(self, queue: AnyQueue) -> None:

@@ -62,8 +62,7 @@ class RecordViews(Sequence[memoryview]):
         Args:
             pin: `File.pin` of the segment.
             base: physical offset of the segment's first byte.
-            units: that point to the records; all records must be complete.
-            count: number of units.
+            units, count: that point to the records, all of which must be complete, and their number.
             size: sum of the records' sizes.
         """
         self._pin = pin

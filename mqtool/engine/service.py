@@ -111,10 +111,7 @@ class DispatchLoop:
         self._wake.set()
 
     def turn(self) -> int:
-        """Dispatches all records up to `end`; units and entries are in the page cache on return.
-
-        Returns:
-            The number of records dispatched.
+        """Dispatches all records up to `end`; returns how many. Units and entries are in the page cache on return.
 
         Raises:
             OSError: dispatch failed; it stays at its position.
@@ -223,19 +220,11 @@ class DispatchLoop:
 
 
 class Service:
-    """All background threads of a store."""
+    """All background threads of a store; `clean` runs retention once."""
 
     def __init__(
         self, options: StoreOptions, loop: DispatchLoop, flusher: Flusher, clean: Callable[[], object]
     ) -> None:
-        """Creates the threads; `start` starts them.
-
-        Args:
-            options: of the store.
-            loop: dispatch.
-            flusher: flushes.
-            clean: runs retention once.
-        """
         self._loop = loop
         self._flusher = flusher
         self._tasks = [
@@ -265,16 +254,9 @@ class Service:
 
 
 class Periodic:
-    """Runs a task at an interval. Errors of the task are logged; the thread continues."""
+    """Runs a task at an interval, from the end of one run to the start of the next. Errors are logged."""
 
     def __init__(self, name: str, interval_ms: int, task: Callable[[], object]) -> None:
-        """Creates the thread; `start` starts it.
-
-        Args:
-            name: of the thread, prefixed with "mqtool-".
-            interval_ms: from the end of one run to the start of the next.
-            task: the function to run.
-        """
         self._interval = interval_ms / 1000
         self._task = task
         self._stop = threading.Event()

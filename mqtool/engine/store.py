@@ -53,7 +53,6 @@ class MessageStore:
     """
 
     def __init__(self, components: Components, hooks: Iterable[Hook]) -> None:
-        """Used by `open_store`."""
         self._components = components
         self.path = components.root
         self.options = components.options
@@ -199,14 +198,7 @@ class MessageStore:
         The message is in the log as soon as the coroutine runs, so messages of one task, or of tasks in the order in
         which they were created, keep their order. All waiting puts share flushes. If the wait is cancelled, the
         message stays in the log and is still flushed. Only `asyncio.timeout` limits the wait. Without SYNC_FLUSH the
-        call returns immediately, without yielding to other tasks.
-
-        Args:
-            topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, store_host,
-            reconsume_times, prepared_transaction_offset: as for `put`.
-
-        Returns:
-            As `put`; FLUSH_DISK_TIMEOUT if the flush has failed.
+        call returns immediately, without yielding to other tasks. The status is FLUSH_DISK_TIMEOUT if the flush failed.
         """
         result = self.put(
             topic,
@@ -251,9 +243,7 @@ class MessageStore:
         *,
         wait: bool = True,
     ) -> PutResult:
-        """Stores messages of one queue atomically: contiguous in one segment, or not at all.
-
-        Durable on return as after `put`.
+        """Stores messages of one queue atomically: contiguous in one segment, or not at all; durable as after `put`.
 
         Args:
             topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times, wait: as for `put`.
@@ -287,13 +277,8 @@ class MessageStore:
     def put_many(self, messages: MessageColumns) -> PutManyResult:
         """Stores messages given as columns, in order, each as `put` would; stops at the first that is refused.
 
-        Durable on return as after `put`; with SYNC_FLUSH all share one flush.
-
-        Args:
-            messages: one row for each message.
-
-        Returns:
-            Positions of the messages that were stored; the status is that of the first one refused.
+        Durable on return as after `put`; with SYNC_FLUSH all share one flush. The status is that of the first one
+        refused.
         """
 
         def put(message: OutgoingMessage) -> PutResult:
@@ -339,11 +324,9 @@ class MessageStore:
         """Returns messages of a queue starting at an offset, as many as the broker would return in one answer.
 
         Args:
-            topic, queue_id: which queue.
-            queue_offset: of the first message.
-            max_msg_nums: maximum number of messages.
+            topic, queue_id, queue_offset: place of the first message.
+            max_msg_nums, max_bytes: maximum number of messages, and sum of the records' sizes.
             message_filter: selects messages; None for all.
-            max_bytes: maximum sum of the records' sizes.
         """
         return self._open.reader.get_message(topic, queue_id, queue_offset, max_msg_nums, message_filter, max_bytes)
 
@@ -368,12 +351,9 @@ class MessageStore:
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        """Returns the queue offset of the first message at or after a time, or of the last at or before it.
+        """Returns the queue offset of the first message at or after a time (ms), or of the last at or before it.
 
-        Args:
-            topic, queue_id: which queue; 0 is returned for a queue that does not exist.
-            timestamp: ms since epoch.
-            boundary: the first at or after the time, or the last at or before it.
+        0 is returned for a queue that does not exist.
         """
         return self._open.searcher.offset_by_time(topic, queue_id, timestamp, boundary)
 
@@ -445,10 +425,8 @@ class MessageStore:
     def hold(self, physical_offset: int) -> Iterator[bool]:
         """Keeps the segment of an offset from being deleted while the block runs.
 
-        Retention waits `destroy_forcibly_ms` for holders; views of records stay valid even after that.
-
-        Yields:
-            False if there is no such segment or its deletion has begun.
+        Retention waits `destroy_forcibly_ms` for holders; views of records stay valid even after that. Yields False if
+        there is no such segment or its deletion has begun.
         """
         file = self._open.log.queue.find(physical_offset)
         is_held = file is not None and file.hold()
@@ -473,10 +451,7 @@ class MessageStore:
             return self._open.loop.turn()
 
     def flush(self) -> int:
-        """Flushes log, queues, index and checkpoint. Durable on return.
-
-        Returns:
-            The physical offset up to which the log is durable.
+        """Flushes log, queues, index and checkpoint; returns the physical offset up to which the log is durable.
 
         Raises:
             StoreError: a flush failed. Messages since the last flush may be lost, and no more are accepted.
@@ -529,8 +504,8 @@ class MessageStore:
     def delete_expired_queues(self) -> int:
         """Deletes the queues whose last record was deleted from the log; returns how many.
 
-        Source: ConsumeQueueStore.cleanExpired (5.5.0).
         Queues of system topics are kept. The next message of a deleted queue gets queue offset 0.
+        Source: ConsumeQueueStore.cleanExpired (5.5.0).
 
         Raises:
             StoreError: something could not be written.
@@ -554,11 +529,7 @@ class MessageStore:
                 yield components
 
     def change_limits(self, options: StoreOptions) -> None:
-        """Applies the limits of other options to gets and puts from now on; all other options are unchanged.
-
-        Args:
-            options: with other read limits or `max_message_size` (`options.with_limits`).
-        """
+        """Applies read limits and `max_message_size` of other options (`options.with_limits`) from now on."""
         components = self._open
         components.reader.change_limits(options)
         with components.log.lock:

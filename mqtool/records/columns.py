@@ -40,15 +40,11 @@ PROPERTY_COLUMNS = {
 
 
 def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "pa.BinaryViewArray":
-    """Returns ranges of a buffer as a `binary_view` array that points into it.
+    """Returns ranges of a buffer as a `binary_view` array that points into it; a negative length is null.
 
     A view has 16 bytes: the length, then the value itself if it has up to 12 bytes, else its first four, the number
-    of the buffer and the position in it. Here they are made as two words of eight bytes.
-
-    Args:
-        data: uint8 buffer of less than 2 GiB.
-        starts: int64 positions.
-        lengths: int64; a negative length is null.
+    of the buffer and the position in it. Here they are made as two words of eight bytes. The buffer is uint8, of less
+    than 2 GiB; positions and lengths are int64.
     """
     null = lengths < 0
     has_null = bool(null.any())
@@ -109,17 +105,14 @@ class PropertySlices:
     """
 
     def __init__(self, frames: Frames) -> None:
-        """Finds the properties of valid frames."""
         self.data, self.count, self._frames = frames.data, len(frames), frames
         self.owner, starts, lengths, self.value_start, self.value_length = _find(frames)
         self.codes, self.names = numbered(frames.data, starts, lengths)
 
     def value_of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the position of each frame's value for one name.
+        """Returns the position of each frame's value for one name: int64 start and length.
 
-        Returns:
-            int64 start and length per frame; length -1 if the frame has no such property. The last of equal names
-            counts.
+        The length is -1 if the frame has no such property. The last of equal names counts.
         """
         stored, starts = name.encode(), np.zeros(self.count, np.int64)
         lengths = np.full(self.count, -1, np.int64)
@@ -366,11 +359,7 @@ DEFAULT_COLUMNS = tuple(column.name for column in COLUMNS if column.name not in 
 
 
 def schema(names: Iterable[str] = DEFAULT_COLUMNS) -> Any:
-    """Returns the Arrow schema of columns; each field has its docs as metadata.
-
-    Raises:
-        UsageError: an unknown column.
-    """
+    """Returns the Arrow schema of columns; each field has its docs as metadata. Raises UsageError."""
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; known: {', '.join(BY_NAME)}")

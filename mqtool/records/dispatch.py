@@ -64,12 +64,10 @@ def rules_for(
     light_queues: bool = True,
     drops_paths: bool = False,
 ) -> DispatchRules:
-    """Returns the rules of a release.
+    """Returns the rules of a release, with options of `DispatchRules`.
 
-    Args:
-        release: numbers of the broker's release; for a release that was detected, the one that is assumed for it
-            (`formats.release.assumed_release`): a store is opened by that one next.
-        multi_dispatch, delay_levels, batch_topics, light_queues, drops_paths: see `DispatchRules`.
+    For a release that was detected, it is the one assumed for it (`formats.release.assumed_release`): a store is opened
+    by that one next.
     """
     return DispatchRules(
         index_tags=release >= (5, 5),
@@ -185,13 +183,7 @@ def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) 
 
 
 def queue_id_of(name: str, own: int, rules: DispatchRules) -> int:
-    """Returns the queue id of a record in a further queue; a light queue has only queue 0.
-
-    Args:
-        name: of the further queue.
-        own: the record's queue id.
-        rules: of the store.
-    """
+    """Returns the queue id of a record in a further queue; a light queue has only queue 0."""
     return 0 if rules.light_queues and is_lmq(name) else own
 
 
@@ -293,12 +285,7 @@ class Dispatcher:
         self.schedule = self.topics.number_of(SCHEDULE_TOPIC)
 
     def dispatch(self, frames: Frames, *, keys: bool = True) -> Dispatched:
-        """Returns what the broker would write for valid frames (`Frames.valid`).
-
-        Args:
-            frames: in CommitLog order.
-            keys: whether to compute index keys; if False there are none.
-        """
+        """Returns what the broker would write for valid frames (`Frames.valid`) in CommitLog order."""
         window = _Window(frames, self)
         others = window.add_compiled(keys=keys).tolist() if native.in_use() else range(len(frames))
         for row in others:

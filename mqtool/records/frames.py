@@ -44,16 +44,7 @@ def body_crc(body: "bytes | memoryview") -> int:
 
 
 def crc32_of_ranges(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Returns the CRC-32 of `view[starts[i]:ends[i]]` for every i, masked to 31 bits as the broker stores it.
-
-    Args:
-        view: one byte per item.
-        starts: int64 positions, n of them.
-        ends: int64 positions, exclusive.
-
-    Returns:
-        int32 array of length n. (UtilAll.crc32 masks the sign bit away.)
-    """
+    """Returns the CRC-32 of `view[starts[i]:ends[i]]` for every i, int32, without the sign bit (UtilAll.crc32)."""
     sums = np.empty(len(starts), np.int32)
     if native.in_use():
         native.logs.crcs_of(view, starts, ends, sums)
@@ -110,13 +101,10 @@ class Frames:
         return self if kept.all() else self.select(kept)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns a fixed field or a place of all records, in the machine's byte order.
+        """Returns a fixed field or a place of all records, in the machine's byte order; it must not be changed.
 
         Args:
             name: a field of `commit_log.RECORD` before body_length, hosts excepted, or one of `PLACES`.
-
-        Returns:
-            An array that is kept: it must not be changed.
         """
         values = self._columns.get(name)
         if values is None:
@@ -296,14 +284,10 @@ def _tables(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False) -> tuple[FrameScan, Frames]:
-    """Scans frames like `scan_frames`, and returns them as `Frames` too.
+    """Scans frames like `scan_frames` from a position, and returns them as `Frames` too.
 
-    Args:
-        view: the bytes.
-        start: position of the first frame.
-        base: physical offset of the view's first byte.
-        with_crc: the caller will ask for the CRCs of all bodies; they are then computed in the same pass if that is
-            faster.
+    With `with_crc` the CRCs of all bodies, for which the caller will ask, are computed in the same pass if that is
+    faster.
     """
     if not native.in_use():
         chain = scan_frames(view, start)
@@ -323,8 +307,7 @@ def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False
 def numbered(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, list[bytes]]:
     """Numbers the distinct texts among ranges of a buffer, such as topics, in the order in which they appear.
 
-    Returns:
-        The number of each range (int32), and the texts by number.
+    Returns the number of each range (int32), and the texts by number.
     """
     count = len(starts)
     if native.in_use():

@@ -82,12 +82,7 @@ class IndexFileBuilder:
     """
 
     def __init__(self, slots: int, capacity: int, before: IndexHeader | None = None) -> None:
-        """Starts an empty file.
-
-        Args:
-            slots, capacity: of the file.
-            before: header of the file before it, if there is one; see `index_file.header_after`.
-        """
+        """Starts an empty file, after one with a header if there is one; see `index_file.header_after`."""
         self.slots = slots
         self.capacity = capacity
         self.heads = np.zeros(slots, np.int32)
@@ -95,13 +90,7 @@ class IndexFileBuilder:
 
     @classmethod
     def resumed(cls, header: IndexHeader, heads: np.ndarray, capacity: int) -> "IndexFileBuilder":
-        """Continues an existing file.
-
-        Args:
-            header: of that file.
-            heads: its slots.
-            capacity: maxIndexNum.
-        """
+        """Continues an existing file with a header and slots."""
         builder = cls(len(heads), capacity)
         builder.heads = heads.astype(np.int32)
         builder._header = replace(header, index_count=max(1, header.index_count))
@@ -118,11 +107,7 @@ class IndexFileBuilder:
         return max(0, self.capacity - self._header.index_count)
 
     def add(self, keys: IndexKeys) -> Entries:
-        """Adds keys until the file is full.
-
-        Returns:
-            One entry for each key that was added.
-        """
+        """Adds keys until the file is full; returns an entry for each key that was added."""
         first = self._header.index_count
         part = keys.select(slice(0, self.room))
         entries = np.empty(len(part), ENTRY.dtype)
@@ -140,7 +125,7 @@ def append(header: IndexHeader, heads: np.ndarray, entries: np.ndarray, keys: In
     Args:
         header: of the file.
         heads: number of the newest entry of each slot, of any integer type; updated.
-        entries: output, of `ENTRY.dtype`, one for each key; filled.
+        entries: output, of `ENTRY.dtype`, one for each key.
         keys: of the entries.
 
     Returns:
@@ -197,9 +182,7 @@ def chain(heads: np.ndarray, slots: np.ndarray, first: int) -> np.ndarray:
 def time_diffs(timestamps: np.ndarray, begin: "int | np.ndarray") -> np.ndarray:
     """Returns the time differences that entries store, int64 seconds; the columnar form of `index_file.time_diff`.
 
-    Args:
-        timestamps: store timestamps of the records, ms.
-        begin: begin timestamp of their files' headers, one for all or one for each.
+    `begin` is the begin timestamp (ms) of their files' headers, one for all or one for each.
     """
     # negative ones become 0, so rounding down is as good as Java's rounding towards 0
     seconds = np.clip((timestamps - begin) // 1000, 0, java.INT_MAX)
@@ -212,16 +195,10 @@ class IndexBuilder:
     """Builds one index file after another.
 
     Attributes:
-        file: the file that is being filled, None before the first record.
+        file: the file that is being filled, at first the last existing one; None before the first record.
     """
 
     def __init__(self, slots: int, capacity: int, file: IndexFileBuilder | None = None) -> None:
-        """Starts without an index, or after an existing file.
-
-        Args:
-            slots, capacity: of new files.
-            file: the last existing file, full or not.
-        """
         self._slots = slots
         self._capacity = capacity
         self.file = file
@@ -229,8 +206,7 @@ class IndexBuilder:
     def add(self, keys: IndexKeys, records: int) -> Iterator[tuple[IndexFileBuilder, Entries]]:
         """Indexes the keys of records that follow the previous ones; see `spread`.
 
-        Yields:
-            A file and its new entries, possibly none. A file is complete when the next one is yielded.
+        Yields each file and its new entries, possibly none. A file is complete when the next one is yielded.
         """
         for file, part in spread(self.current, keys, records):
             yield file, file.add(part)

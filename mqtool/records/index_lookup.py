@@ -24,13 +24,9 @@ class KeyFile(Protocol):
 
 
 def query_offsets(files: Sequence[KeyFile], key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
-    """Returns physical offsets of entries with a key hash, newest first.
+    """Returns physical offsets of entries with a key hash, newest first, from files oldest first.
 
-    Args:
-        files: oldest first.
-        key_hash: of the key text.
-        max_num: maximum number of offsets.
-        begin, end: store timestamps, both inclusive, ms.
+    Store timestamps are from `begin` to `end`, both inclusive, ms.
     """
     offsets: list[int] = []
     for file in reversed(files):

@@ -56,9 +56,6 @@ def stable_order(numbers: np.ndarray) -> np.ndarray:
 
     numpy sorts 16 bits by radix. Two such passes take 10 ns a row; its other sorts take 10 to 60, most on processors
     with slow AVX-512.
-
-    Args:
-        numbers: of any integer type.
     """
     lowest, highest = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if lowest < 0 or highest >= 1 << 32:

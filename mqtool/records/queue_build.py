@@ -61,11 +61,9 @@ def is_dispatched(record_end: int | np.ndarray, max_physical_offset: int) -> boo
 def placement_of(queue_offset: int, end: int) -> UnitPlacement:
     """Returns the place of a unit that the queue does not have yet.
 
-    Offset 0 is not checked: its unit is appended at the end of the queue, wherever that is.
-
-    Args:
-        queue_offset: as the record states it.
-        end: bytes written to the queue, including pre-blank units if it is new.
+    Offset 0 is not checked: its unit is appended at the end of the queue, wherever that is. `end` is the number of
+    bytes
+    written to the queue, including pre-blank units if it is new.
     """
     if queue_offset == 0 or queue_offset * UNIT_SIZE == end:  # nearly always
         return UnitPlacement.NEXT
@@ -76,31 +74,21 @@ def placement_of(queue_offset: int, end: int) -> UnitPlacement:
 
 
 def accepts_batch(physical_offset: N, queue_offset: N, messages: N, max_physical_offset: int) -> N:
-    """Returns whether a BatchConsumeQueue gets the unit of a record.
+    """Returns whether a BatchConsumeQueue gets the unit of a record, or of each of a column of them.
 
     A record of 0 messages gets one, though recovery cuts the queue before such a unit (BatchConsumeQueue.recover).
-
-    Args:
-        physical_offset: of the record; the arguments are numbers, or columns with an item per record.
-        queue_offset: of the record's first message.
-        messages: number of messages in the record.
-        max_physical_offset: physical offset of the newest record with a unit; -1 if there is none.
+    `queue_offset` is that of the record's first message, `max_physical_offset` that of the newest record with a unit
+    (-1
+    if there is none).
     """
     return (physical_offset > max_physical_offset) & (queue_offset >= 0) & (messages >= 0)
 
 
 def batch_min_offset(units: np.ndarray, min_physical_offset: int) -> int:
-    """Returns the first queue offset of a BatchConsumeQueue whose record is still in the log.
+    """Returns the first queue offset of a BatchConsumeQueue whose record is still in the log; -1 if there is no unit.
 
     After a gap in the queue offsets it is the end of the last unit without a record, which no unit contains
-    (BatchConsumeQueue.correctMinOffset).
-
-    Args:
-        units: of the queue's first file, which alone is examined; fields as in `BatchConsumeQueueUnit`.
-        min_physical_offset: of the log.
-
-    Returns:
-        -1 if there is no unit.
+    (BatchConsumeQueue.correctMinOffset). Only the units of the queue's first file are examined.
     """
     if not len(units):
         return -1
@@ -114,13 +102,9 @@ def batch_min_offset(units: np.ndarray, min_physical_offset: int) -> int:
 def is_file_expired(last_unit: bytes, min_physical_offset: int) -> bool:
     """Returns whether retention deletes a queue file that is not the last of its queue.
 
-    Only the last unit counts. One of zeros names physical offset 0: its file is deleted, even if other units in it name
-    records that the log has (MappedFileQueue.deleteExpiredFileByOffset, 4.9.7 and 5.5.0).
-
-    Args:
-        last_unit: bytes of the last unit for which the file has room, of either kind of queue; empty if the file ends
-            before it.
-        min_physical_offset: of the log.
+    Only the last unit for which the file has room counts; it is empty if the file ends before it. One of zeros names
+    physical offset 0: its file is deleted, even if other units in it name records that the log has
+    (MappedFileQueue.deleteExpiredFileByOffset, 4.9.7 and 5.5.0).
     """
     if not last_unit:
         return False
@@ -166,22 +150,12 @@ def queue_numbers(topic: np.ndarray, queue_id: np.ndarray) -> np.ndarray:
 
 
 def queue_of(number: int, topics: list[str]) -> tuple[str, int]:
-    """Returns topic and queue id of a number from `queue_numbers`.
-
-    Args:
-        number: of the queue.
-        topics: name of each topic number.
-    """
+    """Returns topic and queue id of a number from `queue_numbers`; `topics` has the name of each topic number."""
     return topics[number >> 32], java.to_int32(number)
 
 
 def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
-    """Sorts units by queue and packs them.
-
-    Args:
-        units: at least one.
-        keys: int64, equal for units of the same queue; see `queue_keys`.
-    """
+    """Sorts units, at least one, by queue and packs them; `keys` are equal for units of a queue (`queue_keys`)."""
     order = stable_order(keys)
     keys = keys[order]
     packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)

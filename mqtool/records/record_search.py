@@ -67,10 +67,8 @@ class Source(Protocol):
 def frame_starts(data: bytes, codes: tuple[bytes, ...] = RECORD_CODES, magic_at: int = _MAGIC_AT) -> Iterator[int]:
     """Yields, ascending, the positions at which a frame would begin according to its magic code only.
 
-    Args:
-        data: bytes to search.
-        codes: magic codes. One `bytes.find` for each is faster than a regular expression for all.
-        magic_at: distance of the code from the start of the frame.
+    `magic_at` is the distance of the code from the start of the frame. One `bytes.find` for each code is faster than a
+    regular expression for all.
     """
     return merge(*(_places(data, code, magic_at) for code in codes))
 
@@ -131,15 +129,10 @@ def _record(file: Source, position: int) -> Record | None:
 def confirmed_record(raw: bytes, physical_offset: int, queue: TopicQueue, queue_offset: int) -> bytes | None:
     """Returns the record that the unit of its queue confirms, corrected; None if it is not the one that was written.
 
-    Consumers get such a message although fields without a checksum are damaged: a pull reads as many bytes as the unit
-    says and decodes them. No client checks the physical offset, and 4.9 not even the magic code (MessageDecoder.decode,
-    4.9.7 and 5.5.0). A record counts if its lengths add up, its body matches its CRC, and topic, queue and queue offset
-    are those of the unit.
-
-    Args:
-        raw: as many bytes as the unit says.
-        physical_offset: that the unit states.
-        queue, queue_offset: of the unit.
+    Consumers get such a message although fields without a checksum are damaged: a pull reads as many bytes (`raw`) as
+    the unit says and decodes them. No client checks the physical offset, and 4.9 not even the magic code
+    (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its lengths add up, its body matches its CRC, and
+    topic, queue and queue offset are those of the unit.
     """
     if len(raw) < MIN_RECORD_SIZE:
         return None
@@ -173,12 +166,7 @@ def extent(segment: SegmentBytes, position: int, data_end: int) -> int | None:
     A following record proves an end. The end may be the stated one, or the one implied by the inner lengths for some
     host shape and version; ends that a producer is less able to forge in a body are tried first. Without such proof the
     stated size is accepted if the inner lengths add up to it, or if magic code, own offset and body length agree with
-    it; it may then extend past the segment.
-
-    Args:
-        segment: the segment.
-        position: of the record.
-        data_end: position after which the segment contains only zeros.
+    it; it may then extend past the segment. After `data_end` the segment contains only zeros.
     """
     total, _ = segment.frame(position)
     stated, *others = (set(segment.sizes_by_lengths(position, shape)) for shape in segment.host_shapes(position))
@@ -318,13 +306,7 @@ def is_older(segment: SegmentBytes, position: int, newest: int) -> bool:
 
 
 def trailer_start(segment: SegmentBytes, start: int, end: int) -> int | None:
-    """Returns the start of `topic length, topic, properties length, properties` that ends exactly at `end`.
-
-    Args:
-        segment: the segment.
-        start: minimum position of its start.
-        end: position after the properties.
-    """
+    """Returns the start of `topic length, topic, properties length, properties` that ends exactly at `end`."""
     low = max(start, end - 0x8000 - 2 - 128)
     view = segment.read(low, end - low)
     data = np.frombuffer(view, np.uint8).astype(np.int64)
@@ -339,13 +321,7 @@ def trailer_start(segment: SegmentBytes, start: int, end: int) -> int | None:
 
 
 def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tuple[DamageKind, str]:
-    """Returns kind and description of bytes at which no valid frame starts.
-
-    Args:
-        segment: the segment.
-        position: of the first of these bytes.
-        is_followed: whether a record was found after them.
-    """
+    """Returns kind and description of bytes at which no valid frame starts; `is_followed` if a record follows them."""
     total, magic = segment.frame(position)
     if total == magic == 0:
         return DamageKind.ZEROS, "zero bytes where a record should be"

@@ -115,11 +115,9 @@ class _Search5(Struct, frozen=True):
 
 
 def ledger_scan_start(files: Sequence[Callable[[], Read]], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Returns the DLedger data file from which 5.5 dispatches again after a crash (isMmapFileMatchedRecover).
+    """Returns the DLedger data file, of files oldest first, from which 5.5 dispatches again after a crash.
 
-    Args:
-        files: data files, oldest first.
-        checkpoint, rules: as for `scan_start`.
+    Source: isMmapFileMatchedRecover.
     """
     for number in range(len(files) - 1, -1, -1):
         fields = _head(files[number](), ENTRY_HEADER_SIZE)

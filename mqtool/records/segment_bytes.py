@@ -116,9 +116,7 @@ class SegmentBytes:
     def sizes_by_lengths(self, position: int, shape: int) -> Iterator[int]:
         """Yields the sizes of the record at a position that its inner lengths imply, for each version.
 
-        Args:
-            position: of the record.
-            shape: which hosts are IPv6; a damaged sys_flag hides it, as a damaged magic code hides the version.
+        The host shape is an argument: a damaged sys_flag hides it, as a damaged magic code hides the version.
         """
         body_at = commit_log.BODY_POSITIONS[shape]
         length = self.peek(position + body_at - _I32.size, _I32.size)
@@ -181,12 +179,7 @@ class SegmentBytes:
         return frame if frame.valid[0] else None
 
     def chain_end(self, position: int, limit: int) -> int:
-        """Returns the end of the chain of frames from a position, by magic code and total_size only.
-
-        Args:
-            position: of the first frame.
-            limit: maximum number of bytes to follow it.
-        """
+        """Returns the end of the chain of frames from a position, by magic code and total_size, or after `limit`."""
         at = position
         while at + commit_log.FRAME.size <= self.size and at - position < limit:
             data = self.read(at, min(_CHAIN_STEP, position + limit - at))

@@ -99,8 +99,7 @@ class SegmentWalk:
         """Takes the range to walk.
 
         Args:
-            read: reads the segment.
-            span: the range.
+            read, span: read the segment in this range.
             check_crc: whether a wrong body CRC makes a record damage.
             start_index: another source of record starts.
             read_into: reads every window into the same memory, which saves allocations; frames are then valid only
@@ -350,13 +349,9 @@ def _bad_bodies(frames: Frames) -> Iterator[Damage]:
 
 
 def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
-    """Yields valid records (`Frames.valid`) window by window, in order.
+    """Yields the consecutive valid records (`Frames.valid`) from a position up to the first invalid byte, by windows.
 
-    Args:
-        read: reads one segment.
-        base: physical offset of the segment's first byte.
-        start: position of the first record.
-        end: position past which no record extends.
+    It does not search after damage and reports no tail. No record extends past `end`.
     """
     at, count = start, segment_bytes.WINDOW
     while at + commit_log.FRAME.size <= end:

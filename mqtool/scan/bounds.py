@@ -144,7 +144,7 @@ IMPOSSIBLE = Facts({"topic": Bounds.of(())})
 
 
 def compared(column: str, operator: str, low: Any, high: Any) -> Facts:
-    """Returns the bounds that a comparison with a constant implies.
+    """Returns the bounds that a comparison of a column with a constant implies.
 
     Args:
         column: left of the operator.

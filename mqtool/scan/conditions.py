@@ -40,11 +40,7 @@ MIRRORED = {"=": "=", "<>": "<>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">
 
 
 def expression_of(condition: str, schema: Any) -> Any:
-    """Returns a condition as a `pyarrow.compute.Expression`.
-
-    Args:
-        condition: as above.
-        schema: Arrow schema of the columns that it may name.
+    """Returns a condition as a `pyarrow.compute.Expression` over columns of an Arrow schema.
 
     Raises:
         UsageError: invalid syntax or column; states what was expected at which position.

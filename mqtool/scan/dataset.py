@@ -109,16 +109,9 @@ class _Fragment:
 
 
 class _LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A dataset whose rows are produced by a function."""
+    """A dataset whose rows are produced by a function: it yields some columns of the rows that meet a condition."""
 
     def __init__(self, stores: Stores, schema: Any, batches: Callable[[list[str], Any], Iterator[Any]]) -> None:
-        """Reads nothing yet.
-
-        Args:
-            stores: to read.
-            schema: of all columns.
-            batches: yields some columns of the rows that meet a condition.
-        """
         self._stores = stores
         self._schema = schema
         self._batches = batches
@@ -166,15 +159,9 @@ def _require_computable(condition: Any, schema: Any) -> None:
 
 
 class MessagesDataset(_LazyDataset):
-    """The table of messages; conditions limit what is read."""
+    """The table of messages; conditions limit what is read. A keyed one has one row for each key, in column `key`."""
 
     def __init__(self, stores: Stores, *, keyed: bool = False) -> None:
-        """Reads nothing yet.
-
-        Args:
-            stores: to read.
-            keyed: return one row for each key of each message, with the key in column `key`.
-        """
         super().__init__(stores, schema_of(keyed=keyed), self._matching)
         options = stores.options
         self._options = Options(options.every_class, keyed, options.trust, options.end, options.limit)
@@ -187,13 +174,6 @@ class TableDataset(_LazyDataset):
     """A table that is always read completely, batch by batch."""
 
     def __init__(self, stores: Stores, schema: Any, make_batches: Callable[[Stores], Iterator[Any]]) -> None:
-        """Reads nothing yet.
-
-        Args:
-            stores: to read.
-            schema: of the table.
-            make_batches: yields its `pa.RecordBatch`es.
-        """
         super().__init__(stores, schema, self._chosen)
         self._make_batches = partial(make_batches, stores)
 

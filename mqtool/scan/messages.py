@@ -56,18 +56,10 @@ def is_plain(names: Iterable[str]) -> bool:
 
 
 def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every_class: bool) -> Any:
-    """Returns columns of the frames that match the bounds, and their sizes; None if fields are not sufficient.
+    """Returns columns of the frames that match the bounds, and `store_size`; None if fields are not sufficient.
 
-    Args:
-        frames: valid records.
-        facts: the bounds.
-        schema: of the columns; all of them plain.
-        broker: value of the column `broker`.
-        every_class: include half, rolled-back and system records.
-
-    Returns:
-        `pa.RecordBatch` that shares no memory with the frames' buffer, with the columns and `store_size`; None if
-        there is an inner batch, whose messages are separate rows, or a time outside the calendar.
+    That is so if there is an inner batch, whose messages are separate rows, or a time outside the calendar. The
+    `pa.RecordBatch` shares no memory with the frames' buffer. All columns of the schema are plain.
     """
     flags = frames.column("sys_flag")
     if (flags & SysFlag.INNER_BATCH).any():
@@ -114,12 +106,7 @@ def _column(frames: Frames, name: str, which: np.ndarray | slice, broker: str) -
 def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> Any:
     """Returns the Arrow schema of some columns of a scan, in this order; None for all.
 
-    Args:
-        columns: names; those of an export, and `key` in a keyed scan.
-        keyed: one row for each key of each message.
-
-    Raises:
-        UsageError: an unknown column.
+    A keyed scan has one row for each key of each message, in column `key`. Raises UsageError for an unknown column.
     """
     schema = messages_schema(ALL_COLUMNS)
     if keyed:
@@ -128,11 +115,7 @@ def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> A
 
 
 def chosen(schema: Any, names: Iterable[str]) -> Any:
-    """Returns some fields of an Arrow schema, in this order.
-
-    Raises:
-        UsageError: an unknown column.
-    """
+    """Returns some fields of an Arrow schema, in this order; raises UsageError for an unknown one."""
     known = schema.names
     fields = []
     for name in names:

@@ -110,10 +110,7 @@ def possible(frames: Frames, facts: Facts) -> Frames:
 def frames_at_offsets(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Frames | Damage]:
     """Yields the records at the given offsets, and damage where there is no record.
 
-    Args:
-        log: to read.
-        offsets: int64, physical offsets, ascending and distinct; in the log.
-        sizes: int64, total_size according to the queue or index.
+    Offsets are int64, ascending and distinct, and in the log; sizes are those that the queue or index states.
     """
     for low, high in pairwise(_edges(log, offsets, sizes)):
         yield from _run(log, offsets[low:high], sizes[low:high])
@@ -186,7 +183,7 @@ def _damage(log: CommitLog, start: int, end: int, detail: str, kind: DamageKind 
 
 
 class Reading:
-    """The reading of one path.
+    """The reading of one path; with `fields`, plain records may be without their bytes (`CommitLog.walk`).
 
     Attributes:
         segments_read: base offsets of the segments read so far; grows during iteration.
@@ -195,14 +192,6 @@ class Reading:
     def __init__(
         self, log: CommitLog, facts: Facts = NO_FACTS, zones: Zones | None = None, *, fields: bool = False
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            log: to read.
-            facts: bounds of the condition.
-            zones: what earlier scans of the log have proved; None to record nothing.
-            fields: let plain records be without their bytes, see `CommitLog.walk`.
-        """
         self.segments_read: set[int] = set()
         self._log = log
         self._facts = facts

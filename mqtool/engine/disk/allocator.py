@@ -23,20 +23,12 @@ MIN_MISSING = 4
 
 
 class Allocator:
-    """Prepares the segments of the CommitLog.
+    """Prepares the segments of the CommitLog, and up to `ahead` bytes of pages, which it locks in memory with `lock`.
 
     Without a thread (`start` was not called) files and pages are prepared when they are needed.
     """
 
     def __init__(self, files: Files, queue: MappedFileQueue, ahead: int, *, lock: bool = False) -> None:
-        """Creates the thread; `start` starts it.
-
-        Args:
-            files: the file system.
-            queue: the log's segments.
-            ahead: maximum bytes to prepare ahead of the writer.
-            lock: whether to lock those pages in memory.
-        """
         self._files = files
         self._queue = queue
         self._ahead = ahead
@@ -67,11 +59,7 @@ class Allocator:
             unused.destroy(self._files)
 
     def next_file(self) -> MappedFile:
-        """Makes the next file the queue's last file: the one created ahead, or a new one.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Makes the next file the queue's last file: the one created ahead, or a new one."""
         full = self._queue.last
         with self._making:
             prepared, self._next = self._next, None

@@ -321,9 +321,6 @@ class Files:
         """Writes a copy of an open file under its name, after another process removed it.
 
         The contents are durable on return; the name is not.
-
-        Raises:
-            OSError: it cannot be written.
         """
         self.remove(file.path)
         copy = self.create(file.path, file.size)
@@ -383,15 +380,7 @@ def open_more(path: Path, flags: int) -> int:
 
 
 def sync_path(path: Path, flags: int = 0) -> None:
-    """Makes a file durable.
-
-    Args:
-        path: an existing one.
-        flags: of the open, besides O_RDONLY.
-
-    Raises:
-        StoreError, OSError: as `open_more`, or it could not be written.
-    """
+    """Makes an existing file durable; `flags` are those of the open, besides O_RDONLY. Raises as `open_more`."""
     fd = open_more(path, os.O_RDONLY | flags)
     try:
         os.fsync(fd)

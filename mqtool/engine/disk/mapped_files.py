@@ -92,12 +92,9 @@ class MappedFile:
             self.reserved = end
 
     def append(self, data: bytes) -> bool:
-        """Appends bytes by a system call, as the broker does through its FileChannel.
+        """Appends bytes by a system call, as the broker does through its FileChannel; returns False if they do not fit.
 
         In the page cache on return: they survive a kill of the process, not a power cut.
-
-        Returns:
-            False if it does not fit.
 
         Raises:
             OSError: nothing or only a part was written.
@@ -118,12 +115,7 @@ class MappedFile:
         return target > done
 
     def commit(self, least_pages: int = 0) -> int:
-        """Writes the content of the pool buffer into the file; does nothing without one.
-
-        In the page cache on return.
-
-        Returns:
-            The committed position.
+        """Writes the content of the pool buffer, if there is one, into the page cache; returns the committed position.
 
         Raises:
             OSError: the file could not be written; the buffer keeps the bytes.
@@ -138,12 +130,9 @@ class MappedFile:
         return self.committed
 
     def flush(self, least_pages: int = 0) -> int:
-        """Flushes committed bytes if there are at least `least_pages` pages of them.
+        """Flushes committed bytes if there are at least `least_pages` pages of them; returns the flushed position.
 
         The bytes of a file that is deleted meanwhile count as flushed: nobody needs them any more.
-
-        Returns:
-            The flushed position: durable up to there.
 
         Raises:
             OSError: bytes after the flushed position may be lost.
@@ -198,14 +187,9 @@ class MappedFile:
             self._holds -= 1
 
     def retire(self, now: int, forcibly_after_ms: int) -> bool:
-        """Begins the deletion of the file: nobody can hold it from now on.
+        """Begins the deletion of the file: nobody can hold it from now on. Returns whether to `destroy` it now.
 
-        Args:
-            now: ms since epoch.
-            forcibly_after_ms: how long to wait for holders, counted from the first call.
-
-        Returns:
-            Whether to `destroy` it now: it is not held, or the time is over.
+        That is so if nobody holds it, or `forcibly_after_ms` after the first call.
         """
         with self._guard:
             if self.available:
@@ -339,9 +323,7 @@ class MappedFileQueue:
         return writable[base // self.file_size % len(writable)] / file_names.mapped_file_name(base)
 
     def create(self, start_offset: int = 0) -> MappedFile:
-        """Creates the next file and makes it the last.
-
-        The name is durable on return, or after the next flush; the file is zeros.
+        """Creates the next file, which is zeros, and makes it the last; its name is durable, or after the next flush.
 
         Raises:
             OSError: it cannot be made.
@@ -371,15 +353,7 @@ class MappedFileQueue:
         return file
 
     def delete(self, file: MappedFile, now: int, forcibly_after_ms: int) -> bool:
-        """Deletes a file unless it is held (`MappedFile.retire`).
-
-        Args:
-            file: to delete.
-            now: ms since epoch.
-            forcibly_after_ms: how long to wait for holders, counted from the first call.
-
-        Returns:
-            Whether it was deleted; False too if another thread has deleted it.
+        """Deletes a file unless it is held (`MappedFile.retire`); returns False too if another thread has deleted it.
 
         Raises:
             OSError: its name could not be removed; it is closed, and the next call tries again.
@@ -393,11 +367,7 @@ class MappedFileQueue:
             return True
 
     def delete_all(self) -> None:
-        """Deletes every file, held or not.
-
-        Raises:
-            OSError: as `delete`.
-        """
+        """Deletes every file, held or not; raises as `delete`."""
         for file in self.files:
             self.delete(file, 0, 0)
 
@@ -423,10 +393,7 @@ class MappedFileQueue:
         return self.committed_offset
 
     def flush(self, least_pages: int = 0) -> int:
-        """Flushes files as `MappedFile.flush`.
-
-        Returns:
-            The flushed offset: every byte below it is durable.
+        """Flushes files as `MappedFile.flush`; returns the flushed offset: every byte below it is durable.
 
         Raises:
             OSError: bytes after the flushed offset may be lost.

@@ -71,11 +71,7 @@ class Cleaner:
     def turn(self) -> list[Path]:
         """One run: the log first; then queues and index, if the log's minimum offset has increased since.
 
-        Returns:
-            The files that were deleted.
-
-        Raises:
-            OSError: one could not be deleted.
+        Returns the files that were deleted.
         """
         with self._running:
             return [] if self._stopped else self._turn()
@@ -210,12 +206,9 @@ class Cleaner:
         return [queue for queue in queues if 0 <= _last_record_end(queue) < lowest]
 
     def delete_topic(self, topic: str) -> int:
-        """Deletes every queue of a topic.
+        """Deletes every queue of a topic; returns how many.
 
         Records stay in the log, and a recovery that scans them creates the queues again.
-
-        Returns:
-            The number of queues deleted.
         """
         queues = [queue for queue in self._queues.all() if queue.topic == topic]
         for queue in queues:

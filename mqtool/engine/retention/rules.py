@@ -165,14 +165,7 @@ def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: f
 
 
 def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: bool) -> Trigger:
-    """Returns why files may be deleted in this run.
-
-    Args:
-        policy: the rules.
-        now: ms since epoch.
-        disks: result of `disk_state`.
-        manual: whether deletion was requested.
-    """
+    """Returns why files may be deleted in this run; `manual` if deletion was requested."""
     if disks.trigger is Trigger.IMMEDIATE:
         return Trigger.IMMEDIATE
     if datetime.fromtimestamp(now / 1000, policy.zone).hour in policy.delete_hours:
@@ -213,14 +206,7 @@ class Candidate(Struct, frozen=True):
 
 
 def verdicts_of(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[Verdict]:
-    """Decides for each segment, oldest first, whether it is deleted: strictly from the front, never the last.
-
-    Args:
-        policy: the rules.
-        candidates: all segments.
-        now: ms since epoch.
-        trigger: of this run.
-    """
+    """Decides for each segment, oldest first, whether it is deleted: strictly from the front, never the last."""
     verdicts: list[Verdict] = []
     blocked = ""
     for number, file in enumerate(candidates):

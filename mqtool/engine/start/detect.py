@@ -103,12 +103,7 @@ def options_of_new_store(root: Path, keys: BrokerConfig, compat: Compat = Compat
 def config_for_reading(
     config: "str | Path | Mapping[str, object] | BrokerConfig | None", options: StoreOptions
 ) -> BrokerConfig:
-    """Returns the configuration with which `store.open_store` reads the log that a writer with `options` writes.
-
-    Args:
-        config: of the broker, as given to `options_for`.
-        options: what `options_for` returned.
-    """
+    """Returns the configuration with which `store.open_store` reads the log that a writer with `options` writes."""
     keys = broker_config.load(config)
     if not options.commit_log_dirs:
         return keys
@@ -177,11 +172,7 @@ def _directories(keys: BrokerConfig) -> dict[str, object]:
 
 
 def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
-    """Returns the sizes of files by option.
-
-    Raises:
-        LayoutError: they differ from those of the configuration.
-    """
+    """Returns the sizes of files by option; raises LayoutError if they differ from those of the configuration."""
     sizes: dict[str, Any] = {}
     for option, (key, attribute) in _SIZES.items():
         known: KnownSize | None = getattr(layout, attribute)

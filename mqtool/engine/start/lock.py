@@ -33,23 +33,13 @@ class StoreLock:
         self._fd = -1
 
     def test(self) -> None:
-        """Checks whether the lock is free; writes nothing.
-
-        Raises:
-            StoreLockedError: another store object, or another process such as a broker, holds it.
-            OSError: the file cannot be opened.
-        """
+        """Checks whether the lock is free; writes nothing. Raises as `take`."""
         if self._path.exists():
             self.take()
             self.release()
 
     def acquire(self) -> None:
-        """Takes the lock as a broker does, which writes into an empty file.
-
-        Raises:
-            StoreLockedError: as `test`.
-            OSError: the file cannot be created or written.
-        """
+        """Takes the lock as a broker does, which writes into an empty file; raises as `take`."""
         self.take()
         if os.fstat(self._fd).st_size == 0:
             os.pwrite(self._fd, _TEXT, 0)
@@ -58,7 +48,7 @@ class StoreLock:
         """Takes the lock and writes nothing; creates its file if it is missing.
 
         Raises:
-            StoreLockedError: as `test`.
+            StoreLockedError: another store object, or another process such as a broker, holds it.
             OSError: the file cannot be created.
         """
         self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)

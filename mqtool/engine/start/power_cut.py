@@ -40,17 +40,8 @@ _SECTOR = 512
 def drop_unflushed(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> int:
     """Removes bytes that a power cut may have left half written. Durable on return; may be repeated.
 
-    Returns:
-        The physical offset from which records must be dispatched again; queues keep the units of records before it.
-
-    Args:
-        root: of the store, whose lock the caller holds.
-        options: of the store.
-        directories: of the log.
-        files: the file system.
-
-    Raises:
-        OSError: something could not be written.
+    The caller holds the lock. Returns the physical offset from which records must be dispatched again; queues keep the
+    units of records before it.
     """
     path = root / file_names.CHECKPOINT
     stored = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()

@@ -29,20 +29,13 @@ LISTING = "messages.jsonl"
 
 
 class Quarantine:
-    """The quarantine directory of one opening of a store.
+    """The quarantine directory of one opening of a store, at a time in ms since epoch.
 
     Attributes:
         moved: files in it, relative to the root.
     """
 
     def __init__(self, root: Path, files: Files, now: int) -> None:
-        """Creates nothing yet.
-
-        Args:
-            root: of the store.
-            files: the file system.
-            now: ms since epoch; part of the names.
-        """
         self._root = root
         self._files = files
         self._now = now
@@ -82,10 +75,6 @@ class Quarantine:
 
         A file that ends after the end of the log would accept no keys of the records written there.
 
-        Args:
-            directory: of index files.
-            end: of the log.
-
         Returns:
             Physical offset from which the log must be indexed again; None if no file was moved.
         """
@@ -106,11 +95,7 @@ class Quarantine:
     def wipe_tail(self, file: MappedFile, *, keep_all: bool = False) -> int:
         """Zeroes the last segment after the end of the log, so that the bytes are never read as records.
 
-        Bytes that may be records are copied to quarantine first. Durable on return.
-
-        Args:
-            file: the last of the log.
-            keep_all: whether to keep bytes that cannot be records, too.
+        Bytes that may be records are copied to quarantine first, and with `keep_all` all others too. Durable on return.
         """
         data = read_data(file.file.path, file.wrote)
         if not data:
@@ -142,11 +127,7 @@ def list_cut_messages(
 ) -> int:
     """Lists the complete messages from a physical offset on; durable on return. Call it before anything is truncated.
 
-    Args:
-        root: of the store.
-        settings: state the directories of its log.
-        cut_from: physical offset.
-        quarantine: receives the list; nothing is created if there is no message.
+    Nothing is created if there is no message; returns how many there are.
     """
     directories = ",".join(str(path) for path in settings.commit_log_dirs)
     keys = {"storePathCommitLog": directories, "mappedFileSizeCommitLog": settings.segment_size}

@@ -88,8 +88,7 @@ class RecoveryExecutor:
         """Reads nothing; `plan` does.
 
         Args:
-            root: root directory of the store.
-            options: to open it with.
+            root, options: the store, and how to open it.
             directories: of segments, including read-only ones.
             discarded_from: as `RecoverySettings`.
         """
@@ -178,9 +177,7 @@ class RecoveryExecutor:
 
         Args:
             files: the file system.
-            log: the CommitLog's files, empty so far.
-            queues: of the store, empty so far.
-            index: of the store, None if keys are not indexed.
+            log, queues, index: empty so far; no index if keys are not indexed.
             last_shutdown: how the last writer ended.
             now: ms since epoch.
 

@@ -186,7 +186,6 @@ class CompiledRecords:
     """
 
     def __init__(self, plain: PlainMessages) -> None:
-        """Computes everything that does not depend on the records' positions."""
         self._plain = plain
         columns, states = plain.columns, plain.states
         given = (
@@ -219,15 +218,7 @@ class CompiledRecords:
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Appends messages, starting with number `first`, at most as many as the segment has room for, under the lock.
 
-        Args:
-            log: to append to.
-            first: number of the first message.
-
-        Returns:
-            Their physical and queue offsets.
-
-        Raises:
-            AppendFailedError: none was stored.
+        Returns their physical and queue offsets; raises AppendFailedError if none was stored.
         """
         plain = self._plain
         file = log.make_room(int(plain.sizes[first]), mapped=log.options.lock_memory)

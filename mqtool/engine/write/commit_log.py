@@ -96,10 +96,10 @@ class WrittenRecords:
         return None
 
     def take(self, view: memoryview, base: int) -> Frames | None:
-        """Returns the noted records with which a view of the log begins; None if it begins with none.
+        """Returns the noted records with which a view of the log begins, if they end in it; None if there are none.
 
         Args:
-            view: bytes of the log; records that do not end in it are left.
+            view: bytes of the log.
             base: physical offset of its first byte.
         """
         parts: list[WrittenColumns] = []
@@ -271,11 +271,7 @@ class CommitLog:
     def make_room(self, total: int, *, mapped: bool = True) -> MappedFile:
         """Returns the segment for the next `total` bytes; ends the current one with a BLANK if they do not fit.
 
-        Call it under the lock.
-
-        Args:
-            total: bytes of complete records.
-            mapped: whether they are written into `buffer`; False for `write_through`.
+        Call it under the lock. `mapped` is False for records that `write_through` writes, not into `buffer`.
 
         Raises:
             AppendFailedError: no segment can be created, the disk is full, or no segment is long enough.
@@ -340,11 +336,7 @@ class CommitLog:
                 raise self._failed(file, error) from error
 
     def write(self, file: MappedFile, data: bytes) -> None:
-        """Copies complete records after the last one and advances `wrote`; there must be room (`make_room`).
-
-        Args:
-            file: the segment that is appended to.
-            data: the records, or a BLANK.
+        """Copies complete records, or a BLANK, after the last one and advances `wrote`; there must be room.
 
         Raises:
             AppendFailedError: the system reports an error; `wrote` is unchanged.
@@ -367,11 +359,7 @@ class CommitLog:
         return self._stage
 
     def write_through(self, file: MappedFile, data: memoryview) -> None:
-        """Writes complete records after the last one by a system call; the caller advances `wrote`.
-
-        Raises:
-            AppendFailedError: the system reports an error.
-        """
+        """Writes records as `write` does, but by a system call; the caller advances `wrote`."""
         try:
             file.file.write(file.wrote, data)
         except OSError as error:

@@ -104,12 +104,9 @@ def _encode(
     """Returns the bytes of a record.
 
     Args:
-        state: of its topic-queue.
-        origin: the fields that it shares with others.
+        state, origin: its topic-queue, and the fields that it shares with others.
         body, encoded: body and properties, as they are stored.
-        flag: the application's.
-        crc: of the body.
-        total: bytes of the record.
+        flag, crc, total: the application's flag, CRC of the body, bytes of the record.
         place: queue offset, physical offset, store timestamp in ms.
         with_crc: whether its properties end with room for the record's CRC, which is filled in.
     """
@@ -139,9 +136,8 @@ def _encode(
 def _room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:
     """Returns properties with 20 bytes at their end for the record's CRC.
 
-    Args:
-        encoded: the properties; in a single message an older CRC is removed, and a missing final 0x02 is added.
-        single: False for a message of a batch, whose properties the broker leaves unchanged.
+    In a single message an older CRC is removed, and a missing final 0x02 is added; the broker leaves the properties of
+    a message of a batch unchanged.
     """
     if single:
         encoded = properties.without(encoded, properties.CRC32) if _CRC_NAME in encoded else encoded
@@ -165,13 +161,9 @@ _PLAIN = _Kind([], True, 1, False)
 
 
 def append(log: CommitLog, message: OutgoingMessage) -> PutResult:
-    """Appends one message; a flush makes it durable.
+    """Appends one message of any kind; without hosts, those of the log are stored. A flush makes it durable.
 
     In the page cache on return, or in a pool buffer if there is a pool.
-
-    Args:
-        log: to append to.
-        message: of any kind; without hosts, those of the log are stored.
     """
     origin = _origin_of(
         message.sys_flag,
@@ -208,12 +200,7 @@ def append(log: CommitLog, message: OutgoingMessage) -> PutResult:
 
 
 def refusal(log: CommitLog, message: OutgoingMessage) -> PutResult | None:
-    """Returns the result for a message that would be refused; None if it would be accepted. Nothing is written.
-
-    Args:
-        log: whose options and limits apply.
-        message: of any kind; hosts may be missing.
-    """
+    """Returns the result for a message that would be refused; None if it would be accepted. Nothing is written."""
     state = log.offsets.state(message.topic, message.queue_id)
     kind = _kind(log, state, message)
     if kind is None:
@@ -255,11 +242,7 @@ def _messages_in(state: QueueState, encoded: bytes, *, inner: bool) -> int:
 
 
 def _checked(log: CommitLog, state: QueueState, message: OutgoingMessage, shape: int, kind: _Kind) -> tuple[bytes, int]:
-    """Returns the properties as they are stored, and the size of the record.
-
-    Raises:
-        AppendFailedError: something is too long, or the store refuses messages.
-    """
+    """Returns the properties as they are stored, and the size of the record; raises AppendFailedError."""
     encoded = message.properties
     if kind.inner:
         decoded = properties.decode(encoded)
@@ -300,11 +283,7 @@ class _Prepared(NamedTuple):
 
 
 def _columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes], Sequence[bytes], Sequence[int]]:
-    """Returns bodies, properties and flags of a batch, also of one as a client encodes it.
-
-    Raises:
-        FormatError: the bytes are not a batch.
-    """
+    """Returns bodies, properties and flags of a batch, also of one as a client encodes it; raises FormatError."""
     if isinstance(batch, bytes | bytearray | memoryview):
         batch = [BatchMessage(message.body, message.properties, message.flag) for message in message_batch.split(batch)]
     messages = list(batch)
