@@ -113,11 +113,7 @@ TEXT_LENGTH = Unit("ROCKETMQ field value", TextLength, i32("text_length", "bytes
 
 
 def read_json(header: bytes, body: bytes = b"") -> Command:
-    """Parses a JSON header and returns the command with the given body.
-
-    Raises:
-        RemoteProtocolError: the header is not a JSON object, or a number in it exceeds 32 bits.
-    """
+    """Parses a JSON header; raises RemoteProtocolError if it is not an object, or a number exceeds 32 bits."""
     try:
         document = orjson.loads(header)
         code, flag, opaque, language, version = _members(document)
@@ -247,11 +243,7 @@ _unpack_text = TEXT_LENGTH.struct.unpack_from
 
 
 def read_binary(header: bytes, body: bytes = b"") -> Command:
-    """Parses a ROCKETMQ header and returns the command with the given body. Bytes after the fields are ignored.
-
-    Raises:
-        RemoteProtocolError: a length exceeds the header.
-    """
+    """Parses a ROCKETMQ header and ignores bytes after it; raises RemoteProtocolError if a length exceeds it."""
     try:
         code, language, version, opaque, flag, length = _unpack_start(header)
         position = HEADER_START.size

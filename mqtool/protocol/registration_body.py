@@ -40,11 +40,7 @@ class RegisterBody(Struct, frozen=True):
 
 
 def document_in(body: bytes | memoryview) -> Document:
-    """Parses a JSON object as RocketMQ writes it, including keys that are numbers without quotes.
-
-    Raises:
-        RemoteProtocolError: the body is not such an object.
-    """
+    """Parses a JSON object, also with numbers without quotes as keys; raises RemoteProtocolError for anything else."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -66,12 +66,9 @@ class ReplicaStore(MessageStore):
         return bytes(self._components.log.read(start, self.end - start) or b"")
 
     def append(self, frame: Piece) -> None:
-        """Appends a record, or a BLANK with the rest of its segment.
+        """Appends a record, or a BLANK with the rest of its segment; it is on disk after the next flush.
 
-        The frame is in the page cache on return, and on disk after the next flush.
-
-        Raises:
-            StoreError: the frame does not continue the log, or cannot be written.
+        Raises StoreError if the frame does not continue the log, or cannot be written.
         """
         log = self._log
         size = len(frame.data)
@@ -98,15 +95,9 @@ class ReplicaStore(MessageStore):
 
 
 def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0) -> ReplicaStore:
-    """Opens the copy; creates it if it does not exist.
+    """Opens the copy; creates it if it does not exist. Raises StoreError as `engine.open_store`.
 
-    Args:
-        path: root of the copy.
-        options: file sizes of the master; records are written by position.
-        first_offset: physical offset at which a new copy begins: the start of a segment of the master.
-
-    Raises:
-        StoreError: as for `engine.open_store`.
+    `options` has the file sizes of the master; `first_offset`, where a new copy begins, is the start of a segment.
     """
     files, directory = Files(), path / file_names.COMMIT_LOG
     if first_offset and not (directory.is_dir() and any(directory.iterdir())):
@@ -197,9 +188,7 @@ class Mirror:
     async def _facts_again(self) -> MasterFacts:
         """Queries the master after a lost connection: it may have lost the end of its log, or be another broker.
 
-        Raises:
-            StoreError: the copy is not one of its log.
-            ConnectionError: it does not answer as a master does, or not yet.
+        Raises StoreError if the copy is not one of its log, ConnectionError if it does not answer as a master does yet.
         """
         try:
             facts = await self._fetch()
@@ -393,9 +382,7 @@ class _Pieces:
     def feed(self, data: bytes) -> list[Piece]:
         """Returns the frames after the end of the copy that are complete now.
 
-        Raises:
-            StoreError: the copy is not one of the master's log.
-            RemoteProtocolError: the bytes are no log.
+        Raises StoreError if the copy is not one of the master's log, RemoteProtocolError if the bytes are no log.
         """
         pieces = (self._after_known(piece) for piece in self._reader.feed(data) if piece.data)
         return [frame for piece in pieces if piece.data for frame in self._assembler.feed(piece)]

@@ -88,8 +88,7 @@ class NameServerSettings:
     def update(self, data: bytes) -> bool:
         """Changes properties as in a properties file; returns False, without any change, if one of them is locked.
 
-        Raises:
-            FormatError: Java would refuse the file.
+        Raises FormatError if Java would refuse the file.
         """
         values = java.parse_properties(data)
         if LOCKED & values.keys():
@@ -105,11 +104,8 @@ class NameServerSettings:
 class Requests:
     """The request handlers of a name server.
 
-    Args:
-        routes: the tables that they read and change.
-        settings: properties.
-        lowest_changed: called with (broker name, removed address or None) when the lowest broker id of a group has
-            changed and its brokers are to be notified.
+    `lowest_changed` is called with (broker name, removed address or None) when the lowest broker id of a group has
+    changed and its brokers are to be notified.
     """
 
     def __init__(
@@ -360,11 +356,7 @@ class Requests:
 
 
 def needed(command: Command, name: str) -> str:
-    """Returns a header field of a request.
-
-    Raises:
-        RemoteProtocolError: the field is missing.
-    """
+    """Returns a header field of a request; raises RemoteProtocolError if it is missing."""
     try:
         return command.fields[name]
     except KeyError:
@@ -422,11 +414,7 @@ class NameServer:
         return self._listener.port
 
     async def start(self) -> None:
-        """Starts listening, and checking for expired brokers.
-
-        Raises:
-            UsageError: the address cannot be bound.
-        """
+        """Starts listening, and checking for expired brokers; raises UsageError if the address cannot be bound."""
         await self._listener.start()
         self._scan_later()
 

@@ -76,11 +76,7 @@ class BrokerPlan(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> "BrokerPlan | None":
-        """Parses a plan; None if the file is of another kind.
-
-        Raises:
-            RefusedError: the file was edited, or is of another release.
-        """
+        """Parses a plan, None for another file; raises RefusedError if it was edited, or is of another release."""
         try:
             document = json.loads(data)
         except (ValueError, RecursionError):
@@ -110,20 +106,10 @@ _FIRST_5 = (5, 0)
 
 
 class BrokerPositions:
-    """Queries and changes consumer offsets of a broker; a context manager, and `QueueMessages`.
-
-    Must not be used where an event loop is running.
-
-    Attributes:
-        address: "host:port" of the broker.
-    """
+    """Queries and changes offsets of the broker at `address` ("host:port"). Not for a thread with an event loop."""
 
     def __init__(self, address: str) -> None:
-        """Creates a client for the broker at "host:port"; requests are signed as `own_signing` determines.
-
-        Raises:
-            UsageError: the address is invalid.
-        """
+        """Creates a client that signs as `own_signing` determines; raises UsageError if the address is invalid."""
         parse_address(address)
         self._sign = own_signing()
         self.address = address
@@ -142,11 +128,7 @@ class BrokerPositions:
             self._connection.close()
 
     def call(self, code: RequestCode, **fields: object) -> Command:
-        """Sends a request and returns the answer, whatever its code.
-
-        Raises:
-            ConnectionError: the broker does not answer.
-        """
+        """Sends a request, returns the answer, whatever its code; raises ConnectionError if there is none."""
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
         return self._runner.run(self._call(Command(code, fields=texts)))
 
@@ -159,12 +141,7 @@ class BrokerPositions:
             raise ConnectionError(f"broker {self.address}: no answer in {_ANSWER_SECONDS:g} s") from error
 
     def call_ok(self, code: RequestCode, **fields: object) -> Command:
-        """Sends a request that must succeed and returns the answer.
-
-        Raises:
-            RemoteProtocolError: the answer's code is not SUCCESS.
-            ConnectionError: the broker does not answer.
-        """
+        """Like `call`, but raises RemoteProtocolError if the answer's code is not SUCCESS."""
         answer = self.call(code, **fields)
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteProtocolError(f"broker {self.address}: {code.name}: {answer.outcome}")
@@ -314,11 +291,7 @@ class AppliedMoves(Struct, frozen=True):
 
 
 def check_broker(broker: BrokerPositions, plan: BrokerPlan) -> None:
-    """Refuses a plan that the broker would ignore, or whose offsets would be overwritten.
-
-    Raises:
-        RefusedError: the text explains how to do it instead.
-    """
+    """Raises RefusedError, with what to do, if the broker would ignore a plan, or its offsets be overwritten."""
     where = broker.address
     if broker.name != plan.name:
         raise RefusedError("broker", f"expected the broker {plan.name}, found {broker.name}", where)

@@ -65,11 +65,7 @@ class Route(Struct, frozen=True):
 
 
 def route_in(body: bytes | memoryview) -> Route:
-    """Parses the body of an answer to GET_ROUTEINFO_BY_TOPIC.
-
-    Raises:
-        RemoteProtocolError: the body is not a route.
-    """
+    """Parses an answer to GET_ROUTEINFO_BY_TOPIC; raises RemoteProtocolError if the body is not a route."""
     document = document_in(body)
     try:
         masters = {str(item["brokerName"]): _master(item["brokerAddrs"]) for item in document.get("brokerDatas") or []}
@@ -141,11 +137,7 @@ class BrokerSender:
     """Sends messages; a context manager. Must not be used where an event loop is running."""
 
     def __init__(self, name_server: str) -> None:
-        """Creates a sender for the name server at "host:port".
-
-        Raises:
-            UsageError: the address is invalid.
-        """
+        """Creates a sender for the name server at "host:port"; raises UsageError if the address is invalid."""
         parse_address(name_server)
         self._name_server = name_server
         self._runner = asyncio.Runner(loop_factory=loop_factory())
@@ -291,11 +283,7 @@ def _to_send(encoded: bytes) -> bytes:
 
 
 def _ack(sent: _Sent, answer: Command) -> Ack:
-    """Parses where a message was stored from an answer.
-
-    Raises:
-        RemoteProtocolError: the answer does not state it.
-    """
+    """Parses where a message was stored; raises RemoteProtocolError if the answer does not state it."""
     fields, topic = answer.fields, sent.message.topic
     try:
         place = message_id.parse_offset_id(fields.get("msgId", ""))

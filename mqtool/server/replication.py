@@ -139,8 +139,7 @@ class TransferReader:
     def feed(self, data: bytes) -> Iterator[Piece]:
         """Adds received bytes; yields the transfers that are now complete.
 
-        Raises:
-            RemoteProtocolError: a transfer states an offset below 0 or a size outside 0 to `MAX_TRANSFER`.
+        Raises RemoteProtocolError if one states an offset below 0 or a size outside 0 to `MAX_TRANSFER`.
         """
         self._kept += data
         while len(self._kept) >= TRANSFER.size:
@@ -156,12 +155,7 @@ class TransferReader:
 
 
 class RecordAssembler:
-    """Joins transfers to complete frames: records, and the BLANKs at the end of segments.
-
-    Args:
-        physical_offset: physical offset of the first byte that will be added.
-        segment_size: size of a segment on the master in bytes.
-    """
+    """Joins transfers, from a physical offset on, to complete frames: records, and BLANKs at the end of segments."""
 
     def __init__(self, physical_offset: int, segment_size: int) -> None:
         self._offset, self._segment_size = physical_offset, segment_size
@@ -175,9 +169,7 @@ class RecordAssembler:
     def feed(self, piece: Piece) -> Iterator[Piece]:
         """Adds a transfer; yields the frames that are now complete.
 
-        Raises:
-            RemoteProtocolError: the transfer does not start where the previous one ended, or its bytes are not a
-                record.
+        Raises RemoteProtocolError if it does not start where the previous one ended, or its bytes are not a record.
         """
         if piece.physical_offset != self.expected:
             raise RemoteProtocolError(f"the master sends physical offset {piece.physical_offset}, not {self.expected}")
@@ -221,11 +213,7 @@ class HaListener:
         self.acknowledged: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Starts listening.
-
-        Raises:
-            UsageError: the address cannot be bound.
-        """
+        """Starts listening; raises UsageError if the address cannot be bound."""
         with listening_on(self._host, self.port, " for slaves"):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -293,10 +281,7 @@ class HaListener:
                 await asyncio.sleep(POLL_SECONDS)
 
     def _read(self, position: int) -> memoryview | None:
-        """Returns the bytes from a physical offset to the end of its segment or of the log.
-
-        Returns None if the log does not have the offset.
-        """
+        """Returns the bytes from a physical offset to the end of its segment or the log; None if it is in neither."""
         queue = self._log.queue
         if not max(0, queue.min_offset) <= position <= queue.wrote_offset:
             return None
@@ -321,9 +306,7 @@ class MasterFacts(Struct, frozen=True):
 async def fetch_facts(connection: Connection) -> MasterFacts:
     """Queries the properties of a master that a copy needs.
 
-    Raises:
-        RemoteProtocolError: the server is not a broker, or not a master.
-        ConnectionError, TimeoutError: the server does not answer.
+    Raises RemoteProtocolError if the server is not a master; ConnectionError or TimeoutError without an answer.
     """
     answer = await _ask(connection, RequestCode.GET_BROKER_CONFIG)
     values = java.parse_properties(bytes(answer.body))

@@ -115,12 +115,7 @@ class Routes:
         """Registers a broker; returns None if it is refused, because an unknown broker may not register only one topic.
 
         If another address with a higher state version has the broker id, the broker is not added; this is not an error.
-
-        Args:
-            registration: the broker and its topics.
-            connection: the connection over which it registers.
-            delete_missing: remove the broker group's queues of topics that the registration does not list
-                (deleteTopicWithBrokerRegistration).
+        `delete_missing` removes queues of topics that are not listed (deleteTopicWithBrokerRegistration).
         """
         self.clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
         first = registration.broker_name not in self.brokers
@@ -220,8 +215,7 @@ class Routes:
     def unregister(self, cluster: str, broker_name: str, broker_id: int, address: str) -> bool:
         """Removes a broker; if it was the last of its broker group, also the queues there.
 
-        Returns:
-            Whether the lowest broker id of a group has changed in which a slave may act as master.
+        Returns whether the lowest broker id of a group has changed in which a slave may act as master.
         """
         self.live.pop((cluster, address), None)
         self.filter_servers.pop(address, None)
@@ -311,14 +305,9 @@ def route(
 ) -> bytes | None:
     """Returns the route of a topic; None if no broker has the topic.
 
-    Args:
-        routes: the tables.
-        topic: name of the topic.
-        standard: write standard JSON.
-        acting_master: if the master is missing and the broker group allows it, show the slave with the lowest id as
-            master.
-        order: configuration of an ordered topic.
-        zone: include only brokers of this zone, and broker groups for which no master is shown.
+    With `acting_master`, the slave with the lowest id is shown as a missing master if the broker group allows it.
+    `order` is the configuration of an ordered topic. With `zone`, only brokers of this zone are included, and broker
+    groups for which no master is shown.
     """
     queues = list(routes.topics.get(topic, {}).values())
     brokers = [routes.brokers[data.broker_name] for data in queues if data.broker_name in routes.brokers]

@@ -135,11 +135,7 @@ class Server:
     """
 
     def __init__(self, options: ServeOptions) -> None:
-        """Reads accounts and certificate; starts nothing.
-
-        Raises:
-            UsageError, ConfigFileError: accounts or certificate cannot be read.
-        """
+        """Reads accounts and certificate, or raises UsageError or ConfigFileError; starts nothing."""
         self.options = options
         self.addresses: dict[str, str] = {}
         self.name_server: NameServer | None = None
@@ -299,8 +295,7 @@ class Server:
     async def _start_vip(self, port: int) -> None:
         """Listens on the port two below the broker's: for clients with vipChannelEnabled, and slaves that get topics.
 
-        Raises:
-            UsageError: the port is taken, or is an option of the server.
+        Raises UsageError if the port is taken, or is an option of the server.
         """
         options = self.options
         if port in (options.name_server_port, options.grpc_port, options.admin_port, options.ha_port):
@@ -416,11 +411,7 @@ class Server:
         )
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Shuts down cleanly: refuses new requests, answers those in progress, makes tables and messages durable.
-
-        Args:
-            grace: seconds to wait for requests in progress.
-        """
+        """Shuts down cleanly: answers requests in progress for `grace` seconds, makes tables and messages durable."""
         self.broker.retire()
         await self._stop_listeners(grace)
         if self._admin is not None:
@@ -446,12 +437,7 @@ class Server:
 
 
 def run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
-    """Serves until SIGTERM or SIGINT, then shuts down cleanly.
-
-    Args:
-        options: options of the server.
-        ready: called with the addresses when clients are served.
-    """
+    """Serves until SIGTERM or SIGINT, then shuts down cleanly; calls `ready` with the addresses at the start."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(options, ready))
 

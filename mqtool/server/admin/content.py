@@ -40,11 +40,7 @@ class MessageAccess:
         self._store: Store | None = None
 
     def messages(self) -> Messages:
-        """Returns the open store; opens it on the first call.
-
-        Raises:
-            StoreError: the store cannot be opened.
-        """
+        """Returns the open store; opens it on the first call, and raises StoreError if it cannot be opened."""
         served = self._broker.messages
         if isinstance(served, MessageStore):
             return served
@@ -250,13 +246,7 @@ def lags(snapshot: Snapshot, messages: Messages) -> list[Lag]:
 
 
 def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own: bool) -> list[TopicRow]:
-    """Returns the topics by name.
-
-    Args:
-        snapshot, messages: the broker's tables and its store.
-        every: result of `lags`.
-        own: include the broker's own topics.
-    """
+    """Returns the topics by name, `own` with those of the broker itself; `every` is the result of `lags`."""
     counts: dict[str, int] = {}
     for topic, queue_id in messages.queues():
         low, high = messages.queue_bounds(topic, queue_id)

@@ -35,11 +35,8 @@ class _InvalidFieldError(Exception):
 def look_up(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages) -> LookupResult | None:
     """Returns the messages that the fields of a form select; None if the form is empty.
 
-    Args:
-        fields: `id`, with `topic` if it is known; or `physical`; or `topic` and `key`; or `topic`, `queue` and
-            `offset`.
-        snapshot: provides the names of topics.
-        messages: the store to search.
+    The fields are `id`, with `topic` if it is known; or `physical`; or `topic` and `key`; or `topic`, `queue` and
+    `offset`.
     """
     result = LookupResult()
     try:
@@ -254,12 +251,7 @@ def details_of(message: ParsedRecord, snapshot: Snapshot) -> MessageDetails:
 
 
 def body_of(body: bytes, sys_flag: int) -> Body:
-    """Returns a body in readable form: as text if it is text, otherwise its first bytes.
-
-    Args:
-        body: the body as stored.
-        sys_flag: sys flag of the record, which states the compression.
-    """
+    """Returns a body in readable form: as text if it is text, otherwise its first bytes."""
     problem = ""
     try:
         body = compression.decode(body, sys_flag, _MAX_BODY)

@@ -139,11 +139,7 @@ def _shown(labels: _Labels) -> str:
 
 
 class AdminHttp:
-    """The HTTP listener of a broker's admin port.
-
-    Attributes:
-        port: the port it listens on; valid once it is started.
-    """
+    """The HTTP listener of a broker's admin port; `port` is valid once it is started."""
 
     def __init__(self, broker: Broker, host: str, port: int, site: Site | None = None) -> None:
         """Creates a listener; port 0 selects a free port."""
@@ -159,11 +155,7 @@ class AdminHttp:
         }
 
     async def start(self) -> None:
-        """Starts listening.
-
-        Raises:
-            UsageError: the address cannot be bound.
-        """
+        """Starts listening; raises UsageError if the address cannot be bound."""
         with listening_on(self._host, self.port):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_MAX_HEAD)
         self.port = self._server.sockets[0].getsockname()[1]

@@ -77,11 +77,7 @@ _MAX_WAITING = 16
 
 
 class BadRequestError(Exception):
-    """A request that is answered with an error page.
-
-    Attributes:
-        status: HTTP status of the reply.
-    """
+    """A request that is answered with an error page of this HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -124,11 +120,7 @@ def path_of(head: bytes) -> str:
 
 
 def parse(head: bytes) -> Request:
-    """Parses the head of a request.
-
-    Raises:
-        BadRequestError: the head is not a valid request, or exceeds a limit.
-    """
+    """Parses the head of a request; raises BadRequestError if it is invalid, or exceeds a limit."""
     first, *lines = head.decode("latin-1").split("\r\n")
     reason = first.split(" ")
     if len(reason) != 3 or not reason[2].startswith("HTTP/1."):
@@ -154,13 +146,9 @@ def _fields(query: str) -> dict[str, str]:
 
 
 def is_own_host(host: str | None, names: Iterable[str]) -> bool:
-    """Whether the Host header of a request names this server.
+    """Whether the Host header of a request names this server, by one of `names`, an IP address or localhost.
 
     This prevents DNS rebinding: a foreign site whose name resolves to this server's address sends its own name here.
-
-    Args:
-        host: the Host header.
-        names: names under which this server is reached; IP addresses and localhost are always accepted.
     """
     name = (host or "").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
@@ -345,13 +333,7 @@ class Site:
     """The admin pages of one broker. Must be used in the event loop's thread."""
 
     def __init__(self, broker: Broker, access: Access | None = None, config: Mapping[str, str] | None = None) -> None:
-        """Creates the site of a broker.
-
-        Args:
-            broker: the broker to show.
-            access: access rights to the pages.
-            config: keys of the broker's configuration, used to open a read-only store.
-        """
+        """Creates the site of a broker; a read-only store is opened with the keys of `config`."""
         self._broker = broker
         self._access = access or Access()
         self._message_access = MessageAccess(broker, config or {})
@@ -359,11 +341,7 @@ class Site:
         self._waiting = 0
 
     async def answer(self, head: bytes) -> bytes | None:
-        """Returns the reply to a request; None if the path does not belong to this site.
-
-        Args:
-            head: head of the request, including the empty line.
-        """
+        """Returns the reply to a request (head and empty line); None if the path does not belong to this site."""
         if path_of(head) not in (STYLE, *ROUTES):
             return None
         with_body = not head.startswith(b"HEAD ")

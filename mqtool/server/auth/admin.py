@@ -202,11 +202,7 @@ def _subject(key: object) -> str | None:
 
 
 def _policy(document: dict[str, Any]) -> Policy:
-    """Parses a policy of a request.
-
-    Raises:
-        AuthError: one of its entries is invalid.
-    """
+    """Parses a policy of a request; raises AuthError if one of its entries is invalid."""
     entries = tuple(_entry(entry) for entry in document["entries"])
     return Policy(PolicyType.of(document.get("policyType")) or PolicyType.CUSTOM, entries)
 

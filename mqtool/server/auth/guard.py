@@ -174,15 +174,7 @@ _CLUSTER_CHANGES = frozenset(
 
 
 def needs_of(command: Command, cluster: str) -> list[Need]:
-    """Returns the permissions that a request needs.
-
-    Args:
-        command: the request.
-        cluster: name of the broker's own cluster.
-
-    Raises:
-        AuthError: the request cannot be parsed.
-    """
+    """Returns the permissions that a request to a broker of `cluster` needs; raises AuthError if it is invalid."""
     if not command.fields:
         return []
     try:
@@ -300,12 +292,7 @@ _SPECIAL = {
 
 
 class Auth:
-    """Authenticates and authorizes requests.
-
-    Attributes:
-        options: which checks are enabled.
-        tables: users and permissions.
-    """
+    """Authenticates and authorizes requests."""
 
     def __init__(self, options: AuthOptions, tables: AuthTables) -> None:
         self.options, self.tables = options, tables
@@ -334,12 +321,7 @@ class Auth:
     def authenticated(self, name: str, rpc: str) -> User | None:
         """Returns the user whose signature must be checked; None if the request needs no signature.
 
-        Args:
-            name: name of the user; "" if the request names none.
-            rpc: request code or message type.
-
-        Raises:
-            AuthError: the user does not exist or is disabled.
+        `rpc` is a request code or message type. Raises AuthError if the user does not exist or is disabled.
         """
         if not self.options.authentication or rpc in self.options.unsigned:
             return None
@@ -353,16 +335,9 @@ class Auth:
         return user
 
     def authorize(self, name: str | None, needs: Iterable[Need], host: str, rpc: str) -> None:
-        """Checks that a user has the permissions that a request needs.
+        """Raises AuthError if a user does not have the permissions that a request needs.
 
-        Args:
-            name: name of the user; None if the request names none.
-            needs: permissions that the request needs.
-            host: address of the client.
-            rpc: request code or message type.
-
-        Raises:
-            AuthError: a permission is missing.
+        `name` is None if the request names no user, `rpc` a request code or message type.
         """
         if not self.options.authorization or rpc in self.options.unlimited:
             return

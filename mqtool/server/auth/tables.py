@@ -54,11 +54,7 @@ class AuthTables:
     """
 
     def __init__(self, root: Path, *, writable: bool) -> None:
-        """Reads the tables of a store.
-
-        Args:
-            root: root of the store.
-            writable: whether changes are written to the store; otherwise they are kept in memory.
+        """Reads the tables of a store; changes are kept in memory if it is not `writable`.
 
         Raises:
             UnavailableError: rocksdict is not installed.
@@ -132,23 +128,14 @@ class AuthTables:
         return self.acls.get(name)
 
     def put_acl(self, name: str, policies: Iterable[Policy]) -> None:
-        """Adds entries to the permissions of a user, and replaces existing entries about the same resources.
-
-        Raises:
-            AuthError: there is no such user.
-        """
+        """Adds entries for a user, replacing those about the same resources; raises AuthError without such a user."""
         if name not in self.users:
             raise AuthError(f"The subject of {auth_records.USER_PREFIX}{name} is not exist.")
         old = self.acls.get(name)
         self._put_acl(Acl(name, tuple(policies)) if old is None else old.updated(policies))
 
     def delete_acl(self, name: str, kind: PolicyType, resource: Resource | None) -> None:
-        """Deletes permissions of a user.
-
-        Args:
-            name: name of the user.
-            kind: type of the policy that contains the entry for `resource`.
-            resource: resource whose entry is deleted; None deletes all permissions of the user.
+        """Deletes the entry for a resource from a policy of a user; with None, all permissions of the user.
 
         Raises:
             AuthError: there is no such user, or it has no permissions.
@@ -277,12 +264,7 @@ class AuthOptions(Struct, frozen=True):
 def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOptions | None:
     """Returns the options in a broker.conf; None if it enables neither authentication nor authorization.
 
-    Args:
-        config: the keys.
-        accounts: the plain_acl.yml of --acl.
-
-    Raises:
-        UsageError: a key has an unsupported value, or contradicts --acl.
+    `accounts` is the plain_acl.yml of --acl. Raises UsageError if a key has an unsupported value, or contradicts --acl.
     """
     authentication, authorization, migrates = (bool(config.flag(key)) for key in _FLAGS)
     for key, supported in _CLASSES.items():
@@ -309,11 +291,7 @@ def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOption
 
 
 def own_user(config: BrokerConfig) -> User | None:
-    """Returns the user as which the broker signs its own requests; None if it does not sign them.
-
-    Raises:
-        UsageError: the key has an invalid value.
-    """
+    """Returns the user who signs the broker's own requests, or None; raises UsageError if the key is invalid."""
     return _user(config, "innerClientAuthenticationCredentials", "accessKey", "secretKey")
 
 
@@ -342,11 +320,6 @@ _LOG = logging.getLogger(__name__)
 
 def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTables:
     """Returns the tables of a store, including the users that the configuration names.
-
-    Args:
-        options: options from the configuration.
-        root: root of the store.
-        writable: whether changes are written to the store.
 
     Raises:
         UnavailableError: a library is not installed.

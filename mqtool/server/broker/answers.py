@@ -32,11 +32,7 @@ class RefusalError(MqtoolError):
 
 
 def text(command: Command, name: str, default: str | None = None) -> str:
-    """Returns a header field as text.
-
-    Raises:
-        RefusalError: the field is missing and has no default.
-    """
+    """Returns a header field as text; raises RefusalError if it is missing and has no default."""
     value = command.fields.get(name, default)
     if value is None:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
@@ -44,11 +40,7 @@ def text(command: Command, name: str, default: str | None = None) -> str:
 
 
 def number(command: Command, name: str, default: int | None = None) -> int:
-    """Returns a header field as a 64-bit integer.
-
-    Raises:
-        RefusalError: the field is missing and has no default, or is not a number.
-    """
+    """Returns a header field as a 64-bit integer; raises RefusalError as `text`, or if it is not a number."""
     value = command.fields.get(name)
     if value is None or value == "":
         if default is None:
@@ -61,11 +53,7 @@ def number(command: Command, name: str, default: int | None = None) -> int:
 
 
 def integer(command: Command, name: str, default: int | None = None) -> int:
-    """Returns a header field as a 32-bit integer.
-
-    Raises:
-        RefusalError: the field is missing and has no default, is not a number, or exceeds 32 bits.
-    """
+    """Returns a header field as a 32-bit integer; raises RefusalError as `number`, or if it exceeds 32 bits."""
     value = number(command, name, default)
     if not -(1 << 31) <= value < 1 << 31:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}>: expected 32 bits, found {value}")
@@ -85,22 +73,12 @@ def flag(command: Command, name: str, *, default: bool = False) -> bool:
 
 
 def illegal_queue(topic: str, queue_id: int, queues: int, address: str) -> str:
-    """Returns the remark of the refusal for a queue that a topic does not have.
-
-    Args:
-        topic, queue_id: the queue.
-        queues: the topic's number of read queues.
-        address: address of the client.
-    """
+    """Returns the remark of the refusal for a queue that a topic, with its number of read queues, does not have."""
     return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[/{address}]"
 
 
 def body_of(command: Command) -> dict[str, Any]:
-    """Parses a body as a JSON object.
-
-    Raises:
-        RefusalError: the body is not a JSON object.
-    """
+    """Parses a body as a JSON object; raises RefusalError if it is not one."""
     try:
         document = json.loads(bytes(command.body).decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -111,11 +89,7 @@ def body_of(command: Command) -> dict[str, Any]:
 
 
 def queue_names_of(value: object) -> set[QueueName]:
-    """Parses a list of queues in a body.
-
-    Raises:
-        RefusalError: an element is not a queue.
-    """
+    """Parses a list of queues in a body; raises RefusalError if an element is not a queue."""
     try:
         rows: Any = value or []
         return {QueueName(str(row["brokerName"]), java.json_int(row["queueId"]), str(row["topic"])) for row in rows}

@@ -151,11 +151,7 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """Returns changes such as "+a=b,-c" by signed name.
-
-    Raises:
-        RefusalError: a change is malformed, or a name occurs twice.
-    """
+    """Returns changes such as "+a=b,-c" by signed name; raises RefusalError if one is malformed or occurs twice."""
     changes: dict[str, str] = {}
     for piece in java.split_drop_trailing(text, ",") if text else ():
         name, value = piece, ""
@@ -174,15 +170,9 @@ def parse_changes(text: str) -> dict[str, str]:
 def alter_attributes(
     known: Mapping[str, Attribute], current: Mapping[str, Any] | None, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns attributes after changes (AttributeUtil.alterCurrentAttributes).
+    """Returns the attributes of a topic or group after changes by signed name; `current` is None if it is new.
 
-    Args:
-        known: the attributes that exist.
-        current: those of the topic or group; None if it is new.
-        changes: values by signed name.
-
-    Raises:
-        RefusalError: a change is not allowed.
+    Raises RefusalError if a change is not allowed. Source: AttributeUtil.alterCurrentAttributes.
     """
     altered = dict(current or {})
     seen: set[str] = set()

@@ -51,16 +51,7 @@ class Broker:
     """
 
     def __init__(self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str) -> None:
-        """Loads the tables of a store.
-
-        Args:
-            store: the store, open for writing or read-only.
-            settings: settings of the broker.
-            address: "host:port" under which clients reach the broker.
-
-        Raises:
-            ConfigFileError: a table's file cannot be parsed.
-        """
+        """Loads the tables; raises ConfigFileError if one cannot be parsed. `address` is for clients."""
         self.messages, self.settings, self.address = store, settings, address
         self.root: Path = store.path
         self.store_host = _host_of(address, store.options.store_host)
@@ -193,9 +184,7 @@ class Broker:
     def consuming_group(self, group: str, missing: str) -> GroupConfig:
         """Returns a consumer group; raises RefusalError if it does not exist or may not consume.
 
-        Args:
-            group: name of the group.
-            missing: end of the remark for a group that does not exist; the real broker words it by the kind of request.
+        `missing` ends the remark for a group that does not exist; the real broker words it by the kind of request.
         """
         config = self.groups.find(group)
         if config is None:

@@ -119,17 +119,10 @@ class Clients:
         *,
         notify: bool,
     ) -> bool:
-        """Adds a consumer to a group, or renews its entry.
+        """Adds a consumer to a group, or renews its entry; returns whether anything changed.
 
-        Args:
-            group: name of the group.
-            client: the consumer.
-            consume_type, message_model, consume_from_where: options of the group; the latest heartbeat determines them.
-            subscriptions: all subscriptions of the group; None if they have not changed.
-            notify: whether the group's members are notified of changes.
-
-        Returns:
-            Whether anything changed.
+        The latest heartbeat determines the options of the group. `subscriptions` are all of the group, None if they
+        have not changed; `notify` states whether its members are notified of changes.
         """
         members = self.consumers.get(group)
         if members is None:
@@ -210,10 +203,7 @@ class Clients:
 
 
 def _subscribe(group: ConsumerGroup, subscriptions: list[Subscription]) -> bool:
-    """Updates a group's subscriptions and removes missing ones; returns whether the set of topics changed.
-
-    Source: ConsumerGroupInfo.updateSubscription.
-    """
+    """Updates a group's subscriptions; returns whether topics changed (ConsumerGroupInfo.updateSubscription)."""
     changed = False
     for subscription in subscriptions:
         known = group.subscriptions.get(subscription.topic)
@@ -232,12 +222,7 @@ def _subscribe(group: ConsumerGroup, subscriptions: list[Subscription]) -> bool:
 def filter_of(expression: str, kind: str) -> MessageFilter | None:
     """Returns the engine's filter for an expression; None if every message matches.
 
-    Args:
-        expression: expression of a subscription.
-        kind: "TAG"; any other value means SQL92.
-
-    Raises:
-        UsageError: the expression is not valid SQL92.
+    A `kind` other than "TAG" means SQL92; raises UsageError if the expression is not valid SQL92.
     """
     if is_tag(kind):
         return None if expression in ("", ALL) else TagFilter(expression)
@@ -245,11 +230,7 @@ def filter_of(expression: str, kind: str) -> MessageFilter | None:
 
 
 def checked_filter(expression: str, kind: str) -> MessageFilter | None:
-    """Like `filter_of`, but refuses invalid expressions.
-
-    Raises:
-        RefusalError: the expression cannot be parsed.
-    """
+    """Like `filter_of`, but raises RefusalError for an invalid expression."""
     try:
         return filter_of(expression, kind)
     except UsageError as error:
@@ -258,11 +239,7 @@ def checked_filter(expression: str, kind: str) -> MessageFilter | None:
 
 
 def filter_allowed(settings: BrokerSettings, expression: str, kind: str) -> MessageFilter | None:
-    """Like `checked_filter`, but refuses SQL92 if it is not enabled.
-
-    Raises:
-        RefusalError: the expression cannot be parsed, or is SQL92 and `enablePropertyFilter` is off.
-    """
+    """Like `checked_filter`, but also raises RefusalError for SQL92 if `enablePropertyFilter` is off."""
     if not is_tag(kind) and not settings.flag("enablePropertyFilter"):
         remark = f"The broker does not support consumer to filter message by {kind}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
@@ -277,8 +254,7 @@ def is_tag(kind: str | None) -> bool:
 def subscription_of(topic: str, expression: str, version: int, kind: str) -> Subscription:
     """Returns a subscription; the tags codes are computed from the tags, not taken from the client.
 
-    Raises:
-        UsageError: the expression is not valid SQL92.
+    Raises UsageError if the expression is not valid SQL92.
     """
     if not is_tag(kind):
         filter_of(expression, kind)

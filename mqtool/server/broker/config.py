@@ -136,14 +136,7 @@ class BrokerSettings:
     """
 
     def __init__(self, config: BrokerConfig | Mapping[str, str] | None = None) -> None:
-        """Combines configured values and defaults.
-
-        Args:
-            config: keys that replace defaults.
-
-        Raises:
-            UsageError: a value that must be a number is not one.
-        """
+        """Adds defaults to configured values; raises UsageError if a value that must be a number is not one."""
         values = config.effective_values() if isinstance(config, BrokerConfig) else (config or {})
         self.values = {**DEFAULTS, **values}
         self.version = 0
@@ -157,11 +150,7 @@ class BrokerSettings:
         return self.values.get(key, "")
 
     def number(self, key: str) -> int:
-        """Returns a value as an integer.
-
-        Raises:
-            UsageError: the value is not a number.
-        """
+        """Returns a value as an integer; raises UsageError if it is not a number."""
         try:
             return java.parse_long(self.values[key].strip())
         except FormatError as error:
@@ -196,20 +185,13 @@ class BrokerSettings:
         return effective
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Changes values.
-
-        Raises:
-            UsageError: as `checked`; nothing is changed.
-        """
+        """Changes values; raises UsageError as `checked`, without any change."""
         self.values.update(self.checked(changes))
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000
 
     def properties_text(self, options: StoreOptions) -> str:
-        """Returns all keys of a broker of the store's release with their values, as lines of a properties file.
-
-        Passwords are hidden.
-        """
+        """Returns all keys of a broker of the store's release as lines of a properties file, passwords hidden."""
         shown = defaults(options.release)
         opened = config_values(options)
         shown |= {key: opened[key] for key in opened.keys() & shown.keys()} | self.values
@@ -223,10 +205,8 @@ class ConfigPersister:
     def __init__(self, configs: ConfigFiles, *, durable: bool) -> None:
         """Creates a persister without files.
 
-        Args:
-            configs: the configuration files; those of another root for a store that must not be changed.
-            durable: whether `saved` waits for the disk. If not, saved changes survive the end of the process, but a
-                power loss only a moment later, as messages do with ASYNC_FLUSH.
+        If not `durable`, `saved` does not wait for the disk: saved changes survive the end of the process, but a power
+        loss only a moment later, as messages do with ASYNC_FLUSH.
         """
         self.configs = configs
         self._durable = durable
@@ -251,11 +231,7 @@ class ConfigPersister:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def saved(self) -> None:
-        """Waits until all files marked so far have been written.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Waits until all files marked so far have been written; raises OSError if one cannot be."""
         if self._task is None:
             return
         future = asyncio.get_running_loop().create_future()
@@ -321,13 +297,7 @@ class MemoryConfigs(ConfigFiles):
 
 
 def configs_of(store: Path, *, release: Release, writable: bool) -> ConfigFiles:
-    """Returns the configuration files of a store.
-
-    Args:
-        store: root of the store.
-        release: release whose format is written.
-        writable: False to never write them.
-    """
+    """Returns the configuration files of a store, written in the format of a release; never, if not `writable`."""
     kind = ConfigFiles if writable else MemoryConfigs
     return kind(store, Files(), release=release)
 
@@ -346,24 +316,12 @@ def next_version(version: DataVersion | None, release: Release) -> DataVersion:
 
 
 class ConfigTable(ABC, Generic[C]):
-    """Configurations by name. Each change increments the data version and marks the file to be written.
-
-    Attributes:
-        table: configurations by name.
-        data_version: data version of the table.
-    """
+    """Configurations by name. Each change increments the data version and marks the file to be written."""
 
     def __init__(
         self, persister: ConfigPersister, file_name: str, table: dict[str, C], version: DataVersion | None
     ) -> None:
-        """Registers the table's file with the persister.
-
-        Args:
-            persister: writes the file.
-            file_name: name of the file in the directory `config`.
-            table: the table as loaded.
-            version: the data version as loaded; None if the file has none.
-        """
+        """Registers the table's file in the directory `config`; `version` is None if the loaded file has none."""
         self.table = table
         self.data_version = version or first_version(persister.configs.release)
         self._persister = persister

@@ -52,11 +52,7 @@ class Assignments:
     """Handles QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE and GET_ALL_MESSAGE_REQUEST_MODE."""
 
     def __init__(self, broker: Broker) -> None:
-        """Loads messageRequestMode.json.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
-        """
+        """Loads messageRequestMode.json; raises ConfigFileError if it cannot be parsed."""
         self._broker = broker
         document = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
         self._document: dict[Any, Any] = document
@@ -126,12 +122,7 @@ class Assignments:
         return mode, settings.number("defaultPopShareQueueNum")
 
     def _assigned(self, request: dict[str, Any], shared: int | None) -> list[QueueName] | None:
-        """Returns the queues of a client; None if they cannot be determined (doLoadBalance).
-
-        Args:
-            request: body of the request.
-            shared: popShareQueueNum; None if the group pulls.
-        """
+        """Returns a client's queues; None if unknown (doLoadBalance). `shared`: popShareQueueNum, None for a pull."""
         topic, client = str(request.get("topic", "")), str(request.get("clientId", ""))
         model, config = request.get("messageModel"), self._broker.topics.get(topic)
         if config is None or model not in (_BROADCASTING, _CLUSTERING):
@@ -153,11 +144,7 @@ class Assignments:
 def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -> list[QueueName]:
     """Returns a client's share of the queues, by the same algorithm as clients use; none for a client without member.
 
-    Args:
-        queues: all queues, in order.
-        ids: client ids of all members, in order.
-        client: client id of one member.
-        strategy: "AVG" or "AVG_BY_CIRCLE".
+    Queues and client ids of all members are in order; the strategy is "AVG" or "AVG_BY_CIRCLE".
     """
     if client not in ids:
         return []
@@ -172,9 +159,7 @@ def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -
 def share_popped(queues: list[QueueName], ids: list[str], client: str, strategy: str, shared: int) -> list[QueueName]:
     """Returns the queues that a client pops (allocate4Pop); queue -1 stands for all of them.
 
-    Args:
-        queues, ids, client, strategy: as for `share`.
-        shared: number of further members whose share the client pops too; all if it is not positive.
+    `shared` is the number of further members whose share the client pops too; all if it is not positive.
     """
     if shared <= 0 or shared >= len(ids) - 1:
         return [queues[0]._replace(queue_id=-1)]
@@ -265,11 +250,7 @@ def _name(value: object, names_: tuple[str, ...]) -> str:
 
 
 class ConsumerProcessor:
-    """Handles requests about members of consumer groups, consumer offsets, queue locks, and bounds of queues.
-
-    The request codes are GET_CONSUMER_LIST_BY_GROUP, …_CONSUMER_OFFSET, …LOCK_BATCH_MQ, GET_…_OFFSET and
-    SEARCH_OFFSET_BY_TIMESTAMP.
-    """
+    """Handles requests about members of consumer groups, consumer offsets, queue locks, and bounds of queues."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -322,10 +303,7 @@ class ConsumerProcessor:
         raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
 
     def update_offset(self, command: Command, _peer: Peer) -> Command:
-        """Commits a group's consumer offset; removes it if the new one is negative.
-
-        The broker stores a negative offset and answers queries as if there were none.
-        """
+        """Commits a group's offset; a negative one removes it. The broker stores that, and answers as without one."""
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
         if broker.groups.get(group) is None:

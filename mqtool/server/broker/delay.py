@@ -54,11 +54,7 @@ class Schedule:
     """The service that delivers delayed messages."""
 
     def __init__(self, broker: Broker) -> None:
-        """Loads delayOffset.json.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
-        """
+        """Loads delayOffset.json; raises ConfigFileError if it cannot be parsed."""
         self._broker = broker
         loaded = broker.persister.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
         self._loaded = loaded or DelayOffsets({})
@@ -103,12 +99,7 @@ class Schedule:
         return _PERIOD_S
 
     def deliver(self, level: int, delay: int) -> int:
-        """Delivers the due messages of one level; returns their number.
-
-        Args:
-            level: delay level, from 1.
-            delay: its delay in ms.
-        """
+        """Delivers the due messages of a level (from 1) with a delay in ms; returns their number."""
         broker, delivered = self._broker, 0
         while True:
             at = self.offset_of(level)
@@ -130,8 +121,7 @@ class Schedule:
     def _deliver_one(self, message: ParsedRecord, delay: int, now: int) -> bool:
         """Delivers a message; returns False if it is not due, or the store does not accept messages now.
 
-        Raises:
-            FormatError, MessageRejectedError: the message has no valid destination, or cannot be stored there.
+        Raises FormatError or MessageRejectedError if it has no valid destination, or cannot be stored there.
         """
         broker = self._broker
         due = message.record.store_timestamp + delay
@@ -358,11 +348,7 @@ class Timer:
             self._files = None
 
     def turn(self) -> float:
-        """Adds new messages to the wheel, delivers those that are due, saves the checkpoint, deletes expired files.
-
-        Returns:
-            Seconds until the next run; 0 if more messages are due.
-        """
+        """Enqueues and delivers, saves the checkpoint, expires files; returns seconds to wait, 0 if more are due."""
         if self._files is None:
             return _PERIOD_S
         now = time.time_ns() // 1_000_000
@@ -432,8 +418,7 @@ class Timer:
     def _file(self, message: ParsedRecord, now: int) -> bool:
         """Adds a message to the wheel, or delivers it if its time has passed; returns False if the store is not ready.
 
-        Raises:
-            FormatError, MessageRejectedError: the message has no valid delivery time or destination.
+        Raises FormatError or MessageRejectedError without a valid delivery time or destination.
         """
         assert self._files is not None
         values = message.properties

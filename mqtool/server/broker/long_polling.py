@@ -160,12 +160,7 @@ class LongPolling:
                 self._finish(request, arrived=True)
 
     async def wait(self, offsets: Mapping[Key, int], seconds: float) -> bool:
-        """Waits until one of several queues has a message; returns False if the time is up first.
-
-        Args:
-            offsets: queue offset of the awaited message, by queue.
-            seconds: maximum time to wait.
-        """
+        """Waits until one of several queues has a message at its offset; returns False if the time is up first."""
         loop = asyncio.get_running_loop()
         request = WaitingRequest(offsets, loop.create_future())
         request.timer = loop.call_later(seconds, lambda: self._finish(request, arrived=False))

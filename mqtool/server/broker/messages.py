@@ -65,11 +65,7 @@ class ParsedRecord(NamedTuple):
 
 
 def parsed_record(data: "memoryview | bytes") -> ParsedRecord:
-    """Parses a record and its properties.
-
-    Raises:
-        FormatError: the bytes are not a record.
-    """
+    """Parses a record and its properties; raises FormatError if the bytes are not a record."""
     record = commit_log.parse_record(data)
     return ParsedRecord(record, properties.decode(record.properties))
 
@@ -86,14 +82,7 @@ def parsed_records(data: "memoryview | bytes") -> Iterator[ParsedRecord]:
 def requeued(
     message: ParsedRecord, topic: str, queue_id: int, changed: dict[str, str], store_host: bytes
 ) -> OutgoingMessage:
-    """Returns a message that repeats a stored one.
-
-    Args:
-        message: the stored message.
-        topic, queue_id: the destination.
-        changed: properties of the new message.
-        store_host: store host of the broker.
-    """
+    """Returns a message with changed properties that repeats a stored one in another queue."""
     record = message.record
     return OutgoingMessage(
         topic,
@@ -128,12 +117,7 @@ def with_place(message: ParsedRecord, topic: str, queue_id: int, queue_offset: i
 
 
 class ReadOnlyMessages:
-    """Reads a store, with the methods of `MessageStore`.
-
-    Attributes:
-        path: root of the store.
-        options: options with which the store would be opened for writing.
-    """
+    """Reads a store, with the methods of `MessageStore`; `options` are those of a store opened for writing."""
 
     def __init__(self, store: Store, options: StoreOptions) -> None:
         """Wraps a store that is open for reading."""
@@ -300,13 +284,7 @@ class Writer:
     """
 
     def __init__(self, store: MessageStore, arrived: Arrived, settled: Callable[[], None]) -> None:
-        """Creates a writer.
-
-        Args:
-            store: the store, open for writing.
-            arrived: called after each put.
-            settled: called after each flush.
-        """
+        """Creates a writer; `arrived` is called after each put, `settled` after each flush."""
         self._store = store
         self._arrived = arrived
         self._settled = lambda _flushed: settled()
@@ -339,11 +317,7 @@ class Writer:
         return result
 
     def deliver(self, message: OutgoingMessage) -> PutResult:
-        """Appends a delayed message that is due, as `put_as_it_is` does.
-
-        Raises:
-            MessageRejectedError: the store never accepts this message.
-        """
+        """Appends a due message, as `put_as_it_is`; raises MessageRejectedError if the store never accepts it."""
         result = self.put_as_it_is(message)
         if result.status in _REFUSED:
             raise MessageRejectedError(
@@ -352,13 +326,10 @@ class Writer:
         return result
 
     def put_batch(self, batch: OutgoingMessage) -> PutResult:
-        """Appends the messages of a batch, one record each.
+        """Appends the messages of a batch request, one record each.
 
         As in the real broker, a delayed batch goes into the timer topic, although its messages lack the properties that
         the timer needs.
-
-        Args:
-            batch: the fields that the messages share; its body is the body of a batch request.
         """
         rewritten = batch if self._store.options.release < (5, 5) else self._rewritten(batch)
         if isinstance(rewritten, PutStatus):

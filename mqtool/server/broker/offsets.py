@@ -37,15 +37,9 @@ class OffsetTable:
     """Consumer offsets of all groups. `persist`, called at intervals, schedules writing the file."""
 
     def __init__(self, persister: ConfigPersister, name: str = file_names.CONSUMER_OFFSETS) -> None:
-        """Loads the file.
+        """Loads the file that `offset_file` decides; raises ConfigFileError if it cannot be parsed.
 
-        Args:
-            persister: persister of the configuration files.
-            name: of the file, as `offset_file` decides; lmqConsumerOffset.json has a separate table for LMQ
-                groups (LmqConsumerOffsetManager).
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
+        lmqConsumerOffset.json has a separate table for LMQ groups (LmqConsumerOffsetManager).
         """
         self._name = name
         self._lmq = name == file_names.LMQ_CONSUMER_OFFSETS
@@ -245,8 +239,7 @@ def _info_of(document: Any) -> OrderInfo | None:
 def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
     """Parses consumerOrderInfo.json: entries by "topic@group" and queue id; invalid entries are skipped.
 
-    Raises:
-        FormatError: the file is not such a table.
+    Raises FormatError if the file is not such a table.
     """
     tables = config_json.parse(data).get("table") or {}
     if not isinstance(tables, dict) or not all(isinstance(entry, dict) for entry in tables.values()):
@@ -262,14 +255,9 @@ class OrderTable:
     """The unacknowledged messages of all groups that pop in order."""
 
     def __init__(self, persister: ConfigPersister, *, is_stored: bool) -> None:
-        """Loads consumerOrderInfo.json.
+        """Loads consumerOrderInfo.json, which release 4.9 does not have (`is_stored`).
 
-        Args:
-            persister: persister of the configuration files.
-            is_stored: whether the table is stored; False for release 4.9, which has no such file.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
+        Raises ConfigFileError if it cannot be parsed.
         """
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._persister = persister
@@ -303,10 +291,7 @@ class OrderTable:
         return self._table.get(key_of(key.topic, key.group), {}).get(key.queue_id)
 
     def is_blocked(self, key: GroupQueue, attempt_id: str | None) -> bool:
-        """Whether unacknowledged messages block a queue for a request.
-
-        A request with the attempt id of the last pop is not blocked.
-        """
+        """Whether unacknowledged messages block a queue for a request; not for one with the last pop's attempt id."""
         info = self.find(key)
         if info is None or (attempt_id is not None and info.attempt_id == attempt_id):
             return False
@@ -329,11 +314,7 @@ class OrderTable:
         self._changed = True
 
     def acknowledge(self, key: GroupQueue, offset: int, pop_time: int) -> int:
-        """Records that a message was consumed.
-
-        Returns:
-            The new consumer offset; -2 if it does not change, -1 if the message was not in the last pop.
-        """
+        """Records a consumption; returns the new offset, -2 if unchanged, -1 if the last pop had no such message."""
         info = self.find(key)
         if info is None:
             return offset + 1

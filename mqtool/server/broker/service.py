@@ -70,8 +70,7 @@ class Tasks:
     def forever(self, turn: Callable[[], Awaitable[float] | float]) -> None:
         """Runs a service repeatedly until the broker stops; an error is logged, and the next run tries again.
 
-        Args:
-            turn: one run of the service; returns the seconds until the next run.
+        `turn` is one run; it returns the seconds until the next.
         """
         self.spawn(self._turns(turn))
 
@@ -91,11 +90,9 @@ class Tasks:
             await asyncio.sleep(seconds)
 
     def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
-        """Runs work at intervals until the broker stops.
+        """Runs work at intervals until the broker stops; an exception is logged, and the next run tries again.
 
-        Args:
-            seconds: returns the interval; called before each wait.
-            work: the work; an exception is logged, and the next run tries again.
+        `seconds` returns the interval; it is called before each wait.
         """
         self.spawn(self._repeat(seconds, work))
 
@@ -130,12 +127,8 @@ class Registration:
     ) -> None:
         """Creates the service; sends nothing yet.
 
-        Args:
-            broker: the broker to register.
-            register_locally: registers it with the name server in this process; None if there is none.
-            name_servers: "host:port" of other name servers.
-            ha_address: "host:port" for slaves; "" without replication.
-            sign: signs requests to other name servers; None sends them unsigned.
+        `register_locally` registers the broker with the name server in this process, if there is one; `ha_address` is
+        for slaves, "" without replication; `sign` signs requests to other name servers.
         """
         self._broker = broker
         self._register_locally = register_locally
@@ -241,11 +234,7 @@ class Processor(Protocol):
 def table(processors: Iterable[Processor], check: Callable[[Command], None] | None = None) -> dict[int, Handler]:
     """Returns the handlers of all processors by request code; errors that they raise become answers.
 
-    The listener answers other codes as not supported.
-
-    Args:
-        processors: the processors.
-        check: called before each handler; may raise any MqtoolError.
+    `check` is called before each handler. The listener answers other codes as not supported.
     """
     handlers: dict[int, Handler] = {}
     for processor in processors:
@@ -304,14 +293,8 @@ class BrokerService:
     ) -> None:
         """Loads the tables of a store and builds the request handlers; `start` starts the services.
 
-        Args:
-            store: the store, open for writing or read-only.
-            settings: settings of the broker.
-            address: "host:port" under which clients reach the broker.
-            fast_sends: False to handle every send by the ordinary path; answers and stored bytes are the same.
-
-        Raises:
-            ConfigFileError: a table's file cannot be parsed.
+        Without `fast_sends` every send is handled by the ordinary path; answers and stored bytes are the same. Raises
+        ConfigFileError if a table's file cannot be parsed.
         """
         self.broker = broker = Broker(store, settings, address)
         self.tasks = Tasks()

@@ -171,8 +171,7 @@ class Stats:
     def rates(self, column: int) -> str:
         """Returns the rates of a total over 10 seconds, 1 minute and 10 minutes, in the format of runtime information.
 
-        Args:
-            column: 1 for puts, 2 for gets, 3 for pulls with messages, 4 for pulls without.
+        Columns: 1 for puts, 2 for gets, 3 for pulls with messages, 4 for pulls without.
         """
         now = self._now()
         current = (now, self.puts, self.gets, self.found, self.not_found)
@@ -200,11 +199,7 @@ class SkippedMessage(NamedTuple):
 
 
 class SkippedRecords:
-    """The skipped messages of one broker. Must be used in the event loop's thread.
-
-    Attributes:
-        counts: number of messages skipped since the start, by service.
-    """
+    """The skipped messages of one broker, counted by service. Must be used in the event loop's thread."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -26,11 +26,6 @@ class TimerFiles:
     def __init__(self, root: Path, precision_ms: int, file_size: int) -> None:
         """Opens the files, creates missing ones, and makes wheel and log consistent.
 
-        Args:
-            root: root of the store.
-            precision_ms: time span of a slot in ms.
-            file_size: size of a file of the log in bytes.
-
         Raises:
             LayoutError: an existing file has another size; no broker starts on it, and it is not changed.
             OSError: a file cannot be written.
@@ -88,14 +83,10 @@ class TimerFiles:
     # -- log -----------------------------------------------------------------------------------------------------
 
     def add(self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int) -> None:
-        """Adds a message to the slot of a time; it survives a kill of the process after `write`.
+        """Adds a message to the slot of its delivery time; it survives a kill of the process after `write`.
 
-        Args:
-            time_ms: delivery time.
-            write_ms: current time, rounded to slots.
-            magic: kind of the unit (`TimerMagic`).
-            physical_offset, size: location of the record in the timer topic.
-            topic_hash: Java hash of the destination topic.
+        `write_ms` is the current time, rounded to slots, `magic` a `TimerMagic`, `topic_hash` the Java hash of the
+        destination topic.
         """
         slot = self.slot(time_ms)
         position = self._append(
@@ -160,10 +151,7 @@ class TimerFiles:
     # -- recovery ------------------------------------------------------------------------------------------------
 
     def _recover(self) -> int:
-        """Adds log units that may be missing in the wheel, and returns the log's end.
-
-        The scan begins one file before the position of the last flush.
-        """
+        """Adds units that the wheel may miss, from one file before the last flush on; returns the log's end."""
         bases = self._bases()
         if not bases:
             return 0
@@ -201,12 +189,7 @@ class TimerFiles:
         return self._unit(position) if position >= 0 else None
 
     def checkpoint_at(self, read_ms: int, queue_offset: int) -> TimerCheckpoint:
-        """Returns a checkpoint for a state of the timer.
-
-        Args:
-            read_ms: slots before this time have been delivered; ms since epoch.
-            queue_offset: messages of the timer topic before this queue offset are in the wheel.
-        """
+        """Returns a checkpoint: slots before `read_ms` are delivered, and messages before `queue_offset` enqueued."""
         last = self.checkpoint
         return TimerCheckpoint(
             read_ms, self.end, queue_offset, queue_offset, last.state_version, read_ms, last.counter + 1

@@ -89,19 +89,10 @@ _READ = 1 << 2
 
 
 class StaticTopics:
-    """The static topics of a broker.
-
-    Attributes:
-        mappings: by topic, the mapping as in topicQueueMapping.json.
-        data_version: data version of the file.
-    """
+    """The static topics of a broker: by topic, the mapping as in topicQueueMapping.json."""
 
     def __init__(self, configs: ConfigFiles) -> None:
-        """Loads topicQueueMapping.json.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
-        """
+        """Loads topicQueueMapping.json; raises ConfigFileError if it cannot be parsed."""
         nothing: tuple[dict[str, Any], DataVersion] = {}, DataVersion(0, 0, 0)
         self.mappings, self.data_version = configs.load(file_names.TOPIC_QUEUE_MAPPING, _parse_mappings) or nothing
         if self.mappings:
@@ -144,11 +135,7 @@ class TopicTable(ConfigTable[TopicConfig]):
     """
 
     def __init__(self, persister: ConfigPersister, settings: BrokerSettings) -> None:
-        """Loads topics.json and adds the system topics.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
-        """
+        """Loads topics.json and adds the system topics; raises ConfigFileError if it cannot be parsed."""
         loaded = persister.configs.topics()
         table = {name: _bounded(config) for name, config in loaded.topic_config_table.items()}
         super().__init__(persister, file_names.TOPICS, table, loaded.data_version)
@@ -217,16 +204,10 @@ class TopicTable(ConfigTable[TopicConfig]):
             listener()
 
     def create_for_send(self, topic: str, default_topic: str, queues: int, *, unit: bool) -> TopicConfig | None:
-        """Creates a topic for a send, with permission and filter type of its default topic.
+        """Creates a topic for a send, with permission and filter type of its default topic; None if not allowed.
 
-        Args:
-            topic: name of the new topic.
-            default_topic: name of the default topic, which must exist and have the permission to inherit.
-            queues: number of queues that the producer requests.
-            unit: whether the producer is in unit mode.
-
-        Returns:
-            The topic; None if its creation is not allowed.
+        The default topic must exist and have the permission to inherit. The producer requests `queues`, and may be in
+        unit mode.
         """
         pattern = self.table.get(default_topic)
         if default_topic == DEFAULT_TOPIC and not self._settings.flag("autoCreateTopicEnable"):
@@ -254,11 +235,7 @@ class TopicTable(ConfigTable[TopicConfig]):
 
 
 def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
-    """Returns the configuration of a topic that accepts messages of one type.
-
-    Raises:
-        UsageError: the topic name is invalid, or there is no such message type.
-    """
+    """Returns a topic that accepts messages of one type; raises UsageError if there is no such type, or name."""
     problem = attributes.topic_problem(name)
     if problem is not None:
         raise UsageError(f"topic {name!r}: {problem}")
@@ -286,11 +263,7 @@ def default_group(name: str) -> GroupConfig:
 
 
 def _parse_groups(data: Buffer) -> tuple[SubscriptionGroups, Forbidden]:
-    """Parses subscriptionGroup.json with its table of forbidden topics.
-
-    Raises:
-        FormatError: the file is not such a table.
-    """
+    """Parses subscriptionGroup.json with its table of forbidden topics; raises FormatError for another file."""
     groups = config_files.parse_groups(data)
     extra = dict(groups.extra)
     table = extra.pop(_FORBIDDEN_TABLE, None) or {}
@@ -304,18 +277,10 @@ def _parse_groups(data: Buffer) -> tuple[SubscriptionGroups, Forbidden]:
 
 
 class GroupTable(ConfigTable[GroupConfig]):
-    """The configurations of a broker's consumer groups.
-
-    Attributes:
-        forbidden: topics that members of a group may not pull.
-    """
+    """A broker's consumer groups, and the topics that members of each may not pull (`forbidden`)."""
 
     def __init__(self, persister: ConfigPersister, settings: BrokerSettings) -> None:
-        """Loads subscriptionGroup.json and adds the predefined groups.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
-        """
+        """Loads subscriptionGroup.json, adds predefined groups; raises ConfigFileError if it cannot be parsed."""
         loaded, self.forbidden = persister.configs.load(file_names.SUBSCRIPTION_GROUPS, _parse_groups) or (
             SubscriptionGroups({}),
             {},

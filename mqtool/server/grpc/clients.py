@@ -132,13 +132,7 @@ class Clients:
     """
 
     def __init__(self, core: Core, deliver: Deliver, check: Check | None = None) -> None:
-        """Creates an empty table.
-
-        Args:
-            core: the broker.
-            deliver: handles the broker's requests to clients.
-            check: checks the commands that clients send; None accepts all.
-        """
+        """Creates an empty table; `deliver` handles the broker's requests to clients, `check` checks their commands."""
         self._core, self._deliver, self.check = core, deliver, check
         self.table: dict[str, Client] = {}
         self._has_settings = asyncio.Event()
@@ -181,11 +175,7 @@ class Clients:
     # -- settings ------------------------------------------------------------------------------------------------
 
     def apply_settings(self, stream: "Telemetry", settings: d.Settings) -> d.Settings:
-        """Stores the settings of a client; returns them as completed by the server.
-
-        Raises:
-            GrpcError: the settings are invalid.
-        """
+        """Stores settings and returns them as completed by the server; raises GrpcError if they are invalid."""
         self._check(settings)
         client = self.table.pop(stream.client_id, None) or Client(stream.client_id, self._deliver)
         size = settings.ByteSize()

@@ -214,10 +214,8 @@ class Consuming:
         """Stores a message in the group's dead letter topic; acknowledges it without waiting.
 
         The answer is that of the first step (ProducerProcessor.forwardMessageToDeadLetterQueue): a client that repeats
-        a call which failed at the second one would get another dead letter.
-
-        Raises:
-            StatusError: the receipt has no physical offset, or the dead letter cannot be stored.
+        a call which failed at the second one would get another dead letter. Raises StatusError if the receipt has no
+        physical offset, or the dead letter cannot be stored.
         """
         if receipt.physical_offset < 0:
             raise StatusError(d.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
@@ -296,11 +294,7 @@ class Consuming:
 
 
 class _AckAnswer:
-    """The answer to an AckMessage call, completed when the last of its acknowledgements is stored.
-
-    Attributes:
-        future: completed with the answer.
-    """
+    """The answer to an AckMessage call; `future` is completed when the last acknowledgement is stored."""
 
     _one = s.AckMessageResponse(status=OK, entries=[s.AckMessageResultEntry(status=OK)])
 

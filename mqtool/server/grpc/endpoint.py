@@ -45,16 +45,7 @@ _PERMISSIONS = {PERM_READ: d.READ, PERM_READ | PERM_WRITE: d.READ_WRITE}
 
 
 def check_permissions(auth: Auth, call: Call, request: Any) -> None:
-    """Refuses a call without a valid signature, or without permission.
-
-    Args:
-        auth: users and permissions.
-        call: the call, with its headers.
-        request: the parsed request message.
-
-    Raises:
-        StatusError: UNAUTHORIZED.
-    """
+    """Raises StatusError (UNAUTHORIZED) for a call without a valid signature, or without permission."""
     rpc = request.DESCRIPTOR.full_name
     try:
         name = _authenticate(auth, call, rpc)
@@ -79,12 +70,7 @@ def _authenticate(auth: Auth, call: Call, rpc: str) -> str | None:
 def _credentials(authorization: str, time: str) -> tuple[str | None, str]:
     """Returns the user name and the signature (in Base64) of an authorization header.
 
-    Args:
-        authorization: the header, "ALGORITHM Credential=NAME/…, SignedHeaders=…, Signature=HEX".
-        time: value of the header x-mq-date-time.
-
-    Raises:
-        AuthError: the header has another form.
+    Its form is "ALGORITHM Credential=NAME/…, SignedHeaders=…, Signature=HEX"; raises AuthError for another.
     """
     if not authorization:
         return None, ""
@@ -109,11 +95,7 @@ def _credentials(authorization: str, time: str) -> tuple[str | None, str]:
 
 
 def needs_of(request: Any) -> Iterator[Need]:
-    """Yields the permissions that a request needs; none for a request that is open to every user.
-
-    Raises:
-        AuthError: the request does not name its topic or group.
-    """
+    """Yields the permissions that a request needs; raises AuthError if it does not name its topic or group."""
     rule = _NEEDS.get(type(request))
     if rule is not None:
         yield from rule(request)
@@ -317,23 +299,12 @@ class Offsets:
 
 
 class GrpcEndpoint:
-    """The gRPC service of one broker.
-
-    Attributes:
-        clients: the connected clients.
-        methods: the RPCs by path.
-    """
+    """The gRPC service of one broker: the connected clients, and the RPCs by path (`methods`)."""
 
     def __init__(
         self, service: BrokerService, handlers: Mapping[int, RequestHandler], auth: Auth | None = None
     ) -> None:
-        """Creates the service.
-
-        Args:
-            service: the broker.
-            handlers: the broker's request handlers.
-            auth: checks users and permissions; None checks nothing.
-        """
+        """Creates the service on the broker's request handlers; `auth` checks users and permissions."""
         self._service = service
         self._core = core = Core(service.broker, handlers, service.acks, service.fast_sends)
         producing = Producing(core)
@@ -444,12 +415,9 @@ def _checking(check: Check, request: Any) -> Callable[[Call, bytes], None]:
 def answering(
     handler: Handler, answer: Callable[..., Any], check: Callable[[Call, bytes], None] | None = None
 ) -> Handler:
-    """Wraps a handler so that a StatusError becomes an answer with this status.
+    """Wraps a handler so that a StatusError becomes an answer with this status, which `answer` builds.
 
-    Args:
-        handler: the handler. If it returns a future, that future must end with an answer.
-        answer: builds the answer from a status.
-        check: called before the handler; raises StatusError to refuse the call.
+    A future that the handler returns must end with an answer. `check` is called before; it raises StatusError.
     """
 
     def failed(error: StatusError) -> bytes:

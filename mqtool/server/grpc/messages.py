@@ -228,8 +228,7 @@ def type_of(values: dict[str, str]) -> int:
 def tag_filter(expression: d.FilterExpression) -> TagFilter:
     """Returns a filter that compares tags themselves; it selects all messages for an SQL expression.
 
-    Raises:
-        StatusError: there is no SQL expression, or nothing but separators of tags (FilterAPI).
+    Raises StatusError if there is no SQL expression, or nothing but separators of tags (FilterAPI).
     """
     text, is_sql = expression.expression, expression.type == d.SQL
     if is_sql and not text:
@@ -242,12 +241,8 @@ def tag_filter(expression: d.FilterExpression) -> TagFilter:
 def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: str | None, attempt: int) -> None:
     """Fills an empty gRPC message with a stored one. Filling it within its answer avoids copies.
 
-    Args:
-        result: the empty message.
-        message: the stored message.
-        topic: the topic that the client asked for.
-        handle: receipt handle; None for a message that is not received by a pop.
-        attempt: number of this delivery, from 1.
+    `topic` is what the client asked for; `handle` is None for a message that is not received by a pop; `attempt` counts
+    deliveries from 1.
     """
     record, values = message.record, message.properties
     body, encoding = _body(bytes(record.body), record.sys_flag)

@@ -274,8 +274,7 @@ class Producing:
     def _first_offset(self, half: ParsedRecord) -> int:
         """Returns the queue offset at which a half message that is being checked was stored first.
 
-        Raises:
-            FormatError: the message does not state it, and its record is invalid or has been deleted.
+        Raises FormatError if the message does not state it, and its record is invalid or has been deleted.
         """
         stated = half.properties.get(properties.TRANSACTION_PREPARED_QUEUE_OFFSET)
         if stated is not None:

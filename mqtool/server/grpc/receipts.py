@@ -163,10 +163,7 @@ class _Renewed(Struct):
 
 
 class Renewals:
-    """The messages whose invisible duration is renewed, by client, group and handle.
-
-    Must be used in the event loop's thread.
-    """
+    """The messages renewed, by client, group and handle. Must be used in the event loop's thread."""
 
     def __init__(self, core: Core, is_present: Callable[[str], bool]) -> None:
         """Creates an empty table; `is_present` tells whether the client of a client id is there."""
@@ -183,17 +180,10 @@ class Renewals:
             self._remove(next(iter(self._table)))
 
     def take(self, client_id: str, group: str, handle: str, *, acknowledged: bool = False) -> Receipt:
-        """Stops the renewal of a message.
+        """Stops the renewal of a message; returns its current receipt, or that of the handle if it is not renewed.
 
-        Args:
-            client_id, group, handle: which message.
-            acknowledged: whether the client acknowledges it.
-
-        Returns:
-            Its current receipt; for a message that is not renewed, the receipt of the given handle.
-
-        Raises:
-            StatusError: the handle is invalid, or of another broker.
+        `acknowledged` states whether the client acknowledges it. Raises StatusError if the handle is invalid, or of
+        another broker.
         """
         entry = self._remove((client_id, group, handle))
         if entry is not None:

@@ -228,13 +228,7 @@ _ACKS = frozenset({RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLE
 
 
 def sign(command: Command, secret_key: str, *, without: frozenset[str] = frozenset()) -> str:
-    """Returns the signature of a request, computed from its fields and body.
-
-    Args:
-        command: the request; an existing signature in it is ignored.
-        secret_key: secret key of the account.
-        without: further fields to ignore.
-    """
+    """Returns the signature of a request, computed from its fields, but those in `without`, and its body."""
     skipped = without | {SIGNATURE}
     content = "".join(value for name, value in sorted(command.fields.items()) if name not in skipped).encode()
     digest = hmac.new(secret_key.encode(), content + bytes(command.body), "sha1").digest()

@@ -51,11 +51,7 @@ def listed(addresses: str) -> list[str]:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Splits "host:port"; an IPv6 host may be in brackets.
-
-    Raises:
-        UsageError: the text has another form.
-    """
+    """Splits "host:port", an IPv6 host maybe in brackets; raises UsageError if the text has another form."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS) or int(port) > 65535:
@@ -66,8 +62,7 @@ def parse_address(address: str) -> tuple[str, int]:
 def parse_advertised(text: str) -> tuple[str, int | None]:
     """Splits "host" or "host:port"; the port is None if there is none. An IPv6 host with a port is in brackets.
 
-    Raises:
-        UsageError: the text has another form.
+    Raises UsageError if the text has another form.
     """
     if text.endswith("]") or (text.count(":") != 1 and not text.startswith("[")):
         return text.removeprefix("[").removesuffix("]"), None
@@ -81,11 +76,7 @@ def parse_advertised(text: str) -> tuple[str, int | None]:
 
 
 def require_host(host: str) -> str:
-    """Returns a name or address.
-
-    Raises:
-        UsageError: no host can have this name; looking it up would end with an error of Python's codec.
-    """
+    """Returns a name or address; raises UsageError if no host can have this name: Python's codec would fail."""
     try:
         host.encode("idna")
     except UnicodeError as error:
@@ -94,11 +85,7 @@ def require_host(host: str) -> str:
 
 
 def address_of(host: str) -> str:
-    """Returns the IP address of a host, in the form used in records and message ids.
-
-    Raises:
-        UsageError: the name cannot be resolved.
-    """
+    """Returns a host's IP address as in records and message ids; raises UsageError if it cannot be resolved."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -188,11 +175,7 @@ class Listener:
         return frozenset(self._endpoint.peers)
 
     async def start(self) -> None:
-        """Starts listening; returns when connections are accepted.
-
-        Raises:
-            UsageError: the address cannot be bound.
-        """
+        """Starts listening; raises UsageError if the address cannot be bound."""
         loop = asyncio.get_running_loop()
         with listening_on(self.host, self.port):
             self._server = await loop.create_server(
@@ -203,11 +186,7 @@ class Listener:
         log.info("listening address=%s", self.address)
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Shuts down cleanly: refuses new connections and requests, waits for answers in progress, then closes.
-
-        Args:
-            grace: seconds that requests in progress may still take.
-        """
+        """Shuts down cleanly: refuses new requests, waits `grace` seconds for answers in progress, then closes."""
         self._endpoint.stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -303,12 +282,7 @@ class Connection:
         return self.peer.closed
 
     async def call(self, command: Command, timeout: float = 3.0) -> Command:
-        """Sends a request and returns the answer, whatever its code.
-
-        Raises:
-            TimeoutError: there was no answer in time.
-            ConnectionError: the connection was closed.
-        """
+        """Sends a request, returns the answer; raises TimeoutError, or ConnectionError if the connection was closed."""
         return await self.peer.request(self._sign(command) if self._sign else command, timeout)
 
     def send_oneway(self, command: Command) -> None:

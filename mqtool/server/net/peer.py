@@ -191,9 +191,7 @@ class Peer(asyncio.Protocol):
     async def request(self, command: Command, timeout: float = 10.0) -> Command:
         """Sends a request and returns its answer; sets `opaque`.
 
-        Raises:
-            TimeoutError: no answer arrived within `timeout` seconds.
-            ConnectionError: the connection is closed, or was closed before the answer arrived.
+        Raises TimeoutError, or ConnectionError if the connection is closed, or was closed before the answer arrived.
         """
         if self.closed:
             raise ConnectionResetError(f"{self.address}: connection is closed")
@@ -415,8 +413,7 @@ class Peer(asyncio.Protocol):
     def _watch(self, size: int) -> None:
         """Adds the size of this connection's incomplete frame to the total of all connections.
 
-        Raises:
-            RemoteProtocolError: this connection exceeds the limit.
+        Raises RemoteProtocolError if this connection exceeds the limit.
         """
         kept = size if size > _WATCHED else 0
         grown, self._unfinished = kept - self._unfinished, kept

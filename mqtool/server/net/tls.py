@@ -23,8 +23,7 @@ _READ_SIZE = 256 << 10
 def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
     """Returns the TLS context of a server with `certificate` (PEM, with the private key in the same file or in `key`).
 
-    Raises:
-        UsageError: the files cannot be used.
+    Raises UsageError if the files cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
@@ -84,8 +83,7 @@ class TlsPipe:
     def receive(self, data: bytes) -> bytes:
         """Decrypts bytes from the peer; afterwards `to_send` may return bytes of TLS itself.
 
-        Raises:
-            RemoteProtocolError: the bytes are not TLS, or TLS that this end refuses.
+        Raises RemoteProtocolError if the bytes are not TLS, or TLS that this end refuses.
         """
         self._incoming.write(data)
         pieces: list[bytes] = []
@@ -116,10 +114,8 @@ class TlsPipe:
 class TlsDetector:
     """Detects TLS by the first byte of a connection; if it is TLS, encrypts and decrypts.
 
-    Args:
-        pipe: creates the server end of TLS; None refuses TLS.
-        plain: whether a connection without TLS is accepted.
-        write: sends bytes of TLS itself.
+    `pipe` creates the server end of TLS, None refuses TLS; `plain` accepts connections without; `write` sends bytes of
+    TLS itself.
     """
 
     def __init__(self, pipe: Callable[[], TlsPipe] | None, plain: bool, write: Callable[[bytes], object]) -> None:
@@ -133,11 +129,7 @@ class TlsDetector:
         return self._known and self._pipe is None
 
     def receive(self, data: bytes) -> bytes:
-        """Returns the decrypted bytes of what the peer sent.
-
-        Raises:
-            RemoteProtocolError: this kind of connection is not accepted, or its TLS is invalid.
-        """
+        """Decrypts what the peer sent; raises RemoteProtocolError if the kind of connection, or its TLS, is refused."""
         if not self._known:
             self._begin(data[0])
         if self._pipe is None:

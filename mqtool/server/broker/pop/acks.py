@@ -85,14 +85,9 @@ class PopAcks:
     ) -> None:
         """Acknowledges a message for a client of another protocol, as `ack` does.
 
-        Args:
-            key, offset, info: the message.
-            peer: connection of the client.
-            stored: called when the acknowledgement is stored, possibly before this function returns.
-            later: schedules storing, so that acknowledgements that arrive together are stored in one message.
-
-        Raises:
-            RefusalError: there is no such message, or it cannot be acknowledged; `stored` is not called.
+        `stored` is called when the acknowledgement is stored, possibly before this function returns. `later` schedules
+        storing, so that acknowledgements that arrive together are stored in one message. Raises RefusalError, without
+        calling `stored`, if there is no such message, or it cannot be acknowledged.
         """
         self._check_key(key, peer)
         self._check_offset(key, offset)
@@ -243,12 +238,8 @@ class PopAcks:
     def _put(self, message: OutgoingMessage) -> "asyncio.Future[PutStatus] | None":
         """Puts a message; a read-only broker instead only keeps the consumer offset in memory.
 
-        Returns:
-            A future for the message's flush; a flush that times out is not a refusal (AckMessageProcessor). None if no
-            flush is pending.
-
-        Raises:
-            RefusalError: the message cannot be stored.
+        Returns a future for the flush, None if none is pending; a flush that times out is not a refusal
+        (AckMessageProcessor). Raises RefusalError if the message cannot be stored.
         """
         if not self._broker.is_writable:
             return None

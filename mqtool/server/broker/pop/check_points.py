@@ -141,11 +141,7 @@ class ExtraInfo(NamedTuple):
 
 
 def parse_extra_info(text: str) -> ExtraInfo:
-    """Parses a client's receipt handle (`extraInfo`).
-
-    Raises:
-        RefusalError: a part is missing or not a number.
-    """
+    """Parses a client's receipt handle (`extraInfo`); raises RefusalError if a part is missing or not a number."""
     words = text.split(properties.KEY_SEPARATOR)
     try:
         start, pop_time, invisible_ms = map(java.parse_long, words[:3])
@@ -202,11 +198,7 @@ def check_point_message(point: CheckPoint, revive_topic: str, revive_queue: int,
 def ack_message(ack: Ack, due: int, revive_topic: str, revive_queue: int, host: bytes) -> OutgoingMessage:
     """Returns acknowledgements as a message; several become a batch (BatchAckMsg).
 
-    Args:
-        ack: the acknowledgements.
-        due: when the invisible duration of their check point ends, ms since epoch.
-        revive_topic, revive_queue: revive queue of their check point.
-        host: address of the broker in the form of records.
+    `due` is when the invisible duration of their check point ends, in ms since epoch.
     """
     key, is_one = ack.key, len(ack.offsets) == 1
     body: dict[str, Any] = {
@@ -238,14 +230,7 @@ def _message(
 
 
 class _ReviveQueue:
-    """The unsettled check points of one revive queue.
-
-    Attributes:
-        queue_id: id of the revive queue.
-        next_offset: queue offset to read next.
-        points: check points, in queue order.
-        last_done: queue offset of the last settled check point.
-    """
+    """The unsettled check points of one revive queue."""
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
         self.queue_id = queue_id

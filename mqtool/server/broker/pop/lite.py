@@ -28,11 +28,7 @@ LITE = "LITE"
 
 
 class Lite:
-    """Handles POP_LITE_MESSAGE; `LiteSubscriptions` handles the subscriptions.
-
-    Attributes:
-        subscriptions: subscriptions of all clients.
-    """
+    """Handles POP_LITE_MESSAGE; `LiteSubscriptions` handles the subscriptions."""
 
     def __init__(self, broker: Broker, pops: PopProcessor) -> None:
         self._broker = broker
@@ -132,10 +128,8 @@ class Lite:
     def delete_expired(self, now: int, min_unused_ms: int) -> None:
         """Deletes the lite topics whose last message is older than their parent topic's attribute allows.
 
-        Args:
-            now: ms since epoch.
-            min_unused_ms: minimum age of the last message before a lite topic is deleted, whatever the attribute says
-                (minLiteTTl).
+        `now` is in ms since epoch; the message is at least `min_unused_ms` old, whatever the attribute says
+        (minLiteTTl).
         """
         messages = self._broker.messages
         for name, _ in messages.queues():

@@ -61,9 +61,7 @@ def is_wildcard(config: GroupConfig | None) -> bool:
 class LiteSubscriptions:
     """Handles LITE_SUBSCRIPTION_CTL, and keeps the subscriptions. Must be used in the event loop's thread.
 
-    Attributes:
-        clients: subscriptions by client id.
-        count: number of subscriptions of all clients; a lite topic with two subscribers counts twice.
+    `count` is the number of subscriptions of all clients; a lite topic with two subscribers counts twice.
     """
 
     def __init__(self, broker: Broker, orders: OrderTable) -> None:

@@ -42,13 +42,7 @@ class PeekProcessor:
     """Handles NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
     def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[GroupQueue, int]) -> None:
-        """Creates the processor.
-
-        Args:
-            broker: the broker.
-            orders: messages popped in order and not yet acknowledged.
-            ahead: queue offset up to which a group has popped, by queue.
-        """
+        """Creates the processor; `ahead` has the queue offset up to which a group has popped, by queue."""
         self._broker = broker
         self._orders = orders
         self._ahead = ahead
@@ -125,12 +119,7 @@ class PeekProcessor:
         return self._broker.messages.queue_bounds(key.topic, key.queue_id)
 
     def _queues(self, command: Command, peer: Peer, code: ResponseCode) -> list[GroupQueue]:
-        """Returns the queues that a request may read; the checks are in the real broker's order.
-
-        Args:
-            command, peer: the request and its connection.
-            code: response code of the refusal for a queue that the topic does not have.
-        """
+        """Returns the queues that a request may read; refuses one that the topic does not have with `code`."""
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
         broker.check_release_5(command)
@@ -162,11 +151,7 @@ class PopProcessor:
     """Handles POP_MESSAGE; `PopAcks` and `PeekProcessor` handle the other POP requests."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
-        """Loads consumerOrderInfo.json.
-
-        Raises:
-            ConfigFileError: the file cannot be parsed.
-        """
+        """Loads consumerOrderInfo.json; raises ConfigFileError if it cannot be parsed."""
         self._broker = broker
         self.revive = Revive(broker, timer)
         self.orders = OrderTable(broker.persister, is_stored=broker.release >= (5, 5))
@@ -273,10 +258,7 @@ class PopProcessor:
         return PoppedMessages(point, result, None)
 
     def _write_down(self, point: CheckPoint, popped: GetResult, revive_queue: int) -> PutResult | None:
-        """Stores a check point, so that the next pop continues after its messages.
-
-        Returns None if the broker is read-only.
-        """
+        """Stores a check point, so that the next pop continues after its messages; None if the broker is read-only."""
         if not self._broker.is_writable:
             self._broker.offsets.commit(*point.key, popped.next_begin_offset)
             return None

@@ -114,10 +114,7 @@ class SendNumbers(NamedTuple):
 
 
 class SendFastPath:
-    """Handles usual SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE requests; passes others to `SendProcessor`.
-
-    Only for a store whose puts do not wait for a flush.
-    """
+    """Handles usual V2 sends, for a store whose puts do not wait for a flush; passes others to `SendProcessor`."""
 
     def __init__(self, broker: Broker, sends: SendProcessor) -> None:
         """Creates the processor; `sends` handles unusual requests."""
@@ -143,10 +140,8 @@ class SendFastPath:
     def send(self, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         """Stores a message or a batch; returns None if the answer has already been written to the peer.
 
-        For headers in JSON the answer's frame is written directly; other requests are answered by a command.
-
-        Raises:
-            RefusalError: the store did not accept the message.
+        For headers in JSON the answer's frame is written directly; other requests are answered by a command. Raises
+        RefusalError if the store did not accept the message.
         """
         answer = self._stored(command, peer)
         if answer is None:
@@ -158,20 +153,10 @@ class SendFastPath:
         return None
 
     def put(self, topic: str, numbers: SendNumbers, properties: str, body: bytes, peer: Peer) -> PutResult | None:
-        """Stores one message of a client of another protocol.
+        """Stores one message of a client of another protocol; None, without doing anything, if it is unusual.
 
-        Args:
-            topic: name of the topic.
-            numbers: numeric fields of the header; sys_flag has no transaction bits.
-            properties: properties, encoded as in requests.
-            body: body of the message.
-            peer: connection of the client.
-
-        Returns:
-            Where the message was stored; None if it is unusual, in which case nothing was done.
-
-        Raises:
-            RefusalError: the store did not accept the message.
+        The sys_flag has no transaction bits; properties are encoded as in requests. Raises RefusalError if the store
+        did not accept the message.
         """
         prepared = self._current()
         message = self._message(prepared, topic, numbers, properties, body, peer)

@@ -68,13 +68,10 @@ class SendHeader(NamedTuple):
 
 
 def header_of(command: Command) -> SendHeader:
-    """Parses the header of a send request.
+    """Parses the header of a send request; raises RefusalError if a field is missing, or is not a number.
 
     A request that marks a batch with "1" is a batch here, as its sender intends; the real broker stores it as one
     message.
-
-    Raises:
-        RefusalError: a field is missing, or is not a number.
     """
     attributes = V1 if command.code in _LONG_CODES else V2
     fields = command.fields
@@ -370,17 +367,10 @@ def added_properties(settings: BrokerSettings) -> str:
 
 
 def stored_properties(sent: SentProperties, settings: BrokerSettings, *, needs_key: bool) -> bytes:
-    """Returns the properties of a message as they are stored.
+    """Returns the properties of a message as they are stored; with `needs_key`, one without a unique key gets one.
 
-    Source: AbstractSendMessageProcessor.buildMsgContext, SendMessageProcessor.sendMessage.
-
-    Args:
-        sent: properties of the request.
-        settings: settings of the broker.
-        needs_key: whether a message without a unique key gets one.
-
-    Raises:
-        RefusalError: the properties are longer than MAX_PROPERTIES.
+    Raises RefusalError if they are longer than MAX_PROPERTIES. Source: AbstractSendMessageProcessor.buildMsgContext,
+    SendMessageProcessor.sendMessage.
     """
     for name in BROKER_PROPERTIES:
         sent.drop(name)
@@ -394,13 +384,7 @@ def stored_properties(sent: SentProperties, settings: BrokerSettings, *, needs_k
 
 
 def answer_fields(settings: Mapping[str, str], ids: str, queue_id: str, queue_offset: str) -> dict[str, str]:
-    """Returns the header fields of the answer to a send.
-
-    Args:
-        settings: settings of the broker, by key.
-        ids: offset message ids, separated by commas.
-        queue_id, queue_offset: position of the first message.
-    """
+    """Returns the header fields of the answer to a send; the position is that of the first message."""
     return {
         "msgId": ids,
         "queueId": queue_id,

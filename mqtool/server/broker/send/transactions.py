@@ -67,8 +67,7 @@ class Transactions:
     async def end(self, command: Command, _peer: Peer) -> Command | None:
         """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided.
 
-        Raises:
-            RefusalError: the half message is not the one that the request describes, or the request comes too late.
+        Raises RefusalError if it is not the half message that the request describes, or the request comes too late.
         """
         self._broker.check_open()
         decision = number(command, "commitOrRollback")
@@ -115,10 +114,7 @@ class Transactions:
         return time.time_ns() // 1_000_000 - half.record.born_timestamp > immunity
 
     def _committed(self, half: ParsedRecord, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
-        """Returns the message that a commit stores (EndTransactionProcessor.endMessageTransaction).
-
-        5.5.0 removes the properties with the destination, 4.9.7 keeps them.
-        """
+        """Returns the message of a commit (endMessageTransaction); only 4.9.7 keeps its destination's properties."""
         removed = (properties.REAL_TOPIC, properties.REAL_QUEUE_ID) if self._broker.release >= (5, 5) else ()
         kept = {name: value for name, value in half.properties.items() if name not in removed}
         message = requeued(half, *place, kept, self._broker.store_host)
@@ -174,8 +170,7 @@ class Transactions:
     async def _settle(self, half: ParsedRecord, now: int) -> bool:
         """Asks the producer about a half message, or gives up on it.
 
-        Returns:
-            False if it and later ones are too new, or if the store refuses it: the next round looks at it again.
+        Returns False if it and later ones are too new, or if the store refuses it: the next round looks at it again.
         """
         settings, values = self._broker.settings, half.properties
         try:
@@ -201,11 +196,7 @@ class Transactions:
         return True
 
     async def _put_back(self, half: ParsedRecord, times: int) -> tuple[int, int] | None:
-        """Stores a half message again at the end of its queue.
-
-        Returns:
-            Its new physical offset and queue offset; None if the store refuses it.
-        """
+        """Stores a half message again at its queue's end; returns its (physical, queue) offset, None if refused."""
         changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
         changed.setdefault(properties.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
         result = await self._broker.writer.store(requeued(half, HALF_TOPIC, 0, changed, self._broker.store_host))
