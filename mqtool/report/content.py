@@ -18,8 +18,7 @@ from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
-from mqtool.verify.log.segment import SegmentFacts
-from mqtool.verify.timeline import MINUTE_MS, Timeline
+from mqtool.verify.segment import MINUTE_MS, SegmentFacts, Timeline
 
 MAX_CELLS = 480
 """Cells of the segment map; more segments than these share cells."""

@@ -15,8 +15,8 @@ from mqtool.store import Store
 from mqtool.store.files import read_file
 from mqtool.store.named_files import kind_of
 from mqtool.verify.finding_collector import FindingCollector
-from mqtool.verify.index.index_file import IndexFacts
-from mqtool.verify.log.segment import DamagedRange
+from mqtool.verify.index_file import IndexFacts
+from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")

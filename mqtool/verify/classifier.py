@@ -13,10 +13,17 @@ from mqtool.store.known_losses import NONE, KnownLosses, known_losses
 from mqtool.store.permissions import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.rocksdb_queues import has_queue_database, queue_database
-from mqtool.verify import checkpoint, config, controller, lint
-from mqtool.verify import recovery as recovery_plan
+from mqtool.verify import (
+    checkpoint,
+    commit_log_files,
+    config,
+    consume_queue,
+    queue_findings,
+    replication,
+)
+from mqtool.verify.commit_log_files import displaced_messages, foreign_ranges, without_foreign
 from mqtool.verify.compaction import CompactionCheck
-from mqtool.verify.dledger import LedgerCheck
+from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.facts import Facts
 from mqtool.verify.finding_collector import FindingCollector, area_of, in_order
 from mqtool.verify.findings import (
@@ -33,21 +40,19 @@ from mqtool.verify.findings import (
     state_of,
     worst,
 )
-from mqtool.verify.index.index_findings import IndexReport, check_absent
-from mqtool.verify.log import commit_log_files
-from mqtool.verify.log.displaced_blocks import displaced_messages, foreign_ranges, without_foreign
-from mqtool.verify.log.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
-from mqtool.verify.log.segment import DamagedRange
+from mqtool.verify.index_findings import IndexReport, check_absent
+from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
 from mqtool.verify.losses import LossAccount, add_proved_losses, confirmed_messages, cut_off, losses_of
 from mqtool.verify.next_start import next_start, without_timer
-from mqtool.verify.queues import consume_queue_ext, queue_files
-from mqtool.verify.queues.consume_queue import QueueFacts
-from mqtool.verify.queues.queue_findings import Dispatched, QueueReport, absent_queues
-from mqtool.verify.queues.rocksdb_queue import RocksCheck
-from mqtool.verify.queues.unit_detail import UnitDifferences
+from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
+from mqtool.verify.replication import LedgerCheck
+from mqtool.verify.rocksdb_queue import RocksCheck
+from mqtool.verify.segment import DamagedRange
 from mqtool.verify.service_records import ServiceRecordCheck
+from mqtool.verify.survey import recovery_plan
 from mqtool.verify.timer import DAMAGED, UNREAD, TimerCheck
 from mqtool.verify.timer import TOPIC as TIMER_TOPIC
+from mqtool.verify.unit_detail import UnitDifferences
 
 _NOT_LISTED = {
     Area.COMMIT_LOG: "log-not-listed",
@@ -72,7 +77,7 @@ class Classifier:
         self._survey = facts.survey
         self._config = store.config
         self._collector = FindingCollector(store.path, self._survey.config, self._survey.broker)
-        self._recovery = recovery_plan.plan(self._survey, store)
+        self._recovery = recovery_plan(self._survey, store)
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
@@ -292,11 +297,11 @@ class Classifier:
             if survey.includes(queue.topic):
                 size = batch if queue.is_batch else simple
                 is_whole = queue.key not in lagging and not queue_facts.failure
-                queue_files.check_queue_files(survey, queue, queue_facts, size, self._collector, is_whole=is_whole)
+                queue_findings.check_queue_files(survey, queue, queue_facts, size, self._collector, is_whole=is_whole)
                 if queue_facts.failure:
                     area = Area.BATCH_CONSUME_QUEUE if queue.is_batch else Area.CONSUME_QUEUE
                     self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {queue_facts.failure}"
-        queue_files.check_trees(survey, self._collector)
+        queue_findings.check_trees(survey, self._collector)
 
     def _absent_queues(self, units: UnitDifferences, dispatched: Dispatched) -> None:
         """Reports queues that have records and no files; records that name a wrong queue do not count."""
@@ -322,12 +327,12 @@ class Classifier:
 
     def _extensions(self) -> None:
         survey, size = self._survey, self._store.layout.consume_queue_ext_size
-        unread = consume_queue_ext.check_extensions(survey, self._facts.queues, size, self._collector)
+        unread = consume_queue.check_extensions(survey, self._facts.queues, size, self._collector)
         if unread:
             self._unknown[Area.CONSUME_QUEUE_EXT] = unread
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir() and not survey.has_dledger:
             bit_maps = bit_maps_of(self._store)
-            consume_queue_ext.compare_extensions(survey, bit_maps, self._collector)
+            consume_queue.compare_extensions(survey, bit_maps, self._collector)
             if bit_maps.problems:
                 self._unknown[Area.CONSUME_QUEUE_EXT] = f"bit maps could not be compared: {bit_maps.problems[0]}"
 
@@ -414,11 +419,11 @@ class Classifier:
                 unread = f"not all messages that wait for a service of the broker were checked: {error}"
             if unread:
                 self._unknown[Area.COMMIT_LOG] = unread
-        epochs = controller.check_controller(survey, self._config, collector)
+        epochs = replication.check_controller(survey, self._config, collector)
         if epochs is not None:
             self._details[Area.CONTROLLER] = epochs
         if self._config.values:
-            lint.check_lint(survey, self._config, collector)
+            config.check_lint(survey, self._config, collector)
             self._details[Area.LINT] = f"{len(self._config.values)} key(s)"
 
     def _config_files(self) -> None:
@@ -459,4 +464,4 @@ def _size(kind: FileSize, known: KnownSize | None, sizes: list[int]) -> int | No
     """Returns the expected file size: the configured one, unless several files exist and none has it."""
     if known is None:
         return None
-    return lint.misfit(known.value, [size for size in sizes if kind.is_possible(size)]) or known.value
+    return config.misfit(known.value, [size for size in sizes if kind.is_possible(size)]) or known.value

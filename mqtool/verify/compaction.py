@@ -20,8 +20,7 @@ from mqtool.store.log.message import Message, messages_of
 from mqtool.store.queues.consume_queue import Queue, has_record, last_queue_offset, valid_units
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.recovery import Recovery
-from mqtool.verify.survey import Survey
+from mqtool.verify.survey import Recovery, Survey
 
 _WORK = (file_names.COMPACTING, "replicating")
 _UNWRITTEN = BatchConsumeQueueUnit(*(0,) * len(BATCH_CONSUME_QUEUE_UNIT.fields))

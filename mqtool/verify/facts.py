@@ -6,17 +6,15 @@ from functools import cached_property
 from msgspec import Struct
 
 from mqtool.errors import StoreError
-from mqtool.verify.index.index_detail import IndexDetail, IndexDifferences
-from mqtool.verify.index.index_file import IndexFacts
-from mqtool.verify.log.checksums import Buckets, Sums
-from mqtool.verify.log.continuity import QueueSpan, join
-from mqtool.verify.log.records import Records, groups_of, read_records
-from mqtool.verify.log.segment import DamagedRange, SegmentFacts
-from mqtool.verify.queues.consume_queue import QueueFacts
-from mqtool.verify.queues.unit_detail import UnitDetail, UnitDifferences
+from mqtool.verify.checksums import Buckets, Records, Sums, groups_of, read_records
+from mqtool.verify.consume_queue import QueueFacts
+from mqtool.verify.index_file import IndexFacts
+from mqtool.verify.index_findings import IndexDetail, IndexDifferences
+from mqtool.verify.record_rules import QueueSpan, join
+from mqtool.verify.segment import DamagedRange, SegmentFacts, Timeline
 from mqtool.verify.survey import Survey
 from mqtool.verify.tasks import Result
-from mqtool.verify.timeline import Timeline
+from mqtool.verify.unit_detail import UnitDetail, UnitDifferences
 
 
 class Facts(Struct, frozen=True, dict=True):

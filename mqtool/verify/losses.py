@@ -14,11 +14,11 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
 from mqtool.store import Store
+from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
-from mqtool.verify.log.continuity import Jump
-from mqtool.verify.log.segment import DamagedRange
-from mqtool.verify.queues.consume_queue import QueueFacts
-from mqtool.verify.queues.unit_detail import WrongUnits
+from mqtool.verify.record_rules import Jump
+from mqtool.verify.segment import DamagedRange
+from mqtool.verify.unit_detail import WrongUnits
 
 CUT_OFF = "cut-off"
 """Kind of a lost range after the end of the log."""

@@ -1,7 +1,9 @@
 """The state of the store when the check began: its files, the end of the log, whether a broker is running.
 
 All tasks, in any process, use one survey, so that a store that is being written to is checked as of one moment. It
-is plain data that is sent to worker processes.
+is plain data that is sent to worker processes. `Recovery` is how far back the broker's recovery would start, and
+therefore what it repairs, as far as `verify` needs it. Source: ConsumeQueue.recover, MappedFileQueue.doLoad (4.9.7,
+5.5.0).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,29 +14,94 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.errors import StoreError
-from mqtool.formats import file_names
+from mqtool.formats import file_names, index_file
 from mqtool.formats.codec import Unit
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
+from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE
 from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import DispatchRules
+from mqtool.records.index_build import time_diffs
 from mqtool.store import Store
 from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.config.rules import DELAY_LEVELS_KEY, is_possible_delay
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.files import LARGEST, MappedFile, ReadFile, is_regular, list_directory, list_mapped_files, obstruction
 from mqtool.store.globs import Globs
+from mqtool.store.index.index_file import Shape, shape_of
 from mqtool.store.layout import queue_directories
 from mqtool.store.lock import lock_holder
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.start_index import QueueStartIndex
 from mqtool.store.queues.consume_queue import Queue, UnitCache
 from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database
-from mqtool.verify.index.index_shape import IndexPlan, plan_index
+from mqtool.verify.findings import Severity
 
 CHUNK_BYTES = 1 << 20
 """Approximate bytes of units read at a time."""
+
+_FILES_SCANNED = 3
+"""Number of a queue's last files that recovery reads."""
+
+
+class IndexPlan(Struct, frozen=True):
+    """The index files of a store, and the begin time of each."""
+
+    files: tuple[tuple[Path, int], ...] = ()  # path and length, oldest first
+    strays: tuple[Path, ...] = ()  # other files in index/
+    shape: Shape | None = None  # of all of them, None if it is unknown
+    # Physical offset of each file's first entry, int64 ascending; without files that have no entries.
+    starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    # The begin time in the same file's header.
+    begins: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def times(self, physical: np.ndarray, stored: np.ndarray) -> np.ndarray:
+        """Returns the seconds that entries state (IndexFile.putKey).
+
+        Args:
+            physical: of the records, ascending.
+            stored: their store timestamps.
+        """
+        if not len(physical) or not len(self.starts):
+            return np.zeros(len(physical), np.int64)
+        low, high = np.searchsorted(self.starts, physical[[0, -1]], side="right") - 1
+        at = low if low == high else np.searchsorted(self.starts, physical, side="right") - 1
+        begin = self.begins[np.maximum(at, 0)]
+        return time_diffs(stored, begin)
+
+
+def plan_index(store: Store) -> IndexPlan:
+    """Examines the index files of a store.
+
+    A shape that most newest entries of some file fit is taken, too: a damaged file is to be compared with the log as
+    well as the others.
+    """
+    files, strays = [], []
+    directory = store.path / file_names.INDEX
+    for entry in list_directory(directory):
+        is_index = file_names.is_index_file_name(entry.name) and is_regular(entry)
+        if is_index:
+            files.append((directory / entry.name, entry.stat().st_size))
+        else:
+            strays.append(directory / entry.name)
+    shape = shape_of(store.disk_index_files(), store.config, may_be_damaged=True) if files else None
+    firsts = sorted(first for path, _ in files if shape and (first := _first_entry(path, shape)))
+    columns = np.array(firsts, np.int64).reshape(-1, 2)
+    return IndexPlan(tuple(files), tuple(strays), shape, columns[:, 0], columns[:, 1])
+
+
+def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
+    """Returns the physical offset of a file's first entry, and the begin time; None if it has no entries."""
+    try:
+        with ReadFile(path) as file:
+            header = HEADER.parse_start(file.read(0, HEADER_SIZE))
+            data = file.read(index_file.entry_position(1, shape.slots), ENTRY.size)
+    except StoreError:
+        return None
+    if len(data) < ENTRY.size or not any(data):
+        return None
+    return ENTRY.parse(data).physical_offset, header.begin_timestamp
 
 
 class QueueFiles(Struct, frozen=True):
@@ -260,3 +327,68 @@ def _queues(root: Path) -> Iterator[QueueFiles]:
             listed = list_mapped_files(path)
             queue_files.append(QueueFiles(topic, queue_id, is_batch, path, listed.files, listed.strays))
     yield from sorted(queue_files, key=lambda queue: (queue.topic, queue.queue_id, queue.is_batch))
+
+
+def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> tuple[int | None, str, Severity | None]:
+    """Returns its length, a description, and its severity if that differs from the finding's default.
+
+    Since 5.5 a broker skips directories, and deletes an empty file that sorts after all others.
+
+    Args:
+        path: of the file.
+        offset: the name that it should have.
+        release: of the broker that would load it.
+        is_last: whether its name sorts after all others in the directory.
+
+    Returns:
+        The length is None for a directory.
+    """
+    if path.is_dir():
+        return None, "a directory", None if release < (5, 5) else Severity.NOTE
+    length = path.stat().st_size if path.is_file() else 0
+    evidence = f"{length} bytes under a name that is no {offset} of 20 digits"
+    if obstacle := obstruction(path):
+        evidence = (
+            f"expected a regular file, found {obstacle}: what it should contain cannot be read; mount or restore it"
+        )
+    if path.name == file_names.UNFINISHED:
+        evidence = (
+            "an interrupted change left it: run the same mqtool apply again, or mqtool undo; move it out of the store "
+            "only if there is no .mqtool/journal"
+        )
+    if length > LARGEST:
+        evidence = f"{length} bytes, more than a broker can map ({LARGEST})"
+    return length, evidence, Severity.WARNING if length == 0 and is_last and release >= (5, 5) else None
+
+
+class Recovery(Struct, frozen=True):
+    """What the next start reads."""
+
+    # Physical offset from which records are dispatched again; None if none are (after a clean stop).
+    scan_start: int | None
+
+    def repairs_records(self, start: int) -> bool:
+        """Whether records from a physical offset on are dispatched again."""
+        return self.scan_start is not None and start >= self.scan_start
+
+    def repairs_units(self, queue: QueueFiles, first: int, start: int) -> bool:
+        """Whether the next start writes units again, from unit number `first` on, for records from offset `start` on.
+
+        Recovery must discard them first: it reads only the last files of a queue, and ends the queue at the first
+        invalid unit.
+        """
+        if not self.repairs_records(start):
+            return False
+        looked_at = queue.files[-_FILES_SCANNED:]
+        return not looked_at or first * queue.unit.size >= looked_at[0].base
+
+
+def recovery_plan(survey: Survey, store: Store) -> Recovery:
+    """Returns what the next start would read; nothing if a segment needed to determine this cannot be read.
+
+    In that case the log's check is unknown, and no finding depends on what a start would repair.
+    """
+    try:
+        return Recovery(None if survey.live else store.recovery_start)
+    except StoreError:
+        return Recovery(None)

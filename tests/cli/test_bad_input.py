@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mqtool.choices import FileKind
 from mqtool.jobs.atomic import staged_directory
-from mqtool.store.known_file import FileKind
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
 from tests.support.unreadable import unlistable

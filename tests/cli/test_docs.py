@@ -8,10 +8,10 @@ import pytest
 import typer.main
 from jsonschema import Draft202012Validator
 
+from mqtool.choices import FileKind
 from mqtool.cli.app import app, leaves
 from mqtool.cli.rows.entry_rows import SCHEMAS
 from mqtool.store.entries import ORDINALS
-from mqtool.store.known_file import FileKind
 
 LEAVES = [words for words, _ in leaves(typer.main.get_command(app))]
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ import pytest
 import mqtool as library
 from mqtool.verify import verify
 from mqtool.verify.config import check_delay_offsets
+from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
-from mqtool.verify.queues.consume_queue import QueueFacts
 from mqtool.verify.survey import survey
 from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, tree_digest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtool.verify import timeline
+from mqtool.verify import segment
 from tests.cli.answers import problems
 from tests.support import chromium
 from tests.support.builder import StoreBuilder
@@ -223,7 +223,7 @@ def test_it_prints(report, tmp_path, damaged):
 
 
 def test_the_times_of_topics_beyond_what_is_counted_are_not_known(report, tmp_path, monkeypatch):
-    monkeypatch.setattr(timeline, "MAX_SLOTS", 1)
+    monkeypatch.setattr(segment, "MAX_SLOTS", 1)
     builder = StoreBuilder()
     for topic in ("Counted", "Later"):
         builder.put(topic=topic, keys="k")

@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import mqtool
+from mqtool.choices import FileKind
 from mqtool.cli.app import run
 from mqtool.formats import dledger
 from mqtool.records.damage import Damage
 from mqtool.store.describe import describe
 from mqtool.store.entries import rows_of
 from mqtool.store.known_file import recognise_all
-from mqtool.store.target import FileKind
 from mqtool.verify.store import verify
 from tests.support.stores import STORES, answers, copy_store, tree_digest
 

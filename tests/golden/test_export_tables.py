@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from mqtool.choices import TableFormat
 from mqtool.errors import ExportError, UsageError
 from mqtool.export import tables
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import message_files
 from mqtool.export.schema import ALL_COLUMNS, ReadRequest
-from mqtool.export.tables import TableFormat
 from tests.support import lake
 from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store

@@ -3,8 +3,7 @@
 import pytest
 
 import mqtool
-from mqtool.verify import Severity, State, verify
-from mqtool.verify.log import segment_parts
+from mqtool.verify import Severity, State, tasks, verify
 from tests.golden.verify_expected import lost_addresses
 from tests.support.both_ways import verify_both_ways
 from tests.support.damage import CASES, base_config, base_messages, changed_messages
@@ -88,8 +87,8 @@ def test_without_queues_the_queue_offsets_around_the_damage_prove_the_loss(case,
 @pytest.mark.parametrize("base", ["4.9.7-clean", "5.5.0-crash"])
 @pytest.mark.parametrize("jobs", [2, 3])
 def test_the_answer_is_the_same_whatever_the_number_of_processes(base, jobs, damaged, monkeypatch):
-    monkeypatch.setattr(segment_parts, "PART_BYTES", 4096)  # several parts, though these logs are small
-    monkeypatch.setattr(segment_parts, "MAX_PARTS", 1 << 30)
+    monkeypatch.setattr(tasks, "PART_BYTES", 4096)  # several parts, though these logs are small
+    monkeypatch.setattr(tasks, "MAX_PARTS", 1 << 30)
     store = damaged(f"old-zero-page@{base}")
     with mqtool.open(store, base_config(base)) as opened:
         alone, together = verify(opened), verify(opened, mqtool.verify.Options(jobs=jobs))

@@ -9,7 +9,7 @@ import pytest
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.consume_queue import UNIT_SIZE
 from mqtool.native import MODULES
-from mqtool.verify.log.record_rules import SPIKE_MS
+from mqtool.verify.record_rules import SPIKE_MS
 from tests.house.modules import PACKAGE, ROOT
 from tests.house.test_architecture import ARCHITECTURE
 

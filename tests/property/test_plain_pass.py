@@ -5,9 +5,9 @@ import random
 import pytest
 
 import mqtool
+from mqtool.verify import segment
 from mqtool.verify.finding_collector import in_order
-from mqtool.verify.log import plain_pass
-from mqtool.verify.state import encode
+from mqtool.verify.store import encode
 from mqtool.verify.survey import survey
 from mqtool.verify.tasks import run_task, tasks_of
 from tests.property.records import CONFIG, ENTRIES, SLOTS, change_bytes, varied_store
@@ -47,7 +47,7 @@ def check_same(root, config, topics=None):
 def taken(monkeypatch):
     """Counts the records that the compiled pass took."""
     counts = []
-    real = plain_pass.PlainPass.skim
+    real = segment.PlainPass.skim
 
     def skim(self, position):
         before = self.records
@@ -55,14 +55,14 @@ def taken(monkeypatch):
         counts.append(self.records - before)
         return answer
 
-    monkeypatch.setattr(plain_pass.PlainPass, "skim", skim)
+    monkeypatch.setattr(segment.PlainPass, "skim", skim)
     return counts
 
 
-@pytest.fixture(params=[1 << 9, 1 << 12, plain_pass.WINDOW])
+@pytest.fixture(params=[1 << 9, 1 << 12, segment.WINDOW])
 def window(request, monkeypatch):
     """Windows shorter than some records, of a few records, and the usual ones."""
-    monkeypatch.setattr(plain_pass, "WINDOW", request.param)
+    monkeypatch.setattr(segment, "WINDOW", request.param)
 
 
 @pytest.mark.parametrize("store", REAL, ids=str)

@@ -9,7 +9,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import ENTRY
 from mqtool.records.index_build import chain
 from mqtool.store.files import MappedFile
-from mqtool.verify.log.checksums import BUCKET_BITS, Buckets, Sums, mix_entries, mix_units
+from mqtool.verify.checksums import BUCKET_BITS, Buckets, Sums, mix_entries, mix_units
 from tests.support.native import needs_native
 
 pytestmark = needs_native

@@ -18,7 +18,7 @@ from mqtool.repair.runbooks.model import (
     explain_start,
 )
 from mqtool.repair.salvage import SalvageOptions, salvage
-from mqtool.verify.log.commit_log_files import may_have_record
+from mqtool.verify.commit_log_files import may_have_record
 
 _LINT = ("lint-size", "lint-legacy-key")
 _NO_UNIT = "no unit in it: "

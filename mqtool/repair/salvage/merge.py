@@ -19,7 +19,7 @@ from mqtool.repair.salvage.unit_evidence import ChangedFrames, ForeignRecords, U
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.displaced_blocks import DisplacedRecords
 from mqtool.store.store import Store
-from mqtool.verify.log.record_rules import impossible_fields, not_compressed
+from mqtool.verify.record_rules import impossible_fields, not_compressed
 
 _COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
 _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}

@@ -20,7 +20,7 @@ from mqtool.records.record_search import UNQUEUED, confirmed_record
 from mqtool.store.log.foreign_segments import ForeignSegments, UnitsByPlace, claim_at, units_by_place
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
-from mqtool.verify.log.continuity import Continuity
+from mqtool.verify.record_rules import Continuity
 
 _QUEUE_ID_AT = commit_log.field_offset("queue_id")
 _QUEUE_OFFSET_AT = commit_log.field_offset("queue_offset")

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mqtool.choices import TableFormat
 from mqtool.errors import ExportError, StoreError, UsageError
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import holds_tables, message_files
 from mqtool.export.table_logs import NEVER, IcebergTable, delta_files, local_table
-from mqtool.export.tables import TableFormat
 from mqtool.replay.originals import is_store
 from tests.support import lake
 from tests.support.stores import copy_store

@@ -19,7 +19,7 @@ from mqtool.store import version
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.rules import recovery_rules
 from mqtool.store.version import Version
-from mqtool.verify import recovery as repaired
+from mqtool.verify import survey as repaired
 from mqtool.verify.survey import survey
 from tests.support.damage import CASES, damage_answers, damage_case
 from tests.support.stores import copy_tree

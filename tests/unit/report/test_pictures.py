@@ -3,7 +3,7 @@
 from mqtool.report import content
 from mqtool.report.content import chart, damage_map
 from mqtool.verify.findings import LostRange
-from mqtool.verify.timeline import Timeline
+from mqtool.verify.segment import Timeline
 
 
 def test_of_very_many_damaged_ranges_those_that_can_be_seen_are_drawn(monkeypatch):

@@ -18,7 +18,7 @@ from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.index.index_file import IndexFile, list_index_files, shape_of
 from mqtool.verify import verify
-from mqtool.verify.index.index_shape import plan_index
+from mqtool.verify.survey import plan_index
 from tests.support.builder import FIRST_TIME, Put, index_bytes
 from tests.support.engine import open_small
 from tests.support.stores import copy_store

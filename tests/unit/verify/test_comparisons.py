@@ -14,24 +14,20 @@ from mqtool.jobs.progress import Throttle
 from mqtool.records.dispatch import IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile
-from mqtool.verify import config, verify
+from mqtool.verify import commit_log_files, config, index_file, log_findings, queue_findings, record_rules, verify
+from mqtool.verify.checksums import Buckets, groups_of, read_records
 from mqtool.verify.classifier import Classifier
 from mqtool.verify.facts import Facts
 from mqtool.verify.finding_collector import FindingCollector
-from mqtool.verify.index import index_file
-from mqtool.verify.index.index_detail import IndexDetail, IndexDifferences
-from mqtool.verify.log import commit_log_files, log_findings, record_rules
-from mqtool.verify.log.checksums import Buckets
-from mqtool.verify.log.continuity import Jump, QueueSpan, join
-from mqtool.verify.log.records import groups_of, read_records
-from mqtool.verify.log.segment import check_segment
+from mqtool.verify.index_findings import IndexDetail, IndexDifferences
 from mqtool.verify.losses import LossAccount
-from mqtool.verify.queues import queue_findings
-from mqtool.verify.queues.queue_findings import Dispatched, QueueReport
-from mqtool.verify.queues.rocksdb_queue import RocksCheck
-from mqtool.verify.queues.unit_detail import WrongUnits
+from mqtool.verify.queue_findings import Dispatched, QueueReport
+from mqtool.verify.record_rules import Jump, QueueSpan, join
+from mqtool.verify.rocksdb_queue import RocksCheck
+from mqtool.verify.segment import check_segment
 from mqtool.verify.survey import survey
 from mqtool.verify.timer import TimerCheck
+from mqtool.verify.unit_detail import WrongUnits
 from tests.support.builder import StoreBuilder
 
 SHAPE = {"maxHashSlotNum": "50", "maxIndexNum": "200"}

@@ -6,8 +6,7 @@ import pytest
 import mqtool
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY
-from mqtool.verify import verify
-from mqtool.verify.index import index_detail
+from mqtool.verify import index_findings, verify
 from tests.support.big_store import write_big_store
 
 MESSAGES, KEYS = 300, 3
@@ -39,14 +38,14 @@ def found(monkeypatch):
     """The entries noted while they were compared; of each file no more than `NOTED`."""
     monkeypatch.setattr(Counted, "read", 0)
     made = []
-    whole = index_detail.IndexDifferences
+    whole = index_findings.IndexDifferences
 
     def counted():
         made.append(whole(wrong=Counted()))
         return made[-1]
 
-    monkeypatch.setattr(index_detail, "IndexDifferences", counted)
-    monkeypatch.setattr(index_detail, "MAX_NOTED", NOTED)
+    monkeypatch.setattr(index_findings, "IndexDifferences", counted)
+    monkeypatch.setattr(index_findings, "MAX_NOTED", NOTED)
     return made
 
 

@@ -11,11 +11,10 @@ from mqtool import native
 from mqtool.jobs.progress import Throttle
 from mqtool.store.log import cuts
 from mqtool.verify import Options, Verification, tasks, verify
-from mqtool.verify.log import segment_parts
-from mqtool.verify.log.segment import check_segment
-from mqtool.verify.log.segment_parts import merge_parts, parts_of
-from mqtool.verify.state import encode
+from mqtool.verify.segment import check_segment
+from mqtool.verify.store import encode
 from mqtool.verify.survey import survey
+from mqtool.verify.tasks import merge_parts, parts_of
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
@@ -32,8 +31,8 @@ HEALTHY = [store for store in STORES if store.clean_stop and not store.name.star
 @pytest.fixture(params=[1200, 5000])
 def cut(request, monkeypatch):
     """Parts of a few records, read by this process as several would."""
-    monkeypatch.setattr(segment_parts, "PART_BYTES", request.param)
-    monkeypatch.setattr(segment_parts, "MAX_PARTS", 1 << 30)
+    monkeypatch.setattr(tasks, "PART_BYTES", request.param)
+    monkeypatch.setattr(tasks, "MAX_PARTS", 1 << 30)
     monkeypatch.setattr(tasks, "_spread", lambda seen, left, _jobs, deadline: tasks._here(seen, left, deadline, None))
 
 
@@ -61,8 +60,8 @@ def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut
 
 
 def test_threads_and_processes_tell_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_parts, "PART_BYTES", 5000)
-    monkeypatch.setattr(segment_parts, "MAX_PARTS", 1 << 30)
+    monkeypatch.setattr(tasks, "PART_BYTES", 5000)
+    monkeypatch.setattr(tasks, "MAX_PARTS", 1 << 30)
     pools = []
     for name in ("thread_pool", "worker_pool"):
         real = getattr(tasks, name)
@@ -144,7 +143,7 @@ def test_parts_with_too_much_to_report_are_read_as_a_whole(tmp_path, cut, monkey
         seen = survey(opened)
         parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0, 2)]
         assert merge_parts(seen, parts) is not None
-        monkeypatch.setattr(segment_parts, "MAX_JUMPS", 0)
+        monkeypatch.setattr(tasks, "MAX_JUMPS", 0)
         assert merge_parts(seen, parts) is None
 
 

@@ -16,12 +16,11 @@ from mqtool.store.known_losses import KnownLosses
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import LostRange, Severity
-from mqtool.verify.log.continuity import Jump
-from mqtool.verify.log.record_rules import spike_words, spikes
-from mqtool.verify.log.segment import FOREIGN, SegmentFacts
 from mqtool.verify.losses import LossAccount
-from mqtool.verify.queues.unit_detail import WrongUnits
+from mqtool.verify.record_rules import Jump, spike_words, spikes
+from mqtool.verify.segment import FOREIGN, SegmentFacts
 from mqtool.verify.survey import Survey
+from mqtool.verify.unit_detail import WrongUnits
 
 _CODES: dict[str, str] = {
     DamageKind.BAD_OFFSET: "log-bad-offset",

@@ -2,18 +2,25 @@
 
 The CommitLog is divided into buckets. Each unit that dispatch would write is mixed into one 64-bit number, and the
 numbers of a bucket are added up; the same is done with the units in the queues. Equal sums mean equal sets, in any
-order; only buckets that differ are compared unit by unit. This takes a few words of memory per bucket, and sums of
-parts can be added in any order, by any number of processes.
+order; only the records of buckets that differ are read again (`read_records`) and compared unit by unit. This takes a
+few words of memory per bucket, and sums of parts can be added in any order, by any number of processes.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct, structs
 
 from mqtool import native
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher, DispatchRules, IndexKeys, QueueUnits
+from mqtool.records.frames import Frames
 from mqtool.records.number_sets import run_starts
-from mqtool.store.files import MappedFile
+from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.log.log_walk import walk_file
+from mqtool.verify.survey import Survey
 
 BUCKET_BITS = 20
 """A bucket is 1 MiB of a segment."""
@@ -32,6 +39,11 @@ _OFFSET, _PLACE, _SIZE, _TAGS, _TIME, _BATCH, _FINAL = map(
 )
 """Odd numbers, by which fields are multiplied where a unit or an entry becomes one number; as in `native.logs`."""
 _FOLD = np.uint64(32)
+
+C = TypeVar("C", QueueUnits, IndexKeys)
+
+MAX_BUCKETS = 32
+"""Buckets that are read together."""
 
 
 class Buckets:
@@ -193,3 +205,105 @@ def _finish(mixed: np.ndarray) -> np.ndarray:
     mixed *= _FINAL
     mixed ^= mixed >> _FOLD
     return mixed
+
+
+class Records(Struct, frozen=True):
+    """Valid records that start in [start, end), with their units and keys."""
+
+    start: int  # and end: physical offsets
+    end: int
+    offsets: np.ndarray  # and sizes, times: int64 per record, ascending
+    sizes: np.ndarray
+    times: np.ndarray
+    units: QueueUnits  # `row` counts these records
+    keys: IndexKeys  # the same
+    topics: list[str]  # names by topic number in `units`
+
+    def at(self, physical: np.ndarray) -> np.ndarray:
+        """Returns the number of the record that starts at each physical offset, -1 if there is none."""
+        if not len(self.offsets):
+            return np.full(len(physical), -1, np.int64)
+        numbers = np.minimum(np.searchsorted(self.offsets, physical), len(self.offsets) - 1)
+        return np.where(self.offsets[numbers] == physical, numbers, -1)
+
+
+def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, int]]:
+    """Yields runs of buckets (first, last + 1) of one segment, short enough to be read at once."""
+    first = end = -1
+    for bucket in differing.tolist():
+        follows = bucket == end and bucket - first < MAX_BUCKETS
+        if not (follows and buckets.segment_of(bucket) == buckets.segment_of(first)):
+            if end >= 0:
+                yield first, end
+            first = bucket
+        end = bucket + 1
+    if end >= 0:
+        yield first, end
+
+
+def read_records(
+    survey: Survey, number: int, span: tuple[int, int], start: int, rules: DispatchRules | None = None
+) -> Records:
+    """Reads the records of a range of one segment.
+
+    Args:
+        survey: the store.
+        number: of the segment.
+        span: physical offsets; records that start in it are read.
+        start: physical offset of the first record in it, -1 if there is none.
+        rules: if they differ from the survey's.
+
+    Raises:
+        StoreError: the segment cannot be read.
+    """
+    dispatcher = Dispatcher(rules or survey.rules)
+    parts = list(_frames(survey, number, span, start)) if start >= 0 else []
+    units: list[QueueUnits] = []
+    keys: list[IndexKeys] = []
+    before = 0
+    for frames in parts:
+        dispatched = dispatcher.dispatch(frames)
+        units.append(_moved(dispatched.units, before))
+        keys.append(_moved(dispatched.keys, before))
+        before += len(frames)
+    return Records(
+        *span,
+        _joined([frames.positions + frames.base for frames in parts]),
+        _joined([frames.sizes for frames in parts]),
+        _joined([frames.column("store_timestamp") for frames in parts]),
+        _concatenated(QueueUnits, units),
+        _concatenated(IndexKeys, keys),
+        dispatcher.topics.names,
+    )
+
+
+def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> Iterator[Frames]:
+    segment = survey.segments[number]
+    with ReadFile(segment.path) as file:
+        is_last = number >= survey.last_used
+        walk = walk_file(
+            file, segment, start=start - segment.base, is_last=is_last, crc=False, start_index=survey.start_index()
+        )
+        for item in walk:
+            if isinstance(item, Damage):
+                continue
+            offsets = item.positions + item.base
+            if offsets[0] >= span[1]:
+                return
+            limit = min(span[1], survey.end) if survey.live else span[1]
+            inside = item.select((offsets >= span[0]) & (offsets < limit))
+            if len(inside):
+                yield inside
+
+
+def _moved(columns: C, by: int) -> C:
+    values = structs.asdict(columns)
+    return type(columns)(**{**values, "row": values["row"] + by})
+
+
+def _concatenated(kind: type[C], parts: list[C]) -> C:
+    return kind(*(_joined([getattr(part, name) for part in parts]) for name in kind.__struct_fields__))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -16,7 +16,7 @@ from mqtool.records.index_build import chain
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.files import ReadFile
 from mqtool.store.index.index_file import Shape, entries_written
-from mqtool.verify.log.checksums import Buckets, Sums, mix_entries
+from mqtool.verify.checksums import Buckets, Sums, mix_entries
 from mqtool.verify.survey import Survey
 
 CHUNK = 1 << 15

@@ -17,10 +17,9 @@ from mqtool.records.number_sets import among
 from mqtool.recovery.losses import are_moved
 from mqtool.store.files import ReadFile
 from mqtool.store.queues.consume_queue_ext import ExtUnits
-from mqtool.verify.log.checksums import mix_batches, mix_units, queue_key
-from mqtool.verify.log.records import Records
-from mqtool.verify.log.segment import FOREIGN, DamagedRange
-from mqtool.verify.queues.consume_queue import Kinds, QueueFacts
+from mqtool.verify.checksums import Records, mix_batches, mix_units, queue_key
+from mqtool.verify.consume_queue import Kinds, QueueFacts
+from mqtool.verify.segment import FOREIGN, DamagedRange
 from mqtool.verify.survey import QueueFiles, Survey
 
 

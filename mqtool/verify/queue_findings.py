@@ -1,25 +1,112 @@
-"""Converts facts about queues, and their differences from the CommitLog, to findings."""
+"""Checks the files of queues, and converts facts about queues, and their differences from the CommitLog, to findings.
+
+Source: MappedFileQueue.load, ConsumeQueueStore.loadConsumeQueues (4.9.7, 5.5.0).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from mqtool.errors import StoreError
+from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.java import parse_int
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
-from mqtool.store.files import ReadFile, list_mapped_files
+from mqtool.store.files import MappedFile, ReadFile, is_directory, list_directory, list_mapped_files
 from mqtool.store.log.commit_log import CommitLog
+from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.log.continuity import QueueSpan
 from mqtool.verify.losses import Interval, LossAccount, without
-from mqtool.verify.queues.consume_queue import QueueFacts, Run
-from mqtool.verify.queues.queue_files import place
-from mqtool.verify.queues.unit_detail import MissingUnit, UnitDifferences, WrongUnits
-from mqtool.verify.recovery import Recovery
-from mqtool.verify.survey import QueueFiles, Survey
+from mqtool.verify.record_rules import QueueSpan
+from mqtool.verify.survey import QueueFiles, Recovery, Survey, stray_file
+from mqtool.verify.unit_detail import MissingUnit, UnitDifferences, WrongUnits
+
+_TREES = (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)
+
+
+def place(queue: QueueFiles, number: int) -> tuple[Path, int | None]:
+    """Returns the file that contains a unit, or would contain it, and the byte in it; the directory if no file does."""
+    byte = number * queue.unit.size
+    file = next((file for file in queue.files if file.base <= byte < file.end), None)
+    return (queue.path, None) if file is None else (file.path, byte - file.base)
+
+
+def check_queue_files(
+    survey: Survey,
+    queue: QueueFiles,
+    facts: QueueFacts,
+    size: int | None,
+    collector: FindingCollector,
+    *,
+    is_whole: bool,
+) -> None:
+    """Checks names and lengths of one queue's files.
+
+    Args:
+        survey: the store.
+        queue, facts: the queue, and the facts about its units.
+        size: bytes of a queue file, None if unknown.
+        collector: receives the findings.
+        is_whole: no unit of the queue is missing.
+    """
+    for file in queue.files:
+        if size is not None and file.size != size:
+            tolerated = file == queue.files[-1] and file.size == 0 and survey.release >= (5, 5)
+            collector.add(
+                "queue-file-size",
+                file.path,
+                f"expected {size} bytes, found {file.size}",
+                queue=queue.key,
+                severity=Severity.WARNING if tolerated else None,
+            )
+    for path in queue.strays:
+        _stray(survey, path, queue, size, collector)
+    for before, after in pairwise(queue.files):
+        if before.size and before.end < after.base:
+            units = (after.base - before.end) // queue.unit.size
+            evidence = f"{units} unit(s) between {before.path.name} and {after.path.name}"
+            collector.add("queue-file-missing", queue.path, evidence, queue=queue.key)
+    last = queue.files[-1] if len(queue.files) > 1 else None
+    if last is not None and last.size and is_whole and not survey.live and _is_extra(queue, last, facts):
+        collector.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
+
+
+def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
+    """Whether the last file is empty although the previous one is not full."""
+    return facts.used_end * queue.unit.size < last.base
+
+
+def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, collector: FindingCollector) -> None:
+    is_last = all(path.name > file.path.name for file in queue.files)
+    length, evidence, severity = stray_file(path, "offset", survey.release, is_last=is_last)
+    if severity is None and length is not None and length == size:
+        evidence += ", as long as a queue file"
+    collector.add("queue-stray-file", path, evidence, queue=queue.key, severity=severity)
+
+
+def check_trees(survey: Survey, collector: FindingCollector) -> None:
+    """Reports files that are in no topic or queue directory; the broker ignores them."""
+    if survey.has_rocksdb:
+        return
+    for name in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE):
+        for topic in list_directory(survey.root / name):
+            if not is_directory(topic):
+                collector.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
+                continue
+            for queue in list_directory(Path(topic.path)):
+                if not is_directory(queue) or not _is_int(queue.name):
+                    collector.add("queue-stray-file", queue.path, "no directory of a queue", severity=Severity.NOTE)
+
+
+def _is_int(name: str) -> bool:
+    try:
+        parse_int(name)
+    except FormatError:
+        return False
+    return True
 
 
 class QueueReport(Struct):
@@ -247,9 +334,6 @@ def _without_files(
         count = int(span.messages[number]) - explained.get(queue, 0)
         if queue not in here and count > 0 and survey.includes(queue[0]) and not survey.is_unlisted(queue):
             yield number, queue, count
-
-
-_TREES = (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)
 
 
 def _is_in_the_way(path: Path) -> bool:

@@ -1,20 +1,24 @@
-"""Checks the DLedger log: the chain of entry headers, its index files, and its two text files.
+"""Checks what replication adds to a store: the DLedger log with its index, and the text files of both modes.
 
-The records in the entries belong to the CommitLog and are checked with it.
-Source: DLedgerMmapFileStore.recover, MemberState (dledger 0.3.1.2, 0.3.2).
+The records in the entries belong to the CommitLog and are checked with it. Source: DLedgerMmapFileStore.recover,
+MemberState (dledger 0.3.1.2, 0.3.2), EpochFileCache, CheckpointFile (controller mode, 5.5.0).
 """
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
-from mqtool.formats import dledger
+from mqtool.formats import dledger, epoch, file_names
+from mqtool.formats.epoch import EpochEntry
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.recovery.dledger_recovery import rewritten_units
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.configured_place import broker_identity, epoch_file
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.store.log.log_walk import walk_file
 from mqtool.verify.finding_collector import FindingCollector
@@ -178,3 +182,48 @@ def _heads_of(frames: Frames) -> np.ndarray:
     rows = [bytes(frames.view[at : at + dledger.ENTRY_HEADER_SIZE]) for at in starts.tolist()]
     heads = np.frombuffer(b"".join(rows), _HEADS)
     return heads[heads["magic"] == dledger.MAGIC_ENTRY]
+
+
+def check_controller(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> str | None:
+    """Checks the epoch file; returns a text that states what was checked, None if the store needs no epoch file.
+
+    Args:
+        survey: the store.
+        config: states where the files are, and enableControllerMode. If that is not configured, the existence of
+            brokerIdentity decides, which a broker writes when a controller has registered it.
+        collector: receives the findings.
+    """
+    enabled = config.flag("enableControllerMode")
+    path = epoch_file(survey.root, config)
+    backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)
+    if not path.exists() and not backup.exists():
+        identity = broker_identity(survey.root, config)
+        reason = "enableControllerMode=true" if enabled else f"{identity.name} is there" if identity.is_file() else ""
+        if not reason or enabled is False or survey.end <= survey.min_offset:
+            return None
+        collector.add("epoch-missing", path, f"neither it nor its .bak; {reason}, the log ends at {survey.end}")
+        return "0 epochs"
+    entries, problem = _read(path)
+    if problem is not None:
+        _, of_backup = _read(backup)
+        evidence = f"{problem}; {backup.name}: {of_backup or 'can be read'}"
+        severity = Severity.UNKNOWN if isinstance(problem, UnreadableError) else None if of_backup else Severity.WARNING
+        collector.add("epoch-unreadable", path, evidence, severity=severity)
+        return "0 epochs"
+    for before, after in pairwise(entries):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            evidence = f"epoch {after.epoch} from {after.start_offset} follows"
+            collector.add("epoch-order", path, f"{evidence} epoch {before.epoch} from {before.start_offset}")
+    last = entries[-1] if entries else None
+    if last is not None and last.start_offset > survey.end and not survey.live and survey.segments:
+        collector.add(
+            "epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, the log ends at {survey.end}"
+        )
+    return f"{len(entries)} epoch(s)"
+
+
+def _read(path: Path) -> tuple[tuple[EpochEntry, ...], FormatError | StoreError | None]:
+    try:
+        return epoch.parse(read_file(path)), None
+    except (FormatError, StoreError) as error:
+        return (), error

@@ -1,1 +1,0 @@
-"""Checks of index files against the log. Start with `index_file`."""

@@ -1,1 +1,0 @@
-"""Checks of the CommitLog: segments, records, continuity. Start with `segment`."""

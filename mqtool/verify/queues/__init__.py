@@ -1,1 +1,0 @@
-"""Checks of ConsumeQueues against the log. Start with `consume_queue`."""
