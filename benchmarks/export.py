@@ -29,12 +29,11 @@ from benchmarks.bodies import vary_bodies
 from benchmarks.page_cache import warm
 from mqtool.export.plain import LocalRunner, export
 from mqtool.export.plan import partitions, plan_store
-from mqtool.export.read import read_partition
-from mqtool.export.rows import Rows
+from mqtool.export.rows import Rows, compact
 from mqtool.export.run import ExportRequest
 from mqtool.export.schema import ReadRequest, messages_schema
 from mqtool.export.sources import resolve
-from mqtool.export.views import compact
+from mqtool.export.task import read_partition
 from mqtool.store import Message, open_store
 from tests.support.big_store import write_big_store
 

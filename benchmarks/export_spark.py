@@ -16,9 +16,9 @@ from mqtool.export.plain import export
 from mqtool.export.run import ExportRequest
 from mqtool.export.schema import ReadRequest, Table, messages_schema
 from mqtool.export.sources import resolve
-from mqtool.spark.export import SparkRunner
+from mqtool.spark.job import SparkRunner
 from mqtool.spark.options import SPLIT_BYTES
-from mqtool.spark.schema import table_schema
+from mqtool.spark.reading import table_schema
 from mqtool.spark.session import build
 from mqtool.store import Message, open_store
 

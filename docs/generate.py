@@ -34,7 +34,6 @@ from mqtool.formats import (  # noqa: E402
     hosts,
     index_file,
     message_batch,
-    message_id,
     properties,
     tfchunk,
     tiered,
@@ -70,8 +69,8 @@ LAYOUTS: dict[str, cs.Struct] = {
     "dledger-entry": dledger.ENTRY.layout,
     "dledger-blank": dledger.BLANK_ENTRY.layout,
     "dledger-index": dledger.INDEX_UNIT.layout,
-    "offset-id": message_id.OFFSET_ID_V4.layout,
-    "unique-key": message_id.UNIQUE_KEY_V4.layout,
+    "offset-id": hosts.OFFSET_ID_V4.layout,
+    "unique-key": hosts.UNIQUE_KEY_V4.layout,
     "batched-message": message_batch.BATCHED_MESSAGE,
     "equeue-header": equeue.HEADER.layout,
     "equeue-footer": equeue.FOOTER.layout,
@@ -132,7 +131,7 @@ def _first_record() -> commit_log.Record:
 
 def _offset_id() -> bytes:
     record = _first_record()
-    return bytes.fromhex(message_id.format_offset_id(record.store_host, record.physical_offset))
+    return bytes.fromhex(hosts.format_offset_id(record.store_host, record.physical_offset))
 
 
 def _unique_key() -> bytes:
@@ -194,7 +193,7 @@ EXAMPLES: dict[str, tuple[cs.Struct, str, Callable[[], bytes]]] = {
         lambda: read("timer-5.5.0/store/config/timercheck", 0, 56),
     ),
     "offset-id": (LAYOUTS["offset-id"], f"the first record of {ORDERS_LOG}", _offset_id),
-    "unique-key": (message_id.UNIQUE_KEY_V6.layout, f"UNIQ_KEY of the first record of {ORDERS_LOG}", _unique_key),
+    "unique-key": (hosts.UNIQUE_KEY_V6.layout, f"UNIQ_KEY of the first record of {ORDERS_LOG}", _unique_key),
     "batched-message": (
         LAYOUTS["batched-message"],
         f"body of the record at {BATCH_LOG}, position 0, its first message",

@@ -205,7 +205,7 @@ def _in_store(
     from mqtool.store.permissions import denied_to_owner
     from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
     from mqtool.verify.next_start import uncounted_timers
-    from mqtool.verify.timer import timer_damage
+    from mqtool.verify.services import timer_damage
 
     denial, unknown = None, ""
     try:

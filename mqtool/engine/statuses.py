@@ -6,7 +6,7 @@ Sources: PutMessageStatus, AppendMessageStatus, GetMessageStatus, PutMessageResu
 from enum import Enum
 from typing import NamedTuple
 
-from mqtool.formats import message_id
+from mqtool.formats import hosts
 from mqtool.store.queues.get_message import Found
 
 
@@ -71,7 +71,7 @@ class PutResult(NamedTuple):
         if not self.ok:
             return ""
         offsets = self.physical_offsets or (self.physical_offset,)
-        return ",".join(message_id.format_offset_id(self.store_host, offset) for offset in offsets)
+        return ",".join(hosts.format_offset_id(self.store_host, offset) for offset in offsets)
 
 
 class AppendFailedError(Exception):

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from mqtool.errors import UsageError
+from mqtool.export.rows import size_of, writable, writable_schema
 from mqtool.export.schema import Table
 from mqtool.export.target import Target
-from mqtool.export.views import size_of, writable, writable_schema
 
 PARTITION_COLUMNS = ("topic", "date", "hour")
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"

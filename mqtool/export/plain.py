@@ -1,6 +1,6 @@
 """Runs an export from beginning to end: recover, plan, run, commit; once, or again and again while a broker appends.
 
-`LocalRunner` runs the tasks in threads of this process and in worker processes; `mqtool.spark.export` has its own
+`LocalRunner` runs the tasks in threads of this process and in worker processes; `mqtool.spark.job` has its own
 runner.
 """
 

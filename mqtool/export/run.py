@@ -15,13 +15,12 @@ from mqtool.export import tables
 from mqtool.export.commit import Manifest
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions, directory, rewrite
 from mqtool.export.plan import StorePlan, partitions
-from mqtool.export.read import check_tolerated
 from mqtool.export.rewind import ExportHistory, before
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, ReadRequest, Table
 from mqtool.export.sources import Source
 from mqtool.export.state import Mark, State, mark_at, plan_since, require_new_log
 from mqtool.export.target import Target
-from mqtool.export.task import Task, TaskResult, damage_batch
+from mqtool.export.task import Task, TaskResult, check_tolerated, damage_batch
 from mqtool.jobs.progress import OnProgress
 from mqtool.records.damage import Damage
 from mqtool.store import Store

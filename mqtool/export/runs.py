@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from mqtool.export.parquet import group_edges, partition_columns
-from mqtool.export.rows import Rows
+from mqtool.export.rows import Rows, compact, concatenate, take
 from mqtool.export.schema import SORT_COLUMNS
-from mqtool.export.views import compact, concatenate, take
 from mqtool.jobs.atomic import naming
 
 RUN_BYTES = 32 << 20

@@ -1,6 +1,8 @@
-"""Host addresses as records and message ids store them: 4 or 16 address bytes and a port i32.
+"""Hosts as records store them (4 or 16 address bytes and a port i32), and the message ids that contain them.
 
-Source: MessageExt.socketAddress2ByteBuffer, MessageDecoder.decode (4.9.7, 5.5.0).
+A broker assigns the offset message id, a client creates the unique key. The two have equal lengths, and nothing in
+them distinguishes them. Docs page: docs/formats/message-id.md. Source: MessageExt.socketAddress2ByteBuffer,
+MessageDecoder.decode, createMessageId and decodeMessageId, MessageClientIDSetter (4.9.7, 5.5.0).
 """
 
 import ipaddress
@@ -8,7 +10,11 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from mqtool.errors import FormatError, TruncatedError
+from mqtool.formats import codec
+from mqtool.formats.codec import Unit, i32, i64, raw, u16
 
 _PORT = struct.Struct(">i")
 _ADDRESS_SIZES = (4, 16)
@@ -74,3 +80,92 @@ def parse_text(text: str) -> Host:
 def text_of(data: bytes) -> str:
     """Returns "1.2.3.4:5" or "[::1]:5" of 8 or 20 bytes."""
     return str(parse(data))
+
+
+class OffsetMessageId(Struct, frozen=True):
+    """The location of a message: the broker that stored it and the physical offset there."""
+
+    address: bytes
+    port: int
+    physical_offset: int
+
+
+class UniqueKey(Struct, frozen=True):
+    """The contents of UNIQ_KEY, as a client creates it."""
+
+    address: bytes
+    process_id: int
+    class_loader_hash: int
+    month_millis: int
+    counter: int
+
+
+def _offset_id(size: int) -> Unit[OffsetMessageId]:
+    return Unit(
+        f"offset message id (IPv{4 if size == 4 else 6})",
+        OffsetMessageId,
+        raw("address", size, "store host's address"),
+        i32("port", "store host's port"),
+        i64("physical_offset", "where the record starts in that broker's CommitLog"),
+    )
+
+
+def _unique_key(size: int) -> Unit[UniqueKey]:
+    return Unit(
+        f"unique key (IPv{4 if size == 4 else 6})",
+        UniqueKey,
+        raw("address", size, "client's address"),
+        u16("process_id", "client's process id, low 16 bits"),
+        i32("class_loader_hash", "hashCode of the client's class loader"),
+        i32("month_millis", "ms since the month began in the client's time zone"),
+        u16("counter", "messages that the process has made ids for, low 16 bits"),
+    )
+
+
+OFFSET_ID_V4 = _offset_id(4)
+OFFSET_ID_V6 = _offset_id(16)
+UNIQUE_KEY_V4 = _unique_key(4)
+UNIQUE_KEY_V6 = _unique_key(16)
+
+_OFFSET = codec.struct_of(OFFSET_ID_V4.fields[-1:])
+
+TEXT_LENGTHS = (2 * OFFSET_ID_V4.size, 2 * OFFSET_ID_V6.size)
+"""Hexadecimal digits of either kind: 32 for IPv4, 56 for IPv6."""
+
+
+def parse_offset_id(text: str) -> OffsetMessageId:
+    """Reads an offset message id.
+
+    Raises:
+        FormatError: not 32 or 56 hexadecimal digits.
+    """
+    data = _bytes_of(text, "offset message id")
+    return (OFFSET_ID_V4 if len(data) == OFFSET_ID_V4.size else OFFSET_ID_V6).parse(data)
+
+
+def format_offset_id(store_host: bytes, physical_offset: int) -> str:
+    """Returns the id as upper-case hexadecimal digits.
+
+    Args:
+        store_host: the 8 or 20 bytes of the record's store host.
+        physical_offset: the record's.
+
+    Raises:
+        FormatError: a value does not fit.
+    """
+    if len(store_host) not in SIZES:
+        raise FormatError(f"expected a host of 8 or 20 bytes, found {len(store_host)}", layout="offset message id")
+    try:
+        return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+    except struct.error as error:
+        raise FormatError(f"cannot be written: {error}", layout="offset message id") from error
+
+
+def _bytes_of(text: str, name: str) -> bytes:
+    try:
+        data = bytes.fromhex(text) if len(text) in TEXT_LENGTHS and text.isalnum() else b""
+    except ValueError:
+        data = b""
+    if not data:
+        raise FormatError(f"expected 32 or 56 hexadecimal digits, found {text[:80]!r}", layout=name)
+    return data

@@ -27,7 +27,7 @@ from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_m
 from mqtool.engine.write.messages import refusal
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import StoreError
-from mqtool.formats import config_files, file_names, hosts, java, message_id, properties
+from mqtool.formats import config_files, file_names, hosts, java, properties
 from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.ingest.row_parser import Row
@@ -217,7 +217,7 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
                 message.queue_id,
                 queue_offset,
                 physical,
-                message_id.format_offset_id(host, physical),
+                hosts.format_offset_id(host, physical),
                 (row.message.topic, row.message.queue_id),
             )
         done += count

@@ -15,11 +15,10 @@ from msgspec import Struct, field
 
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
-from mqtool.export.read import pieces
-from mqtool.export.rows import rows_of
+from mqtool.export.rows import compact, rows_of
 from mqtool.export.schema import ALL_COLUMNS, BATCH_ROWS, TIMESTAMP, ReadRequest, RecordClass, class_of, messages_schema
 from mqtool.export.sources import name_of
-from mqtool.export.views import compact
+from mqtool.export.task import pieces
 from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, TRANSACTION_MASK, SysFlag
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames

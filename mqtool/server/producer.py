@@ -20,7 +20,7 @@ from msgspec import Struct
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
-from mqtool.formats import java, message_id, properties
+from mqtool.formats import hosts, java, properties
 from mqtool.formats.topics import DEFAULT_TOPIC
 from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
@@ -286,7 +286,7 @@ def _ack(sent: _Sent, answer: Command) -> Ack:
     """Parses where a message was stored; raises RemoteProtocolError if the answer does not state it."""
     fields, topic = answer.fields, sent.message.topic
     try:
-        place = message_id.parse_offset_id(fields.get("msgId", ""))
+        place = hosts.parse_offset_id(fields.get("msgId", ""))
         queue_id, queue_offset = java.parse_int(fields.get("queueId", "")), java.parse_long(fields["queueOffset"])
     except (FormatError, KeyError) as error:
         raise RemoteProtocolError(f"broker {sent.queue.address}: answer to a send: {error}") from error

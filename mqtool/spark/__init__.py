@@ -3,6 +3,6 @@
 The only place that imports pyspark. Docs pages: docs/lake.md, docs/spark-cluster.md.
 """
 
-from mqtool.spark.asking import ask, where
+from mqtool.spark.options import ask, where
 
 __all__ = ["ask", "where"]

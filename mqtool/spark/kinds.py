@@ -20,7 +20,7 @@ from mqtool.siblings import Table
 from mqtool.siblings.arrow import arrow_schema, batches, export_part
 from mqtool.siblings.registry import Kind, recognise
 from mqtool.spark.job import SparkJob, SparkJobError
-from mqtool.spark.schema import spark_type
+from mqtool.spark.reading import spark_type
 from mqtool.store.remote import is_url
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """`spark.read.format("rocketmq-store")`: stores as DataFrames.
 
 Filters are not pushed down: in Spark 4.3 a pushed filter stays with the DataFrame and gives later queries wrong
-results. Options, which belong to one `load()`, restrict what is read instead; `spark.asking` derives them from the
+results. Options, which belong to one `load()`, restrict what is read instead; `spark.options` derives them from the
 plan of a query. Columns are selected by a schema given to `.schema(…)` or by the option `columns`.
 """
 
@@ -21,11 +21,9 @@ from mqtool.export.plan import StorePlan, check_split, plan_store
 from mqtool.export.sources import Source, require_different_logs
 from mqtool.records.number_sets import within
 from mqtool.scan.paths import FOREVER, Path, Planner, PointReads, RangeScan
-from mqtool.spark.asking import FORMAT
 from mqtool.spark.kinds import KindReader, source_of
-from mqtool.spark.options import SourceOptions, parse
-from mqtool.spark.reading import Split, read_split, splits_of, splits_of_points
-from mqtool.spark.schema import require_subset, table_schema
+from mqtool.spark.options import FORMAT, SourceOptions, parse
+from mqtool.spark.reading import Split, read_split, require_subset, splits_of, splits_of_points, table_schema
 from mqtool.store.log.cuts import Cuts
 from mqtool.store.log.selection import Selection
 from mqtool.store.store import Store

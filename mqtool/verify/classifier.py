@@ -48,10 +48,9 @@ from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.replication import LedgerCheck
 from mqtool.verify.rocksdb_queue import RocksCheck
 from mqtool.verify.segment import DamagedRange
-from mqtool.verify.service_records import ServiceRecordCheck
+from mqtool.verify.services import DAMAGED, UNREAD, ServiceRecordCheck, TimerCheck
+from mqtool.verify.services import TOPIC as TIMER_TOPIC
 from mqtool.verify.survey import recovery_plan
-from mqtool.verify.timer import DAMAGED, UNREAD, TimerCheck
-from mqtool.verify.timer import TOPIC as TIMER_TOPIC
 from mqtool.verify.unit_detail import UnitDifferences
 
 _NOT_LISTED = {

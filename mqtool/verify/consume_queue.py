@@ -5,7 +5,6 @@ BatchConsumeQueue.recover, MappedFileQueue.doLoad (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -30,10 +29,6 @@ from mqtool.store.queues.filter_bit_maps import FilterBitMaps
 from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import CHUNK_BYTES, QueueFiles, Survey, unit_chunks
-
-if TYPE_CHECKING:
-    from mqtool.verify.consume_queue import QueueFacts
-
 
 _LARGEST_RECORD = 1 << 28
 _FARTHEST = 1 << 45

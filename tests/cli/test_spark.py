@@ -70,7 +70,7 @@ def test_messages_are_exported_by_a_session(mqtool, session, monkeypatch, tmp_pa
         used.append(found)
         return LocalRunner(1)
 
-    monkeypatch.setattr("mqtool.spark.export.SparkRunner", runner)
+    monkeypatch.setattr("mqtool.spark.job.SparkRunner", runner)
     result = mqtool("export", STORE, "--output", tmp_path / "lake", "--spark", "-f", "json")
     assert result.code == ExitCode.OK
     assert (used, session.stopped) == ([session], 1)

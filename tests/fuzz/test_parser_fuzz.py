@@ -39,7 +39,6 @@ from mqtool.formats import (
     index_file,
     java,
     message_batch,
-    message_id,
     properties,
     service_records,
     sql92,
@@ -404,7 +403,7 @@ TARGETS = {
         lambda: [data[:128] for data in files("tfchunk/*/store/chunk-*")] + [b"chunk-000001.000002"],
     ),
     "message ids and hosts": Target(
-        each(text(message_id.parse_offset_id), hosts.parse, text(hosts.parse_text)),
+        each(text(hosts.parse_offset_id), hosts.parse, text(hosts.parse_text)),
         lambda: [
             b"7F00000100002A9F0000000000000123",
             b"7F000001000078308DB14E25A1A80000",

@@ -10,9 +10,9 @@ import pytest
 import mqtool
 from mqtool.errors import StoreError
 from mqtool.export.plan import Partition, partitions, plan_store
-from mqtool.export.read import read_partition
 from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import resolve
+from mqtool.export.task import read_partition
 from mqtool.records.damage import Damage, DamageKind
 from tests.support import lake
 from tests.support.damage import CASES, base_messages

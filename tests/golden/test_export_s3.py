@@ -107,8 +107,8 @@ def test_a_bucket_that_does_not_exist_is_named(s3):
 
 def test_a_segment_that_went_away_since_planning_is_damage(s3, tmp_path):
     from mqtool.export.plan import Partition, Span
-    from mqtool.export.read import read_partition
     from mqtool.export.sources import Source
+    from mqtool.export.task import read_partition
 
     span = Span("s3://stores/gone/store/commitlog/00000000000000000000", 0, 0, 1000)
     (damage,) = read_partition(Partition(0, Source("b", "s3://stores/gone/store"), (span,)), ALL)

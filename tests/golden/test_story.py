@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 import mqtool
-from mqtool.formats.message_id import parse_offset_id
+from mqtool.formats.hosts import parse_offset_id
 from mqtool.store.index import find
 from mqtool.story import StepKind, histories_of
 from tests.support.lives import GROUP, histories_by_key, judge

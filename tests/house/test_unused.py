@@ -24,8 +24,8 @@ USED_FROM_OUTSIDE = {
     "mqtool.cli.app.leaves",  # docs/generate_cli.py
     "mqtool.cli.exits.MEANINGS",
     "mqtool.formats.equeue.ID_LAYOUTS",  # docs/generate.py
-    "mqtool.formats.message_id.UNIQUE_KEY_V4",
-    "mqtool.formats.message_id.UNIQUE_KEY_V6",
+    "mqtool.formats.hosts.UNIQUE_KEY_V4",
+    "mqtool.formats.hosts.UNIQUE_KEY_V6",
     "mqtool.formats.epoch.build",  # inverses of parsers, compared with them on every real file
     "mqtool.formats.tfchunk.build_footer",
     "mqtool.formats.tfchunk.build_record",

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from mqtool.errors import UsageError
 from mqtool.spark import ask, session, where
-from mqtool.spark.asking import FORMAT
+from mqtool.spark.options import FORMAT
 from mqtool.store import open_store
 from tests.support.builder import StoreBuilder
 from tests.support.questions import (

@@ -24,7 +24,7 @@ import mqtool
 from mqtool.export.plain import export
 from mqtool.export.run import ExportRequest
 from mqtool.export.sources import resolve
-from mqtool.spark.export import SparkRunner
+from mqtool.spark.job import SparkRunner
 from mqtool.spark.session import build
 from mqtool.spark.verify import verify_on
 from tests.support.spark_cluster import said

@@ -25,7 +25,7 @@ ALL = ReadRequest(every_class=True)
 
 
 def export_on(spark: Any, store: object, target: Path, **wanted: Any) -> Any:
-    from mqtool.spark.export import SparkRunner
+    from mqtool.spark.job import SparkRunner
 
     return export(ExportRequest(tuple(resolve([str(store)])), str(target), **wanted), SparkRunner(spark))
 

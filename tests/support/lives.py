@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mqtool.formats.message_id import parse_offset_id
+from mqtool.formats.hosts import parse_offset_id
 from mqtool.store import Store
 from mqtool.story import MessageHistory, Step, StepKind, histories_of
 

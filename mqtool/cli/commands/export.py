@@ -316,7 +316,7 @@ class _Options(Struct, frozen=True):
         )
 
     def _read(self, sources: list[Source]) -> ReadRequest:
-        from mqtool.export import redact as redaction
+        from mqtool.export import schema as redaction
         from mqtool.export.schema import ALL_COLUMNS, Body, ReadRequest
 
         hidden = redaction.closure(_names(self.redact))
@@ -353,7 +353,7 @@ def _selection(sources: list[Source], filters: Filters) -> Selection:
 def _spark_runner(stack: ExitStack, where: OnSpark, on_progress: OnProgress) -> Runner:
     """Starts Spark, until the stack ends."""
     session = stack.enter_context(spark_session(where))
-    from mqtool.spark.export import SparkRunner  # an extra
+    from mqtool.spark.job import SparkRunner  # an extra
 
     return SparkRunner(session, on_progress)
 

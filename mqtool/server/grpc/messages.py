@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import compression, hosts, java, message_batch, message_id, properties, service_records
+from mqtool.formats import compression, hosts, java, message_batch, properties, service_records
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
@@ -250,7 +250,7 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
     system = result.system_properties
     key = message.unique_key
     if java.is_blank(key):
-        key = message_id.format_offset_id(record.store_host, record.physical_offset)
+        key = hosts.format_offset_id(record.store_host, record.physical_offset)
     system.message_id = key
     digest = system.body_digest
     digest.type, digest.checksum = d.MD5, hashlib.md5(body, usedforsecurity=False).hexdigest().upper()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mqtool.choices import SearchMethod
 from mqtool.commands import Opened, command
 from mqtool.errors import CorruptionError, FormatError, StoreError, UnreadableError, UsageError
-from mqtool.formats import commit_log, index_file, message_id
+from mqtool.formats import commit_log, hosts, index_file
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.globs import literal_names
 from mqtool.store.index.index_file import IndexFile
@@ -349,7 +349,7 @@ def is_unique_key(address: str) -> bool:
     if _PLACE.fullmatch(address) or (_NUMBER.fullmatch(address) and int(address) <= _LARGEST):
         return False
     try:
-        message_id.parse_offset_id(address)
+        hosts.parse_offset_id(address)
     except FormatError:
         return True
     return False
@@ -376,7 +376,7 @@ def _checked(message: Message, method: str) -> AddressMatches:
 
 def _by_offset_id(store: Store, address: str) -> AddressMatches | None:
     try:
-        parsed = message_id.parse_offset_id(address)
+        parsed = hosts.parse_offset_id(address)
         return _checked(store.message_at(parsed.physical_offset), "offset message id")
     except (FormatError, CorruptionError):
         return None

@@ -6,7 +6,7 @@ from functools import lru_cache
 from msgspec import Struct, structs
 
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, compression, hosts, message_batch, message_id, properties
+from mqtool.formats import commit_log, compression, hosts, message_batch, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.java import decode_utf8
 from mqtool.records.frames import Frames
@@ -85,7 +85,7 @@ def from_record(record: Record) -> Message:
         properties.decode(record.properties),
         record.body_crc,
         body,
-        message_id.format_offset_id(record.store_host, record.physical_offset),
+        hosts.format_offset_id(record.store_host, record.physical_offset),
         record.body,
         record.magic_code,
         None,

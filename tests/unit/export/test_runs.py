@@ -6,10 +6,10 @@ import pytest
 
 from mqtool.export import runs
 from mqtool.export.plan import partitions, plan_store
-from mqtool.export.read import read_partition
 from mqtool.export.runs import SortedRuns
 from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import Source
+from mqtool.export.task import read_partition
 from tests.support import lake
 from tests.support.stores import store_fixture
 

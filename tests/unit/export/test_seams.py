@@ -22,13 +22,13 @@ from mqtool.export import plain, task
 from mqtool.export.parquet import TableWriter, WriteOptions
 from mqtool.export.plain import LocalRunner, export
 from mqtool.export.plan import log_end, partitions, plan_store
-from mqtool.export.read import read_partition
 from mqtool.export.rows import as_json
 from mqtool.export.run import ExportRequest
 from mqtool.export.schema import Body, ReadRequest, Table
 from mqtool.export.sources import Source, resolve
 from mqtool.export.tables import require
 from mqtool.export.target import LocalTarget, RemoteTarget, target_of
+from mqtool.export.task import read_partition
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import open_store

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mqtool.errors import CorruptionError, UsageError
-from mqtool.export import redact
+from mqtool.export import schema
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.schema import ALL_COLUMNS, Body, ReadRequest
 from mqtool.store.log.selection import Selection
@@ -119,7 +119,7 @@ def test_a_redacted_value_stands_nowhere(tmp_path, column, values):
     read = ReadRequest(
         Selection(topics=("Keyed", "Transfers", "Bodies")),
         body=Body.JSON,
-        redact=redact.closure([column]),
+        redact=schema.closure([column]),
         salt=b"salt",
     )
     target = lake.exported(NAME, tmp_path, read=read)
@@ -132,7 +132,7 @@ def test_a_redacted_value_stands_nowhere(tmp_path, column, values):
 
 
 def test_redacted_tags_stand_neither_in_their_column_nor_among_the_properties(tmp_path):
-    target = lake.exported(NAME, tmp_path, read=ReadRequest(redact=redact.closure(["tags"]), salt=b"salt"))
+    target = lake.exported(NAME, tmp_path, read=ReadRequest(redact=schema.closure(["tags"]), salt=b"salt"))
     for found, known in zip(lake.in_log_order(lake.rows(target)), COMMITTED, strict=True):
         assert (found["tags"] is None) == (known["tags"] is None)
         assert found["tags"] is None or found["tags"].startswith("redacted:")
@@ -140,7 +140,7 @@ def test_redacted_tags_stand_neither_in_their_column_nor_among_the_properties(tm
 
 
 def test_the_crc_of_a_record_does_not_stand_next_to_redacted_values(tmp_path):
-    read = ReadRequest(redact=redact.closure(["body"]), salt=b"salt")
+    read = ReadRequest(redact=schema.closure(["body"]), salt=b"salt")
     rows = lake.rows(lake.exported("propcrc-5.5.0", tmp_path, read=read))
     known = lake.expected_rows("propcrc-5.5.0", every_class=False, broker="b")
     assert any("__CRC32#" in row["properties"] for row in known)
@@ -150,7 +150,7 @@ def test_the_crc_of_a_record_does_not_stand_next_to_redacted_values(tmp_path):
 
 
 def test_equal_values_stay_equal_when_they_are_redacted(tmp_path):
-    read = ReadRequest(redact=redact.closure(["keys"]), salt=b"salt")
+    read = ReadRequest(redact=schema.closure(["keys"]), salt=b"salt")
     found = lake.in_log_order(lake.rows(lake.exported(NAME, tmp_path, read=read)))
     pairs = {
         (a, b)
@@ -161,16 +161,16 @@ def test_equal_values_stay_equal_when_they_are_redacted(tmp_path):
 
 
 def test_hashes_differ_between_salts_and_agree_within_one(monkeypatch):
-    assert redact.new_salt() != redact.new_salt()
-    monkeypatch.setenv(redact.SALT_VARIABLE, "ours")
-    assert redact.new_salt() == redact.new_salt()
-    assert redact.pseudonym(b"x", b"1") != redact.pseudonym(b"x", b"2")
+    assert schema.new_salt() != schema.new_salt()
+    monkeypatch.setenv(schema.SALT_VARIABLE, "ours")
+    assert schema.new_salt() == schema.new_salt()
+    assert schema.pseudonym(b"x", b"1") != schema.pseudonym(b"x", b"2")
 
 
 @pytest.mark.parametrize("column", ["topic", "queue_offset", "nothing"])
 def test_what_places_a_message_cannot_be_redacted(column):
     with pytest.raises(UsageError, match="cannot be redacted"):
-        redact.closure([column])
+        schema.closure([column])
 
 
 def test_columns_are_those_asked_for_in_that_order(tmp_path):

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mqtool.export import views
+from mqtool.export import rows
 from mqtool.export.plan import partitions, plan_store
-from mqtool.export.read import read_partition
 from mqtool.export.rows import Rows
 from mqtool.export.schema import Body, ReadRequest
 from mqtool.export.sources import Source
+from mqtool.export.task import read_partition
 from mqtool.records.columns import binary_view
 from mqtool.store.log.selection import Selection
 from tests.support import lake
@@ -30,29 +30,29 @@ def viewed(values):
 
 @pytest.mark.parametrize("order", [[4, 3, 2, 1, 0], [0, 0, 3], []], ids=["backwards", "repeated", "none"])
 def test_rows_are_taken_with_their_bodies(order):
-    taken = views.take(viewed(BODIES), pa.array(order, pa.int64()))
+    taken = rows.take(viewed(BODIES), pa.array(order, pa.int64()))
     taken.validate(full=True)
     assert taken.to_pylist() == [{"body": BODIES[at], "number": at} for at in order]
 
 
 def test_rows_of_a_slice_are_counted_from_its_first():
-    assert views.take(viewed(BODIES).slice(2), pa.array([1, 0]))["body"].to_pylist() == [BODIES[3], BODIES[2]]
+    assert rows.take(viewed(BODIES).slice(2), pa.array([1, 0]))["body"].to_pylist() == [BODIES[3], BODIES[2]]
 
 
 def test_compact_bodies_keep_nothing_else_in_memory():
-    found = views.compact(viewed(BODIES).slice(1, 3))
+    found = rows.compact(viewed(BODIES).slice(1, 3))
     assert found["body"].type == pa.binary()
     assert found["body"].to_pylist() == BODIES[1:4]
 
 
 def test_the_size_is_that_of_what_is_shown():
     whole, part = viewed(BODIES), viewed(BODIES).slice(3, 1)
-    assert views.size_of(part) == len(BODIES[3]) + 16 + 8
-    assert views.size_of(whole) == sum(map(len, BODIES)) + len(BODIES) * (16 + 8)
+    assert rows.size_of(part) == len(BODIES[3]) + 16 + 8
+    assert rows.size_of(whole) == sum(map(len, BODIES)) + len(BODIES) * (16 + 8)
 
 
 def test_views_and_bodies_of_their_own_are_joined():
-    joined = views.concatenate([viewed(BODIES), views.compact(viewed(BODIES))])
+    joined = rows.concatenate([viewed(BODIES), rows.compact(viewed(BODIES))])
     assert joined["body"].to_pylist() == BODIES * 2
 
 
@@ -83,7 +83,7 @@ def test_bodies_that_are_changed_are_no_views():
 
 def test_an_arrow_that_cannot_write_views_writes_the_same_rows(tmp_path, monkeypatch):
     for name, writable in (("views", True), ("compact", False)):
-        monkeypatch.setattr(views, "WRITABLE", writable)
+        monkeypatch.setattr(rows, "WRITABLE", writable)
         lake.run_export(f"b={store_fixture(NAME).directory}", tmp_path / name)
     first, second = ([pq.read_table(path) for path in lake.files(tmp_path / name)] for name in ("views", "compact"))
     assert first == second

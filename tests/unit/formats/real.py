@@ -9,7 +9,7 @@ from pathlib import Path
 
 import zstandard
 
-from mqtool.formats import checkpoint, consume_queue, dledger, index_file, message_id, tiered, timer
+from mqtool.formats import checkpoint, consume_queue, dledger, hosts, index_file, tiered, timer
 from mqtool.formats.codec import Unit
 from tests.support.stores import FIXTURES, fixture
 
@@ -23,10 +23,10 @@ UNITS: tuple[Unit, ...] = (
     timer.LOG_UNIT,
     timer.LOG_END,
     timer.CHECKPOINT,
-    message_id.OFFSET_ID_V4,
-    message_id.OFFSET_ID_V6,
-    message_id.UNIQUE_KEY_V4,
-    message_id.UNIQUE_KEY_V6,
+    hosts.OFFSET_ID_V4,
+    hosts.OFFSET_ID_V6,
+    hosts.UNIQUE_KEY_V4,
+    hosts.UNIQUE_KEY_V6,
     tiered.INDEX_HEADER,
     tiered.INDEX_SLOT,
     tiered.INDEX_ITEM,

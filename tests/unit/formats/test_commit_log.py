@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mqtool.errors import BadMagicError, FormatError, TruncatedError
-from mqtool.formats import codec, commit_log, hosts, java, message_id, properties
+from mqtool.formats import codec, commit_log, hosts, java, properties
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2, RECORD, Record, build_record, parse_record
 from tests.support.stores import STORES, answered, answers, summary
 from tests.unit.formats.real import default_sizes, label, log_files, record_bytes, record_places, sample_records
@@ -121,7 +121,7 @@ def test_every_field_is_what_the_broker_answers(store):
         assert record.body_crc == answer["bodyCRC"] == commit_log.body_crc(record.body)
         assert record.body == base64.b64decode(answer["body"])
         assert properties.decode(record.properties) == answer["properties"]
-        assert message_id.format_offset_id(record.store_host, record.physical_offset) == answer["offsetMsgId"]
+        assert hosts.format_offset_id(record.store_host, record.physical_offset) == answer["offsetMsgId"]
         for name, answered_host in (("born_host", "bornHost"), ("store_host", "storeHost")):
             address, _, port = answer[answered_host].rpartition("|")
             text = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

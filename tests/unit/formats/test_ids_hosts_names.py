@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError, TruncatedError
-from mqtool.formats import file_names, hosts, java, message_id, topics
-from mqtool.formats.hosts import Host
-from mqtool.formats.message_id import UniqueKey
+from mqtool.formats import file_names, hosts, java, topics
+from mqtool.formats.hosts import Host, UniqueKey
 from tests.support.stores import answered, answers
 from tests.unit.formats.real import files
 
@@ -63,16 +62,16 @@ def test_a_host_that_does_not_fit_is_refused(host):
 @pytest.mark.parametrize("store", answered("gets"), ids=str)
 def test_offset_ids_of_the_broker_lead_to_their_record(store):
     for answer in answers(store.name, "messages"):
-        found = message_id.parse_offset_id(answer["offsetMsgId"])
+        found = hosts.parse_offset_id(answer["offsetMsgId"])
         assert found.physical_offset == answer["physicalOffset"]
         address, _, port = answer["storeHost"].rpartition("|")
         store_host = hosts.build(hosts.parse_text(f"[{address}]:{port}" if ":" in address else f"{address}:{port}"))
         assert (found.address, found.port) == (store_host[:-4], int(port))
-        assert message_id.format_offset_id(store_host, found.physical_offset) == answer["offsetMsgId"]
+        assert hosts.format_offset_id(store_host, found.physical_offset) == answer["offsetMsgId"]
 
 
 def test_an_offset_id_is_read_in_either_case():
-    assert message_id.parse_offset_id("c0a8010a00002a9f0000000000000000") == message_id.parse_offset_id(
+    assert hosts.parse_offset_id("c0a8010a00002a9f0000000000000000") == hosts.parse_offset_id(
         "C0A8010A00002A9F0000000000000000"
     )
 
@@ -93,7 +92,7 @@ def test_an_offset_id_is_read_in_either_case():
 )
 def test_a_text_of_another_shape_is_not_an_id(text):
     with pytest.raises(FormatError, match="32 or 56"):
-        message_id.parse_offset_id(text)
+        hosts.parse_offset_id(text)
 
 
 @pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0", "ipv6"])
@@ -101,9 +100,9 @@ def test_unique_keys_of_real_clients_state_when_the_message_was_born(name):
     seen = 0
     for answer in answers(name, "messages"):
         text = answer["properties"].get("UNIQ_KEY", "")
-        if len(text) not in message_id.TEXT_LENGTHS or answer["reconsumeTimes"]:
+        if len(text) not in hosts.TEXT_LENGTHS or answer["reconsumeTimes"]:
             continue
-        layout = message_id.UNIQUE_KEY_V4 if len(text) == 32 else message_id.UNIQUE_KEY_V6
+        layout = hosts.UNIQUE_KEY_V4 if len(text) == 32 else hosts.UNIQUE_KEY_V6
         key = layout.parse(bytes.fromhex(text))
         assert layout.build(key).hex().upper() == text
         born = datetime.fromtimestamp(answer["bornTimestamp"] / 1000, UTC)
@@ -114,7 +113,7 @@ def test_unique_keys_of_real_clients_state_when_the_message_was_born(name):
 
 
 def test_the_parts_of_a_known_unique_key():
-    key = message_id.UNIQUE_KEY_V4.parse(bytes.fromhex("7F0000010FA818B4AAC26C9E7A3B0001"))
+    key = hosts.UNIQUE_KEY_V4.parse(bytes.fromhex("7F0000010FA818B4AAC26C9E7A3B0001"))
     assert key == UniqueKey(b"\x7f\0\0\1", 0x0FA8, 0x18B4AAC2, 0x6C9E7A3B, 1)
 
 
@@ -205,6 +204,6 @@ def test_a_light_queue_of_a_lite_topic_has_the_names_of_both(queue, parts):
 
 def test_an_offset_id_that_cannot_be_written_is_refused():
     with pytest.raises(FormatError, match="expected a host of 8 or 20 bytes, found 4"):
-        message_id.format_offset_id(bytes(4), 0)
+        hosts.format_offset_id(bytes(4), 0)
     with pytest.raises(FormatError, match="cannot be written"):
-        message_id.format_offset_id(bytes(8), 1 << 63)
+        hosts.format_offset_id(bytes(8), 1 << 63)

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.spark.asking import where
-from mqtool.spark.options import parse
+from mqtool.spark.options import parse, where
 from tests.support.stores import FIXTURES
 
 STORE = str(FIXTURES / "orders-5.5.0" / "store")

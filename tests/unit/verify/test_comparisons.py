@@ -25,8 +25,8 @@ from mqtool.verify.queue_findings import Dispatched, QueueReport
 from mqtool.verify.record_rules import Jump, QueueSpan, join
 from mqtool.verify.rocksdb_queue import RocksCheck
 from mqtool.verify.segment import check_segment
+from mqtool.verify.services import TimerCheck
 from mqtool.verify.survey import survey
-from mqtool.verify.timer import TimerCheck
 from mqtool.verify.unit_detail import WrongUnits
 from tests.support.builder import StoreBuilder
 

@@ -430,9 +430,9 @@ def differing(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("module", "tree", "code", "area", "left"),
     [
-        ("queues.unit_detail", "consumequeue", "queue-unreadable", Area.CONSUME_QUEUE, {"index-foreign-entry"}),
-        ("index.index_detail", "index", "index-unreadable", Area.INDEX, {"queue-wrong-tags"}),
-        ("log.records", "commitlog", "log-unreadable", Area.COMMIT_LOG, set()),
+        ("unit_detail", "consumequeue", "queue-unreadable", Area.CONSUME_QUEUE, {"index-foreign-entry"}),
+        ("index_findings", "index", "index-unreadable", Area.INDEX, {"queue-wrong-tags"}),
+        ("checksums", "commitlog", "log-unreadable", Area.COMMIT_LOG, set()),
     ],
 )
 def test_a_file_that_can_no_longer_be_read_when_differences_are_looked_at_is_unknown(

@@ -12,7 +12,7 @@ import mqtool
 from mqtool.recovery import predict
 from mqtool.repair import SetAside, apply, changes_of, discard_undo, make_plan
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
-from mqtool.verify import Severity, State, Verification, finding_collector, service_records, verify
+from mqtool.verify import Severity, State, Verification, finding_collector, services, verify
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture
@@ -236,7 +236,7 @@ def test_of_a_code_so_many_findings_are_kept_and_the_others_counted(root, monkey
 
 
 def test_messages_that_wait_beyond_what_is_read_are_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(service_records, "MAX_PENDING", 3)
+    monkeypatch.setattr(services, "MAX_PENDING", 3)
     found = checked(copy_store("orders-5.5.0", tmp_path))
     (check,) = [one for one in found.checks if one.state is State.UNKNOWN]
     assert check.area == "commitlog"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import hosts, java, message_id, properties
+from mqtool.formats import hosts, java, properties
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import dead_letter_topic, retry_topic
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
@@ -64,7 +64,7 @@ class SendBackProcessor:
             changed[properties.DELAY_LEVEL] = str(level or _FIRST_LEVEL + record.reconsume_times)
         broker.topics.create_for_send_back(topic, queues, unit=flag(command, "unitMode"))
         await broker.persister.saved()
-        first = changed.get(properties.ORIGIN_MESSAGE_ID) or message_id.format_offset_id(
+        first = changed.get(properties.ORIGIN_MESSAGE_ID) or hosts.format_offset_id(
             record.store_host, record.physical_offset
         )
         changed[properties.ORIGIN_MESSAGE_ID] = first

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import java, message_batch, message_id, properties
+from mqtool.formats import hosts, java, message_batch, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_topic, group_of_retry, lite_queue
@@ -402,7 +402,7 @@ def put_refused(broker: Broker, result: PutResult) -> RefusalError:
 
 def id_prefix(store_host: bytes) -> str:
     """Returns the common start of a broker's offset message ids: all but the 16 digits of the physical offset."""
-    return message_id.format_offset_id(store_host, 0)[:-16]
+    return hosts.format_offset_id(store_host, 0)[:-16]
 
 
 def _ids_of(result: PutResult) -> str:

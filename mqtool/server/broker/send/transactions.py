@@ -15,7 +15,7 @@ from mqtool.engine import GetStatus
 from mqtool.engine.retention.rules import HOUR_MS
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import message_id, properties, service_records
+from mqtool.formats import hosts, properties, service_records
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.service_records import TRANSACTION_GROUP
 from mqtool.formats.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC
@@ -219,7 +219,7 @@ class Transactions:
             "tranStateTableOffset": str(queue_offset),
             "msgId": key,
             "transactionId": key,
-            "offsetMsgId": message_id.format_offset_id(half.record.store_host, physical_offset),
+            "offsetMsgId": hosts.format_offset_id(half.record.store_host, physical_offset),
             "bname": broker.settings.text("brokerName"),
         }
         data = with_place(half, topic, queue_id, queue_offset, half.record.properties)
