@@ -16,7 +16,7 @@ from mqtool.commands import with_extra
 from mqtool.errors import UnavailableError
 from mqtool.export.schema import BATCH_ROWS
 from mqtool.export.sources import resolve
-from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, bounds_of, moment
+from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, Moment, bounds_of
 from mqtool.scan.dataset import Stores
 from mqtool.scan.messages import Options, Where, schema_of
 
@@ -149,5 +149,5 @@ def _value(literal: Mapping[str, Any]) -> Any:
     kind, value = next(iter(literal["Scalar"].items() if "Scalar" in literal else literal["Dyn"].items()))
     if kind == "Datetime":
         count, unit, _ = value
-        return moment(count * _MICROS[unit]) if unit in _MICROS else None
+        return Moment(count * _MICROS[unit]) if unit in _MICROS else None
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None

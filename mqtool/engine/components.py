@@ -6,7 +6,7 @@ Source: DefaultMessageStore.load/start/shutdown (4.9.7, 5.5.0).
 import errno
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,87 +96,73 @@ def assemble(
         commit_log_dirs=tuple(directory.absolute() for directory in options.commit_log_dirs),
         read_only_dirs=tuple(directory.absolute() for directory in options.read_only_dirs),
     )
-    with named_errors(root):
+    with named_errors(root), ExitStack() as undo:
         lock = StoreLock(root)
         lock.test()
         check_admission(root, options)
-        try:
-            components = _assemble_locked(root, options, policy, clock, files, bit_map_of, lock, background=background)
-        except BaseException:
-            lock.release()
-            raise
-    if components.service is not None:
-        components.log.allocator.start()
-        components.service.start()
+        undo.callback(lock.release)
+        writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
+        abort = AbortMark(files, root, release=options.release)
+        executor, last_shutdown = _locked_plan(root, options, (*writable, *options.read_only_dirs), files, abort, lock)
+        flags = RunningFlags()
+        checkpoint = StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
+        batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
+        log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
+        queues = Queues(options, files, root, batch_topics)
+        index = None
+        if options.index:
+            index = Index(options, files, root / file_names.INDEX, clock, background=background)
+        recovered = executor.carry_out(files, log_files, queues, index, last_shutdown, clock.now())
+        checkpoint.set(**executor.checkpoint_fields())
+        if not recovered.clean_stop:  # what recovery read from the page cache may not be on disk yet
+            for file in (*log_files.files, *(file for queue in queues.all() for file in queue.files.files)):
+                file.file.sync()
+        # Also after a clean stop: the checkpoint of a release before 5.5 states no offset, a missing one nothing.
+        checkpoint.set(logics_physical_offset=recovered.end)
+        offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
+        for queue in queues.all():
+            offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
+        allocator = Allocator(files, log_files, options.reserve_bytes, lock=options.lock_memory)
+        log = CommitLog(options, log_files, allocator, offsets, flags, clock)
+        dispatcher = Dispatcher(rules_of(options, batch_topics), log, queues, index, flags, bit_map_of)
+        dispatcher.reput_from_offset = recovered.end
+        flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
+        if index is not None:
+            index.when_full = flusher.index_file_is_full
+            index.flush_full_files(checkpoint.values.index_msg_timestamp)
+        loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
+        log.before_roll = loop.relieve
+        cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)
+        reader = Reader(options, log, queues)
+        abort.create()
+        checkpoint.flush()
+        service = Service(options, loop, flusher, cleaner.turn) if background else None
+        components = Components(
+            root,
+            options,
+            recovered,
+            lock,
+            abort,
+            flags,
+            offsets,
+            log,
+            queues,
+            index,
+            dispatcher,
+            checkpoint,
+            flusher,
+            loop,
+            service,
+            cleaner,
+            reader,
+            Searcher(reader, queues, index),
+            clock,
+        )
+        undo.pop_all()
+    if service is not None:
+        allocator.start()
+        service.start()
     return components
-
-
-def _assemble_locked(
-    root: Path,
-    options: StoreOptions,
-    policy: RetentionPolicy,
-    clock: Clock,
-    files: Files,
-    bit_map_of: "BitMapOf | None",
-    lock: StoreLock,
-    *,
-    background: bool,
-) -> Components:
-    writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
-    abort = AbortMark(files, root, release=options.release)
-    executor, last_shutdown = _locked_plan(root, options, (*writable, *options.read_only_dirs), files, abort, lock)
-    flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
-    batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
-    log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
-    queues = Queues(options, files, root, batch_topics)
-    index = None
-    if options.index:
-        index = Index(options, files, root / file_names.INDEX, clock, background=background)
-    recovered = executor.carry_out(files, log_files, queues, index, last_shutdown, clock.now())
-    checkpoint.set(**executor.checkpoint_fields())
-    if not recovered.clean_stop:
-        _flush_leftovers(log_files, queues)
-    # Also after a clean stop: the checkpoint of a release before 5.5 states no offset, a missing one nothing.
-    checkpoint.set(logics_physical_offset=recovered.end)
-    offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
-    for queue in queues.all():
-        offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
-    allocator = Allocator(files, log_files, options.reserve_bytes, lock=options.lock_memory)
-    log = CommitLog(options, log_files, allocator, offsets, flags, clock)
-    dispatcher = Dispatcher(rules_of(options, batch_topics), log, queues, index, flags, bit_map_of)
-    dispatcher.reput_from_offset = recovered.end
-    flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
-    if index is not None:
-        index.when_full = flusher.index_file_is_full
-        index.flush_full_files(checkpoint.values.index_msg_timestamp)
-    loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
-    log.before_roll = loop.relieve
-    cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)
-    reader = Reader(options, log, queues)
-    abort.create()
-    checkpoint.flush()
-    service = Service(options, loop, flusher, cleaner.turn) if background else None
-    return Components(
-        root,
-        options,
-        recovered,
-        lock,
-        abort,
-        flags,
-        offsets,
-        log,
-        queues,
-        index,
-        dispatcher,
-        checkpoint,
-        flusher,
-        loop,
-        service,
-        cleaner,
-        reader,
-        Searcher(reader, queues, index),
-        clock,
-    )
 
 
 def _locked_plan(
@@ -217,12 +203,6 @@ def _planned(
     return executor
 
 
-def _flush_leftovers(log: MappedFileQueue, queues: Queues) -> None:
-    """Flushes what the last process had written: recovery read it from the page cache, so it may not be on disk yet."""
-    for file in (*log.files, *(file for queue in queues.all() for file in queue.files.files)):
-        file.file.sync()
-
-
 def flush_all(components: Components) -> int:
     """Flushes log, queues, index and checkpoint; returns the flushed offset of the log."""
     flushed = components.flusher.flush_log()
@@ -248,7 +228,7 @@ def shut_down(components: Components) -> None:
         flush_all(components)
         if components.index is not None:
             components.index.reclaim()
-        if _is_complete(components):
+        if components.flags.only(RunningFlag.FENCED) and components.loop.behind == 0:
             components.abort.remove()
         else:
             _LOG.warning("abort stays: flags=%s behind=%d", components.flags, components.loop.behind)
@@ -259,7 +239,3 @@ def shut_down(components: Components) -> None:
             components.index.close()
         components.log.queue.close()
         components.lock.release()
-
-
-def _is_complete(components: Components) -> bool:
-    return components.flags.only(RunningFlag.FENCED) and components.loop.behind == 0

@@ -79,17 +79,12 @@ def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
 
 
 def _append(queue: AnyQueue, units: QueueUnits) -> None:
-    if not isinstance(queue, ConsumeQueue):
-        _append_batches(queue, units)
+    if isinstance(queue, ConsumeQueue):
+        for unit in units.tuples("queue_offset", "physical_offset", "size", "tags_code"):
+            queue.put(*unit)
         return
-    for unit in units.tuples("queue_offset", "physical_offset", "size", "tags_code"):
-        queue.put(*unit)
-
-
-def _append_batches(queue: AnyQueue, units: QueueUnits) -> None:
-    assert not isinstance(queue, ConsumeQueue)
-    for unit in batch_units(units):
-        queue.put_batch(unit)
+    for batch_unit in batch_units(units):
+        queue.put_batch(batch_unit)
 
 
 class Dispatcher:
@@ -157,7 +152,9 @@ class Dispatcher:
                 continue  # retention was faster: `min_offset` is after it
             done += self._run_file(view, start, stop, file.file_from_offset)
             if self.reput_from_offset < file.file_from_offset + stop:
-                self._skip(file.file_from_offset + stop)
+                # The bytes contain no record: a master skips them too (ReputMessageService.doReput).
+                _LOG.warning("skipped from=%d to=%d", self.reput_from_offset, file.file_from_offset + stop)
+                self.reput_from_offset = file.file_from_offset + stop
             after_file()
         return done
 
@@ -194,11 +191,6 @@ class Dispatcher:
                 self.reput_from_offset = base + position
             alone = max(0, alone - len(positions))
         return done
-
-    def _skip(self, end: int) -> None:
-        """Skips bytes that contain no record, as a master does (ReputMessageService.doReput)."""
-        _LOG.warning("skipped from=%d to=%d", self.reput_from_offset, end)
-        self.reput_from_offset = end
 
     # -- in columns ----------------------------------------------------------------------------------------------
 

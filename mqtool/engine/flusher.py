@@ -86,15 +86,12 @@ class GroupCommit:
                         self._waiting.remove(waiter)
                     return waiter.status
         if waiter.leads:
-            return self._lead_as(waiter)
+            with self._guard:
+                batch, self._waiting = self._waiting, []
+            return self._lead(end, [other for other in batch if other is not waiter])
         if waiter.follower is not None:
             waiter.follower.done.release()
         return waiter.status or PutStatus.FLUSH_DISK_TIMEOUT
-
-    def _lead_as(self, own: _Waiter) -> PutStatus:
-        with self._guard:
-            batch, self._waiting = self._waiting, []
-        return self._lead(own.end, [waiter for waiter in batch if waiter is not own])
 
     def _lead(self, end: int, batch: list[_Waiter]) -> PutStatus:
         """Flushes for itself and a batch, passes the lead to a put that arrived meanwhile, and wakes the batch."""

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from mqtool.engine.clock import Clock
 from mqtool.engine.disk.files import ClosedFileError, File, Files
@@ -24,7 +24,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
 from mqtool.records import index_lookup
-from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, IndexKeys, request_of
+from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, IndexKeys, key_hashes, request_of
 from mqtool.records.frames import Frames
 from mqtool.records.index_build import append, spread
 from mqtool.records.index_lookup import query_offsets
@@ -116,17 +116,7 @@ class IndexWriter:
 
     def write_header(self) -> None:
         """Writes the header into the mapping."""
-        header = self.header
-        HEADER.struct.pack_into(
-            self._map,
-            0,
-            header.begin_timestamp,
-            header.end_timestamp,
-            header.begin_physical_offset,
-            header.end_physical_offset,
-            header.hash_slot_count,
-            header.index_count,
-        )
+        HEADER.struct.pack_into(self._map, 0, *astuple(self.header))
 
     # -- lookup --------------------------------------------------------------------------------------------------
 
@@ -294,7 +284,7 @@ class Index:
         writer = self.current()
         if not request.is_indexed or request.physical_offset < writer.header.end_physical_offset:
             return
-        for key_hash in request.key_hashes(with_tags=with_tags):
+        for key_hash in key_hashes(request.topic, request.properties, with_tags=with_tags):
             while not writer.put(key_hash, request.physical_offset, request.store_timestamp):
                 writer = self.current()
 

@@ -116,11 +116,6 @@ class RecordViews(Sequence[memoryview]):
         return end
 
 
-def physical_memory() -> int:
-    """Returns the machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 class Reader:
     """Answers gets; thread-safe.
 
@@ -157,7 +152,7 @@ class Reader:
             options.max_get_bytes_on_disk,
             options.max_get_count_on_disk,
             options.max_filter_bytes,
-            physical_memory() * options.memory_ratio // 100,
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * options.memory_ratio // 100,
         )
 
     def get_message(

@@ -287,14 +287,6 @@ def _property(column: str) -> Callable[[Rows], Any]:
     return lambda rows: rows.properties.strings(PROPERTY_COLUMNS[column])
 
 
-def _keys(rows: Rows) -> Any:
-    return rows.properties.keys()
-
-
-def _properties(rows: Rows) -> Any:
-    return rows.properties.maps()
-
-
 def _offset_message_id(rows: Rows) -> Any:
     offsets = rows.frames.column("physical_offset").astype(">i8")
     words = rows.frames.host_words("store_host")
@@ -335,12 +327,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("store_host", pa.string(), "broker, address:port", _host("store_host")),
     _fixed("reconsume_times", pa.int32(), "how often a consumer sent it back"),
     _fixed("prepared_transaction_offset", pa.int64(), "of a committed message: physical offset of its half message"),
-    Column("properties", MAP, "name to value, in stored order", _properties),
+    Column("properties", MAP, "name to value, in stored order", lambda rows: rows.properties.maps()),
     _fixed("body_crc", pa.int32(), "CRC-32 of the stored body, 31 bits"),
     Column("body", pa.binary(), "the body, decompressed", _body),
     Column("offset_message_id", pa.string(), "store host and physical offset, hexadecimal", _offset_message_id),
     Column("tags", pa.string(), "TAGS property", _property("tags")),
-    Column("keys", pa.list_(pa.string()), "words of the KEYS property", _keys),
+    Column("keys", pa.list_(pa.string()), "words of the KEYS property", lambda rows: rows.properties.keys()),
     Column("unique_key", pa.string(), "UNIQ_KEY property, the id assigned by the client", _property("unique_key")),
     Column(
         "sharding_key",

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool import native
 from mqtool.errors import FormatError
@@ -218,17 +219,9 @@ class DispatchRequest(NamedTuple):
         offsets = self.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
         return further_queues(self.topic, names, offsets, rules)
 
-    def key_hashes(self, *, with_tags: bool) -> list[int]:
-        """Returns the hashes to index: of the unique key, of each word of KEYS and, in 5.5, of TAGS.
-
-        Args:
-            with_tags: whether TAGS are indexed too.
-        """
-        return key_hashes(self.topic, self.properties, with_tags=with_tags)
-
 
 def key_hashes(topic: str, values: dict[str, str], *, with_tags: bool) -> list[int]:
-    """Returns the hashes to index of a record with a topic and properties; see `DispatchRequest.key_hashes`."""
+    """Returns the hashes to index of a record: of the unique key, of each word of KEYS and, in 5.5, of TAGS."""
     texts = [index_file.key_text(topic, word) for word in properties.keys_of(values)]
     if properties.UNIQUE_KEY in values:
         texts.insert(0, index_file.key_text(topic, values[properties.UNIQUE_KEY]))
@@ -395,19 +388,10 @@ class _Window:
         extra = [unit for queue in sorted(self._lmq) for unit in self._lmq_units(*queue)]
         if not extra:
             return units
-        chosen = units.select(np.searchsorted(row, np.array([unit[0] for unit in extra])))
-        changed = [np.array(column, kind) for column, kind in zip(zip(*extra, strict=True), "qiiq", strict=True)]
-        lmq = QueueUnits(
-            changed[0],
-            changed[1],
-            changed[2],
-            changed[3],
-            chosen.physical_offset,
-            chosen.size,
-            chosen.tags_code,
-            chosen.store_timestamp,
-            np.ones(len(extra), np.int16),
-        )
+        columns = zip(("row", "topic", "queue_id", "queue_offset"), "qiiq", zip(*extra, strict=True), strict=True)
+        changed = {name: np.array(column, kind) for name, kind, column in columns}
+        chosen = units.select(np.searchsorted(row, changed["row"]))
+        lmq = replace(chosen, **changed, batch_size=np.ones(len(extra), np.int16))
         order = np.argsort(np.concatenate([row, lmq.row]), kind="stable")
         joined = (
             np.concatenate([getattr(units, name), getattr(lmq, name)])[order] for name in QueueUnits.__struct_fields__

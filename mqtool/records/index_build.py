@@ -79,6 +79,7 @@ class IndexFileBuilder:
         slots: maxHashSlotNum.
         capacity: maxIndexNum; entry 0 is never used.
         heads: int32 per slot, number of its newest entry.
+        header: after the last entry.
     """
 
     def __init__(self, slots: int, capacity: int, before: IndexHeader | None = None) -> None:
@@ -86,32 +87,27 @@ class IndexFileBuilder:
         self.slots = slots
         self.capacity = capacity
         self.heads = np.zeros(slots, np.int32)
-        self._header = index_file.header_after(before)
+        self.header = index_file.header_after(before)
 
     @classmethod
     def resumed(cls, header: IndexHeader, heads: np.ndarray, capacity: int) -> "IndexFileBuilder":
         """Continues an existing file with a header and slots."""
         builder = cls(len(heads), capacity)
         builder.heads = heads.astype(np.int32)
-        builder._header = replace(header, index_count=max(1, header.index_count))
+        builder.header = replace(header, index_count=max(1, header.index_count))
         return builder
-
-    @property
-    def header(self) -> IndexHeader:
-        """The header after the last entry."""
-        return self._header
 
     @property
     def room(self) -> int:
         """How many more entries fit; a further key needs a new file."""
-        return max(0, self.capacity - self._header.index_count)
+        return max(0, self.capacity - self.header.index_count)
 
     def add(self, keys: IndexKeys) -> Entries:
         """Adds keys until the file is full; returns an entry for each key that was added."""
-        first = self._header.index_count
+        first = self.header.index_count
         part = keys.select(slice(0, self.room))
         entries = np.empty(len(part), ENTRY.dtype)
-        self._header = append(self._header, self.heads, entries, part)
+        self.header = append(self.header, self.heads, entries, part)
         return Entries(first, entries)
 
     def slot_bytes(self) -> bytes:

@@ -179,7 +179,7 @@ class _UnknownError(Exception):
     """The expression contains an element that this parser does not support."""
 
 
-class _Moment(Struct, frozen=True):
+class Moment(Struct, frozen=True):
     """A timestamp literal, in microseconds."""
 
     micros: int
@@ -363,7 +363,7 @@ def bounds_of(column: str, operator: str, value: Any) -> Facts:
         return compared(column, operator, value, value)
     if column in NUMBERS and isinstance(value, int) and not isinstance(value, bool):
         return _of_number(column, operator, value)
-    if column == TIME and isinstance(value, _Moment):
+    if column == TIME and isinstance(value, Moment):
         low, rest = divmod(value.micros, _MICROS_A_MILLI)
         return compared(column, operator, low, low + bool(rest))
     return NO_FACTS
@@ -373,11 +373,6 @@ def _of_number(column: str, operator: str, value: int) -> Facts:
     if operator in ("<", ">"):
         value += 1 if operator == ">" else -1
     return compared(column, operator, value, value)
-
-
-def moment(micros: int) -> Any:
-    """Returns a timestamp in the form that `bounds_of` expects."""
-    return _Moment(micros)
 
 
 def _constant(expression: bytes) -> bytes | None:
@@ -399,7 +394,7 @@ def _literal(literal: bytes) -> Any:
             case 12:
                 return value.decode()
             case 27:
-                return _Moment(_signed(value))
+                return Moment(_signed(value))
             case 29:
                 return _Null()
     return None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, java
 from mqtool.formats.release import V4_9, V5_5
-from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, queue_id_of, request_of
+from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, key_hashes, queue_id_of, request_of
 from mqtool.records.frames import Frames, frames_at
 from tests.property import records as made_records
 from tests.support.stores import FIXTURES
@@ -113,7 +113,7 @@ def units_of(request: DispatchRequest, rules: DispatchRules) -> list[tuple]:
 
 
 def keys_of(request: DispatchRequest, rules: DispatchRules) -> list[tuple]:
-    hashes = request.key_hashes(with_tags=rules.index_tags) if request.is_indexed else []
+    hashes = key_hashes(request.topic, request.properties, with_tags=rules.index_tags) if request.is_indexed else []
     return [(key, request.physical_offset, request.store_timestamp) for key in hashes]
 
 

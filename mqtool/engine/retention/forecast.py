@@ -19,7 +19,6 @@ from mqtool.errors import UnreadableError
 from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
-from mqtool.store.files import MappedFile
 from mqtool.store.groups.unread import Needed, cuts, first_needed, needed_by_segment
 from mqtool.store.queues.consume_queue import Queue, units_from
 from mqtool.store.queues.consume_queue_ext import ExtUnits
@@ -108,7 +107,9 @@ def forecast(
             segments, candidates, verdicts, times, messages, needed, strict=True
         )
     )
-    ratio, followers = max((*logs.values(), queues)), _followers(store, segments, count)
+    derived = derived_files_before(store, segments[count].base) if count else []
+    followers = tuple(path.relative_to(store.path).as_posix() for path in derived)
+    ratio = max((*logs.values(), queues))
     return Forecast(now, trigger, ratio, listed, count, listed[count:expired], followers)
 
 
@@ -188,9 +189,3 @@ def _ext_files_before(store: Store, queue: Queue, lowest: int) -> list[Path]:
         return []
     tags_code = int(first[2]["tags_code"])
     return [file.path for file in files if is_ext_file_expired(file.end, tags_code)]
-
-
-def _followers(store: Store, segments: tuple[MappedFile, ...], count: int) -> tuple[str, ...]:
-    """Returns files of queues and index that are deleted along with the first segments."""
-    paths = derived_files_before(store, segments[count].base) if count else []
-    return tuple(path.relative_to(store.path).as_posix() for path in paths)

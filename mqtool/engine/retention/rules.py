@@ -62,14 +62,10 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
         UsageError: a value is invalid.
     """
     values: dict[str, Any] = {}
-    for key, name in _KEYS.items():
+    for key, name in (_KEYS | _PER_CENT).items():
         value = config.integer(key)
         if value is not None:
-            values[name] = value
-    for key, name in _PER_CENT.items():
-        value = config.integer(key)
-        if value is not None:
-            values[name] = value / 100
+            values[name] = value / 100 if key in _PER_CENT else value
     forcibly = config.flag("cleanFileForciblyEnable")
     if forcibly is not None:
         values["forcibly"] = forcibly

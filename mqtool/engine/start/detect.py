@@ -97,7 +97,12 @@ def options_of_new_store(root: Path, keys: BrokerConfig, compat: Compat = Compat
     With the configuration of another store, the directories of the log are below `root`.
     """
     configured = options_from_config(keys, StoreOptions(compat=compat))
-    return replace(configured, **(_new_directories(root, keys) | chosen))
+    directories: dict[str, Any] = {}
+    if _other_root(root, keys) is not None:
+        named = tuple(dict.fromkeys(keys.places_in_copy(path, root)[0] for path in keys.paths("storePathCommitLog")))
+        is_default = named == (root / file_names.COMMIT_LOG,)
+        directories = {"commit_log_dirs": () if is_default else named, "read_only_dirs": ()}
+    return replace(configured, **(directories | chosen))
 
 
 def config_for_reading(
@@ -116,14 +121,6 @@ def _other_root(root: Path, keys: BrokerConfig) -> Path | None:
     """Returns the root of the store that the configuration is for; None if that is this store, or not stated."""
     stated = next(iter(keys.paths("storePathRootDir")), None)
     return stated if stated is not None and real_path(stated) != real_path(root) else None
-
-
-def _new_directories(root: Path, keys: BrokerConfig) -> dict[str, Any]:
-    """Returns the directories of a new store with another store's configuration; {} if it is its own."""
-    if _other_root(root, keys) is None:
-        return {}
-    named = tuple(dict.fromkeys(keys.places_in_copy(path, root)[0] for path in keys.paths("storePathCommitLog")))
-    return {"commit_log_dirs": () if named == (root / file_names.COMMIT_LOG,) else named, "read_only_dirs": ()}
 
 
 def _refuse_slave(root: Path, keys: BrokerConfig) -> None:

@@ -136,7 +136,7 @@ def _drop_units(directory: Path, unit: Unit[Any], flushed: int, files: Files) ->
         units = unit.rows(data)
         good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < flushed)
         run = len(good) if good.all() else int(np.argmin(good))
-        if not _holds_messages(units[:run]):
+        if not (units[:run]["size"] != PRE_BLANK_SIZE_FIELD).any():  # only fillers at the start of a queue
             files.remove(listed.path)
             kept = False
             continue
@@ -144,8 +144,3 @@ def _drop_units(directory: Path, unit: Unit[Any], flushed: int, files: Files) ->
             _overwrite(files, listed, run * unit.size, len(data) - run * unit.size)
         kept = run == listed.size // unit.size
     files.sync_directory(directory)
-
-
-def _holds_messages(units: np.ndarray) -> bool:
-    """Whether there is a unit that is not a filler at the start of a queue."""
-    return bool((units["size"] != PRE_BLANK_SIZE_FIELD).any())

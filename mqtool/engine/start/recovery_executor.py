@@ -188,7 +188,8 @@ class RecoveryExecutor:
         is_ours = last_shutdown in (LastShutdown.KILL, LastShutdown.POWER_CUT)
         is_careful = self._options.recovery is RecoveryMode.CAREFUL
         quarantine = Quarantine(self._root, files, now)
-        cut = list_cut_messages(self._root, self._settings, self._cut_from(), quarantine) if is_careful else 0
+        end = max((segment.base + segment.end for segment in plan.segments), default=0)
+        cut = list_cut_messages(self._root, self._settings, end, quarantine) if is_careful else 0
         lost_from = self._lost_keys_from() if last_shutdown is LastShutdown.KILL or is_careful else None
         if last_shutdown is LastShutdown.POWER_CUT:
             lost_from = 0  # headers and names prove nothing: all that the files left do not hold is indexed again
@@ -218,13 +219,10 @@ class RecoveryExecutor:
         """Adds the keys that recovery found; if `lost_from` is not None, all keys of the log from there on."""
         index.load()
         if lost_from is None:
-            self._put_noted_keys(index)
+            for keys, records in self._index.keys:
+                index.put_many(keys, records)
         else:
             reindex(log, index, lost_from, rules_of(self._options, frozenset()))
-
-    def _cut_from(self) -> int:
-        """Returns the physical offset at which the log is truncated."""
-        return max((segment.base + segment.end for segment in self._plan.segments), default=0)
 
     def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
         for (topic, queue_id), queue_plan in self._plan.queues.items():
@@ -280,10 +278,6 @@ class RecoveryExecutor:
         if not begun:
             return self._plan.scan_from if headers else None
         return min(begun)
-
-    def _put_noted_keys(self, index: Index) -> None:
-        for keys, records in self._index.keys:
-            index.put_many(keys, records)
 
 
 def settings_of(

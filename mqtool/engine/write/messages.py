@@ -7,8 +7,8 @@ CommitLog.DefaultAppendMessageCallback, DefaultMessageStore.assignOffset/increas
 BatchConsumeQueue.assignQueueOffset (4.9.7, 5.5.0).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
@@ -271,17 +271,6 @@ class BatchMessage(NamedTuple):
     flag: int = 0  # the application's
 
 
-class _Prepared(NamedTuple):
-    """The part of a batch that does not depend on its position: columns, and what all messages share."""
-
-    bodies: Sequence[bytes]
-    properties: Sequence[bytes]
-    flags: Sequence[int]
-    crcs: Sequence[int]
-    sizes: Sequence[int]
-    origin: _Origin
-
-
 def _columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes], Sequence[bytes], Sequence[int]]:
     """Returns bodies, properties and flags of a batch, also of one as a client encodes it; raises FormatError."""
     if isinstance(batch, bytes | bytearray | memoryview):
@@ -313,24 +302,26 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     try:
         if sys_flag & _NEVER_IN_BATCHES or _is_delayed(shared):
             return _ILLEGAL
-        bodies, properties, flags = _columns_of(batch)
+        bodies, texts, flags = _columns_of(batch)
     except FormatError:
         return _ILLEGAL
-    if shared and log.options.release < (5, 5):
-        properties = [_joined(text, shared) for text in properties]
-    if any(_INNER_MARK in text and _has_inner_count(text) for text in properties):
+    if shared and log.options.release < (5, 5):  # before 5.4
+        texts = [properties.terminated(text) + shared for text in texts]
+    # Only an inner batch may state a number of messages. The broker stores it in others too; if it is invalid, its
+    # dispatch passes over all later records of the segment, and a start after a crash cuts the log there.
+    if any(_INNER_MARK in text and properties.INNER_NUM in properties.decode(text) for text in texts):
         return _ILLEGAL
     if log.options.append_record_crc:
-        properties = [_room_for_crc(text, single=False) for text in properties]
-    sizes = [_size(state, origin.shape, body, encoded) for body, encoded in zip(bodies, properties, strict=True)]
-    refused = _batch_refusal(log, state, bodies, properties, sum(sizes))
+        texts = [_room_for_crc(text, single=False) for text in texts]
+    sizes = [_size(state, origin.shape, body, text) for body, text in zip(bodies, texts, strict=True)]
+    refused = _batch_refusal(log, state, bodies, texts, sum(sizes))
     if refused is not None:
         return refused
-    prepared = _Prepared(bodies, properties, flags, list(map(body_crc, bodies)), sizes, origin)
+    columns = list(zip(bodies, texts, flags, map(body_crc, bodies), sizes, strict=True))
     with log.lock:
         # Again: since then the topic may have been deleted, and the store closed.
         state = log.offsets.state(topic, queue_id)
-        return log.refusal(state, 0, 0, 0) if log.flags.refuses else _append_prepared(log, state, prepared)
+        return log.refusal(state, 0, 0, 0) if log.flags.refuses else _append_records(log, state, origin, columns)
 
 
 def _is_delayed(shared: bytes) -> bool:
@@ -339,27 +330,13 @@ def _is_delayed(shared: bytes) -> bool:
     return bool(level) and java.parse_int(level or "0") > 0
 
 
-def _has_inner_count(encoded: bytes) -> bool:
-    """Whether a message states the number of messages in it, which only an inner batch may.
-
-    The broker stores it. If the number is invalid, its dispatch passes over all later records of the segment, and a
-    start after a crash cuts the log there.
-    """
-    return properties.INNER_NUM in properties.decode(encoded)
-
-
-def _joined(own: bytes, shared: bytes) -> bytes:
-    """Appends the batch's properties to a message's, as brokers before 5.4 do."""
-    return properties.terminated(own) + shared
-
-
 def _batch_refusal(
-    log: CommitLog, state: QueueState, bodies: Sequence[bytes], properties: Sequence[bytes], total: int
+    log: CommitLog, state: QueueState, bodies: Sequence[bytes], texts: Sequence[bytes], total: int
 ) -> PutResult | None:
     if not bodies:
         return _ILLEGAL
-    for body, encoded in zip(bodies, properties, strict=True):  # the first that is too long decides
-        if len(encoded) > LONGEST_PROPERTIES:
+    for body, text in zip(bodies, texts, strict=True):  # the first that is too long decides
+        if len(text) > LONGEST_PROPERTIES:
             return _TOO_LONG
         if len(body) > log.longest_body:
             return _ILLEGAL
@@ -368,30 +345,24 @@ def _batch_refusal(
     return None
 
 
-def _append_prepared(log: CommitLog, state: QueueState, prepared: _Prepared) -> PutResult:
-    now, total = log.now(), sum(prepared.sizes)
+def _append_records(
+    log: CommitLog, state: QueueState, origin: _Origin, columns: list[tuple[bytes, bytes, int, int, int]]
+) -> PutResult:
+    """Appends records by their body, properties, flag, CRC of the body, and size."""
+    now, sizes, with_crc = log.now(), [size for *_, size in columns], log.options.append_record_crc
+    total, number = sum(sizes), state.next_offset
     try:
         file = log.make_room(total)
         start = file.file_from_offset + file.wrote
-        offsets = tuple(accumulate(prepared.sizes[:-1], initial=start))
-        log.write(file, b"".join(_records(log, state, prepared, offsets, now)))
+        offsets = tuple(accumulate(sizes[:-1], initial=start))
+        places = zip(range(number, number + len(columns)), offsets, repeat(now))
+        records = [
+            _encode(state, origin, *column, place, with_crc=with_crc)
+            for column, place in zip(columns, places, strict=True)
+        ]
+        log.write(file, b"".join(records))
     except AppendFailedError as failed:
         return failed.result
     file.store_timestamp = now
-    number = state.next_offset
-    state.next_offset = number + len(offsets)
-    host = prepared.origin.store_host
-    return PutResult(PutStatus.PUT_OK, AppendStatus.PUT_OK, start, total, number, now, host, offsets)
-
-
-def _records(
-    log: CommitLog, state: QueueState, prepared: _Prepared, offsets: Sequence[int], now: int
-) -> Iterator[bytes]:
-    """Yields the records, which start at some physical offsets."""
-    with_crc = log.options.append_record_crc
-    columns = zip(
-        prepared.bodies, prepared.properties, prepared.flags, prepared.crcs, prepared.sizes, offsets, strict=True
-    )
-    for number, (body, encoded, flag, crc, total, physical) in enumerate(columns, state.next_offset):
-        place = number, physical, now
-        yield _encode(state, prepared.origin, body, encoded, flag, crc, total, place, with_crc=with_crc)
+    state.next_offset = number + len(columns)
+    return PutResult(_OK, _APPENDED, start, total, number, now, origin.store_host, offsets)
