@@ -18,13 +18,12 @@ from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.expired_queues import write_expired_queues
-from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.files import OutputFiles, SegmentWriter
 from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.listing import Listing
-from mqtool.rebuild.result import Result
-from mqtool.rebuild.segments import SegmentWriter
+from mqtool.rebuild.queue_writer import write_expired_queues
 from mqtool.rebuild.settings import settings_of
+from mqtool.rebuild.sink import Result
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.config.rocksdb import has_data

@@ -37,10 +37,9 @@ from mqtool.formats.consume_queue import (
     bound_key,
     unit_key,
 )
-from mqtool.rebuild.expired_queues import expired_queues, write_expired
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.listing import Listing
-from mqtool.rebuild.queue_writer import QueueName
+from mqtool.rebuild.queue_writer import QueueName, expired_queues, write_expired
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import STORED_FIELDS, Dispatcher

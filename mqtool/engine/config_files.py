@@ -14,7 +14,7 @@ from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import Topics
 from mqtool.formats.config_json import Document, json_style
 from mqtool.formats.release import Release
-from mqtool.recovery import table_shapes
+from mqtool.recovery.configuration import table_fits
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class ConfigFiles:
 
     def accepts(self, name: str, document: Document) -> bool:
         """Whether a broker of the release reads a file with these values; with others it does not start."""
-        return table_shapes.fits(name, document, release=self.release)
+        return table_fits(name, document, release=self.release)
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Writes a file; its previous content becomes its backup, unless `load` could not use it.

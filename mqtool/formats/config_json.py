@@ -198,7 +198,7 @@ def expect(kind: type[T], value: Any, path: str) -> T:
     """Returns a value of the expected type.
 
     Numbers and Booleans are converted as fastjson converts them for the broker (1.2.69 in 4.9.7, 2.0.59 in 5.5.0), but
-    not where the two differ, such as an empty text. `recovery.table_shapes` has what each of them refuses.
+    not where the two differ, such as an empty text. `recovery.configuration` has what each of them refuses.
 
     Raises:
         FormatError: it is of another type.

@@ -66,16 +66,7 @@ def rebuild_compaction(
 
     Every valid record of the first store's compacted log is kept. What that log lacks is taken from those of the copies
     and from the CommitLog: messages that its units name, messages after its end, and the newest one of each key, which
-    compaction never removes.
-
-    Args:
-        stores: the old store and its copies; only read.
-        new: the new store, with its CommitLog, its queues and its topics.
-        output: writes below the root of the new store.
-        without_topics: topics that are left out.
-
-    Raises:
-        StoreError: a file cannot be written, or a directory cannot be listed.
+    compaction never removes. The new store has its CommitLog, its queues and its topics.
     """
     queues = {(queue.topic, queue.queue_id): queue for queue in new.disk_queues() if not queue.is_batch}
     compacted = {topic for topic, config in new.metadata.topics.items() if config.is_compacted}

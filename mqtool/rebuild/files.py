@@ -1,15 +1,25 @@
-"""Fixed-size files in a new directory, written at any position. Ranges that are not written remain zero (sparse)."""
+"""Fixed-size files in a new directory, written at any position: the files of one queue, and segments of a CommitLog.
+
+Ranges that are not written remain zero (sparse). Records keep their physical offsets or get new ones.
+"""
 
 import os
 from collections import OrderedDict
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from mqtool.errors import StoreError, UsageError
-from mqtool.formats import file_names
+from mqtool.formats import commit_log, file_names, properties
 from mqtool.jobs.atomic import write_all, writing
+from mqtool.records.frames import Frames
 
 _OPEN_FILES = 128
+_OFFSET_AT = commit_log.field_offset("physical_offset")
+_PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
+"""Position of prepared_transaction_offset in a record, by which of the two hosts are IPv6."""
 
 
 class OutputFiles:
@@ -24,16 +34,9 @@ class OutputFiles:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def write(self, name: str, size: int, position: int, data: "bytes | memoryview") -> None:
-        """Writes bytes into a file, which is created with its full size if it does not exist.
+        """Writes bytes into a file below the root, which is created with its full size if it does not exist.
 
-        Args:
-            name: path below the root.
-            size: size of the file in bytes.
-            position: offset in the file.
-            data: must end inside the file.
-
-        Raises:
-            StoreError: the operating system refuses, e.g. because the disk is full.
+        Raises StoreError if the operating system refuses, for instance because the disk is full.
         """
         with writing(self.root / name):
             write_all(self._file(name, size), data, position)
@@ -58,11 +61,7 @@ class OutputFiles:
         return name in self._open or (self.root / name).exists()
 
     def read(self, name: str, position: int, count: int) -> bytes:
-        """Returns bytes that were written before; fewer at the end of the file.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Returns bytes that were written before; fewer at the end of the file."""
         try:
             descriptor = self._open.get(name)
             if descriptor is not None:
@@ -74,11 +73,7 @@ class OutputFiles:
             raise StoreError(f"cannot be read: {error.strerror}", self.root / name) from error
 
     def require(self, name: str, size: int) -> None:
-        """Checks that a file which an earlier run has written is still there.
-
-        Raises:
-            UsageError: it is missing or has another size.
-        """
+        """Raises UsageError if a file which an earlier run has written is missing or has another size."""
         path = self.root / name
         actual = path.stat().st_size if path.is_file() else None
         if actual != size:
@@ -118,13 +113,7 @@ class FileSequence:
     BUFFER = 1 << 17
 
     def __init__(self, files: OutputFiles, directory: str, file_size: int) -> None:
-        """Starts an empty sequence; the first append determines where it begins.
-
-        Args:
-            files: writes the bytes.
-            directory: below the root of `files`.
-            file_size: size of each file in bytes.
-        """
+        """Starts an empty sequence in a directory; the first append determines where it begins."""
         self.file_size = file_size
         self.end = 0
         self.buffered = 0
@@ -183,15 +172,7 @@ class FileSequence:
             view, offset = view[len(part) :], offset + len(part)
 
     def resume(self, first: int, end: int) -> None:
-        """Continues after what an earlier run wrote; discards what it wrote after `end`.
-
-        Args:
-            first: offset of the first byte that was written.
-            end: offset at which to continue.
-
-        Raises:
-            UsageError: a file of the earlier run is missing.
-        """
+        """Continues at `end` after what an earlier run wrote from `first` on; discards what it wrote after `end`."""
         self._bases = list(range(first - first % self.file_size, end, self.file_size))
         for name in self.names:
             self._files.require(name, self.file_size)
@@ -203,3 +184,102 @@ class FileSequence:
 
     def _name(self, base: int) -> str:
         return f"{self._directory}/{file_names.mapped_file_name(base)}"
+
+
+def moved(frames: Frames, places: np.ndarray, prepared: np.ndarray) -> bytes:
+    """Returns the bytes of records, changed for their new physical offsets, which have no gaps between the records."""
+    view, sizes = frames.view, frames.sizes.tolist()
+    pieces = [view[at : at + size] for at, size in zip(frames.positions.tolist(), sizes, strict=True)]
+    data = np.frombuffer(bytearray().join(pieces), np.uint8)
+    starts = places - places[0]
+    _put(data, starts + _OFFSET_AT, places)
+    for shape, at in enumerate(_PREPARED_AT):
+        rows = np.flatnonzero(frames.host_shape == shape)
+        _put(data, starts[rows] + at, prepared[rows])
+    for row in frames.rows_with_crc32().tolist():
+        record = data[starts[row] : starts[row] + sizes[row]]
+        record[:] = np.frombuffer(properties.with_crc32(record.tobytes()), np.uint8)
+    return data.tobytes()
+
+
+def _put(data: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
+    """Writes values as 8 big-endian bytes at the given positions."""
+    raw = values.astype(">i8").view(np.uint8).reshape(-1, 8)
+    data[at[:, None] + np.arange(8)] = raw
+
+
+class Segments:
+    """Segments of one size, written by physical offset.
+
+    Attributes:
+        size: of a segment in bytes.
+    """
+
+    def __init__(self, output: OutputFiles, size: int) -> None:
+        """Takes the files, which get the segments in `commitlog/`."""
+        self.size = size
+        self._output = output
+
+    def base(self, physical_offset: int) -> int:
+        """Returns the physical offset at which a segment begins."""
+        return physical_offset - physical_offset % self.size
+
+    def write(self, physical_offset: int, data: "bytes | memoryview") -> None:
+        """Writes bytes that end inside their segment."""
+        base = self.base(physical_offset)
+        name = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(base)}"
+        self._output.write(name, self.size, physical_offset - base, data)
+
+
+class SegmentWriter:
+    """Appends records to segments of a fixed size.
+
+    Attributes:
+        end: physical offset after the last record.
+        last_record: physical offset of the last record; -1 if none was written.
+    """
+
+    def __init__(self, output: OutputFiles, start: int, size: int) -> None:
+        """Takes the files, which get the segments in `commitlog/`; the first record starts the first segment."""
+        self._segments = Segments(output, size)
+        self.end = start
+        self.last_record = -1
+
+    def place(self, sizes: np.ndarray) -> np.ndarray:
+        """Returns the physical offset at which each of the following records will be appended.
+
+        A record that would leave no room for the 8 bytes of a BLANK after it starts the next segment
+        (CommitLog.DefaultAppendMessageCallback.doAppend).
+        """
+        if len(sizes) and int(sizes.max()) + commit_log.BLANK_SIZE > self._segments.size:
+            largest = int(sizes.max())
+            raise StoreError(
+                f"a record of {largest} bytes does not fit into a segment of {self._segments.size}", "commitlog"
+            )
+        offsets = np.empty(len(sizes), np.int64)
+        at, size = self.end, self._segments.size
+        for row, total in enumerate(sizes.tolist()):
+            if at % size + total + commit_log.BLANK_SIZE > size:
+                at += size - at % size
+            offsets[row] = at
+            at += total
+        return offsets
+
+    def append(self, frames: Frames, places: np.ndarray, prepared: np.ndarray) -> None:
+        """Writes records at new physical offsets from `place`, with new prepared_transaction_offsets."""
+        segments = places // self._segments.size
+        edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(places)]
+        for low, high in pairwise(edges):
+            if low == high:
+                continue
+            self._roll(int(places[low]))
+            part = frames.select(slice(low, high))
+            self._segments.write(int(places[low]), moved(part, places[low:high], prepared[low:high]))
+            self.last_record = int(places[high - 1])
+            self.end = self.last_record + int(part.sizes[-1])
+
+    def _roll(self, place: int) -> None:
+        """Completes the current segment with a BLANK if the next record starts a new one."""
+        left = -self.end % self._segments.size
+        if place != self.end and left:
+            self._segments.write(self.end, commit_log.build_blank(left))

@@ -1,4 +1,7 @@
-"""Runs a whole rebuild, in one process or several, from the beginning or from where an earlier run stopped."""
+"""Runs a whole rebuild, in one process or several, from the beginning or from where an earlier run stopped.
+
+Or rebuilds a single index file; where it begins follows from the file before it.
+"""
 
 import contextlib
 import json
@@ -9,25 +12,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool import native
 from mqtool.errors import StoreError, UsageError
-from mqtool.formats import file_names
+from mqtool.formats import file_names, index_file
 from mqtool.jobs.atomic import writing
 from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
-from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.log_survey import Surveyor
-from mqtool.rebuild.parts import parts_of, walk_part
+from mqtool.rebuild.metadata import Surveyor
+from mqtool.rebuild.parts import BatchBuilder, DispatchBatch, RebuildScope, batches_of_workers, parts_of, walk_part
 from mqtool.rebuild.queue_writer import QueueName
-from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import RebuildSettings
-from mqtool.rebuild.sink import BitMaps, Claims, Sink
-from mqtool.rebuild.workers import batches_of_workers
+from mqtool.rebuild.sink import BitMaps, Claims, IndexWriter, Result, Sink
+from mqtool.records.index_build import IndexFileBuilder
+from mqtool.store.files import ReadFile
+from mqtool.store.index.index_file import IndexFile
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.foreign_segments import claim_at
 from mqtool.store.log.log_fingerprint import Fingerprint, fingerprint_before, matches
@@ -49,6 +53,8 @@ _CREATED = (*KINDS, file_names.CONFIG, file_names.CHECKPOINT, file_names.TIMER_L
 _STATE_VERSION = 2
 _AHEAD = 4
 """Windows that may be dispatched before they are written."""
+_STEP = 1 << 16
+"""Entries read at a time."""
 
 
 class Options(Struct, frozen=True):
@@ -155,11 +161,7 @@ def check(store: Store, out: Path, *, resume: bool) -> None:
 
 @contextlib.contextmanager
 def removed_on_error(out: Path) -> Iterator[None]:
-    """Removes what a run has written if it ends with an error, since the next run needs a new or empty directory.
-
-    Args:
-        out: the directory of the run, new or empty.
-    """
+    """Removes what a run has written into a new or empty directory if it ends with an error."""
     existed = out.exists()
     try:
         yield
@@ -180,12 +182,7 @@ class _State:
         self._fingerprint = json.loads(json.dumps(fingerprint))
 
     def load(self, log: CommitLog, *, resume: bool) -> dict[str, Any] | None:
-        """Returns the state from which to continue; None to start from the beginning.
-
-        Raises:
-            UsageError, ConfigFileError: the file is not a checkpoint file, or belongs to another run.
-            StoreError: it cannot be read.
-        """
+        """Returns the state from which to continue, None to start afresh; refuses the file of another run."""
         try:
             stored = self._file.load()
         except OSError as error:
@@ -217,15 +214,7 @@ class _State:
             raise self._file.refuse(f"it has no fingerprint of the log: {error!r}") from error
 
     def save(self, state: dict[str, Any], log: Fingerprint | None) -> None:
-        """Replaces the state.
-
-        Args:
-            state: of the sink.
-            log: fingerprint of the last bytes of the log that were read.
-
-        Raises:
-            StoreError: the operating system refuses.
-        """
+        """Replaces the state of the sink, and the fingerprint of the last bytes of the log that were read."""
         with writing(self._file.path):
             self._file.save({"of": self._fingerprint, "log": None if log is None else asdict(log), "state": state})
 
@@ -320,3 +309,86 @@ def _remove_output(out: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def rebuild_index_file(
+    store: Store, out: Path, settings: RebuildSettings, name: str, on_progress: OnProgress = ignore
+) -> Result:
+    """Rebuilds one index file under its name, which determines its position among the others; it need not exist.
+
+    Raises UsageError if the file before it is not full, so that the beginning of this one is unknown and the whole
+    index must be rebuilt.
+    """
+    if not file_names.is_index_file_name(name):
+        raise UsageError(f"{name!r}: expected the 17 digits of an index file's name")
+    check(store, out, resume=False)
+    earlier = [file for file in store.disk_index_files() if file.path.name < name]
+    builder, start, skip = _beginning(earlier, settings)
+    scope = RebuildScope(queues=False, start=start)
+    result, total = Result(index_files=[name]), store.commit_log.bytes_in_use
+    with OutputFiles(out) as output:
+        writer = IndexWriter(output, settings.index_slots, settings.index_entries)
+        writer.only(name, builder)
+        batch_builder = BatchBuilder(settings.rules, scope)
+        batches = (
+            b for part in parts_of(store.commit_log, scope, cut=False) for b in walk_part(part, batch_builder, scope)
+        )
+        for batch in batches:
+            skip = _add(writer, batch, start, skip, result)
+            on_progress(batch.end - store.commit_log.min_offset, total)
+            if writer.is_full:
+                break
+        writer.finish()
+    return result
+
+
+def _beginning(earlier: list[IndexFile], settings: RebuildSettings) -> tuple[IndexFileBuilder, int | None, int]:
+    """Returns the empty file, its first record, and how many of its keys are in earlier files (oldest first)."""
+    if not earlier:
+        return IndexFileBuilder(settings.index_slots, settings.index_entries), None, 0
+    before = earlier[-1]
+    head = before.header
+    if before.size != index_file.file_size(settings.index_slots, settings.index_entries) or (
+        before.entry_count != settings.index_entries - 1
+    ):
+        raise UsageError(f"{before.path}: expected a full file before the one to be made; rebuild the whole index")
+    builder = IndexFileBuilder(settings.index_slots, settings.index_entries, head)
+    return builder, head.end_physical_offset, _keys_before(earlier, head.end_physical_offset, settings)
+
+
+def _keys_before(earlier: list[IndexFile], physical_offset: int, settings: RebuildSettings) -> int:
+    """Returns how many keys of a record end the last of some full files, and those before it that have no others."""
+    total = 0
+    for file in reversed(earlier):
+        count = _trailing(file, physical_offset, settings)
+        total += count
+        if count < settings.index_entries - 1:
+            break
+    return total
+
+
+def _trailing(file_before: IndexFile, physical_offset: int, settings: RebuildSettings) -> int:
+    """Returns how many of a full file's last entries belong to a record."""
+    total, end = 0, settings.index_entries
+    with ReadFile(file_before.path) as file:
+        while end > 1:
+            first = max(1, end - _STEP)
+            at = index_file.entry_position(first, settings.index_slots)
+            data = file.read(at, (end - first) * index_file.ENTRY_SIZE)
+            entries = np.frombuffer(data, index_file.ENTRY.dtype)
+            others = np.flatnonzero(entries["physical_offset"] != physical_offset)
+            if len(others):
+                return total + len(entries) - 1 - int(others[-1])
+            total, end = total + len(entries), first
+    return total
+
+
+def _add(writer: IndexWriter, batch: DispatchBatch, start: int | None, skip: int, result: Result) -> int:
+    result.add_read(batch)
+    if batch.keys is None:
+        return skip
+    keys = batch.keys
+    skipped = int((keys.physical_offset[:skip] == start).sum()) if skip else 0
+    keys = keys.select(slice(skipped, None))
+    result.keys += writer.fill(keys)
+    return skip - skipped if batch.records == 0 else 0

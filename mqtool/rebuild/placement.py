@@ -105,15 +105,9 @@ class Placement:
         self._budget = budget
 
     def place(self, offsets: np.ndarray, units: np.ndarray, *, is_end: bool = False) -> Iterator[Step]:
-        """Places the queue's next units.
+        """Places the queue's next units, given the queue offsets that their records state; yields what to do, in order.
 
-        Args:
-            offsets: int64, as the records state them.
-            units: one per offset, with a field `physical_offset`.
-            is_end: nothing follows; waiting units are placed too.
-
-        Yields:
-            What to do, in order.
+        At the end, nothing follows, and waiting units are placed too.
         """
         if self.waiting is not None:
             offsets = np.concatenate([self.waiting[0], offsets])

@@ -33,12 +33,8 @@ class RebuildSettings(Struct, frozen=True):
 def settings_of(store: Store, broker_version: str | None = None) -> RebuildSettings:
     """Determines a broker's settings: from its configuration, else from the store's files, else the defaults.
 
-    Args:
-        store: opened, with its configuration.
-        broker_version: "4.9", "5.1", "5.5" …; overrides the release detected from the store.
-
-    Raises:
-        UsageError: `broker_version` is not a release; a configured number is invalid.
+    A version, "4.9", "5.1", "5.5" …, overrides the release detected from the store. Raises UsageError if it is not a
+    release, or a configured number is invalid.
     """
     evidence: dict[str, str] = {}
 

@@ -1,32 +1,179 @@
-"""Writes batches, passed in log order, to queues and index; keeps track of the position in the log."""
+"""Writes batches, passed in log order, to queues and index; keeps track of the position in the log and the result."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from msgspec import Struct, field, structs
+
+from mqtool.formats import file_names, index_file
+from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
 from mqtool.formats.topics import is_lmq
-from mqtool.rebuild.dispatch_batch import DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.index_writer import IndexWriter
-from mqtool.rebuild.listing import LISTED
-from mqtool.rebuild.placement import HoleBudget
+from mqtool.rebuild.listing import LISTED, Listing
+from mqtool.rebuild.parts import DispatchBatch, RebuildScope
+from mqtool.rebuild.placement import HoleBudget, Note
 from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
-from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import RebuildSettings
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.records.dispatch import Oddity
+from mqtool.records.dispatch import IndexKeys, Oddity
+from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder, chain
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_YEAR = 9999
 _BUFFERED = 64 << 20
 """Maximum bytes buffered over all queues."""
-
 BitMaps = Callable[[str, Sequence[bytes], Sequence[int]], list[bytes]]
 """Returns the filter bit maps of a topic's messages from their properties and store timestamps."""
-
 Claims = Callable[[QueueName, int], int | None]
 """Returns the `Claim` of a queue offset in a queue."""
-
 Writer = SimpleQueueWriter | BatchQueueWriter
+
+
+class IndexWriter:
+    """Writes all index files of a rebuild.
+
+    Attributes:
+        names: of the files written, oldest first.
+    """
+
+    def __init__(self, output: OutputFiles, slots: int, capacity: int, zone: tzinfo | None = None) -> None:
+        """Starts without a file.
+
+        The broker names a file after the time at which it creates it; here it is the store timestamp of the first
+        record in the file, in a time zone; None for the machine's.
+        """
+        self.names: list[str] = []
+        self._output = output
+        self._slots = slots
+        self._capacity = capacity
+        self._size = index_file.file_size(slots, capacity)
+        self._zone = zone
+        self._builder = IndexBuilder(slots, capacity)
+        self._open: IndexFileBuilder | None = None
+
+    def add(self, keys: IndexKeys, records: int, last_time: int) -> None:
+        """Indexes the keys of some records; `last_time` is the store timestamp of the last of them."""
+        for file, entries in self._builder.add(keys, records):
+            if file is not self._open:
+                self._complete()
+                self._open = file
+                self._begin(int(keys.store_timestamp[0]) if len(keys) else last_time)
+            self._write(entries)
+
+    def only(self, name: str, file: IndexFileBuilder) -> None:
+        """Starts a single file with a given name; its keys are then added with `fill`."""
+        self.names.append(name)
+        self._open = file
+        self._output.write(self._path(name), self._size, 0, bytes(HEADER_SIZE))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the open file has no room for more keys."""
+        return self._open is not None and not self._open.room
+
+    def fill(self, keys: IndexKeys) -> int:
+        """Adds keys to the open file until it is full; returns how many were added."""
+        if self._open is None:
+            return 0
+        entries = self._open.add(keys)
+        self._write(entries)
+        return len(entries.entries)
+
+    def finish(self) -> None:
+        """Completes the last file."""
+        self._complete()
+
+    def _write(self, entries: Entries) -> None:
+        if len(entries.entries):
+            at = index_file.entry_position(entries.first, self._slots)
+            self._output.write(self._path(self.names[-1]), self._size, at, entries.entries.tobytes())
+
+    def _complete(self) -> None:
+        if self._open is None:
+            return
+        path = self._path(self.names[-1])
+        self._output.write(path, self._size, HEADER_SIZE, self._open.slot_bytes())
+        self._output.write(path, self._size, 0, HEADER.build(self._open.header))
+
+    def _begin(self, time: int) -> None:
+        """Starts the next file. Names must ascend, because the broker reads the files in order of their names."""
+        name = index_name(time, self._zone)
+        while self.names and name <= self.names[-1]:
+            name = f"{int(self.names[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
+        self.names.append(name)
+        self._output.write(self._path(name), self._size, 0, bytes(HEADER_SIZE))
+
+    @staticmethod
+    def _path(name: str) -> str:
+        return f"{file_names.INDEX}/{name}"
+
+    def state(self) -> dict[str, Any]:
+        """Returns what `resume` needs; all entries are written by then."""
+        header = None if self._open is None else list(structs.astuple(self._open.header))
+        return {"names": self.names, "header": header}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Continues after what an earlier run wrote; recomputes the slots from the entries."""
+        self.names = list(state["names"])
+        for name in self.names:
+            self._output.require(self._path(name), self._size)
+        if state["header"] is None:
+            return
+        header = IndexHeader(*state["header"])
+        heads = np.zeros(self._slots, np.int32)
+        step = 1 << 18
+        for first in range(1, header.index_count, step):
+            count = min(step, header.index_count - first)
+            at = index_file.entry_position(first, self._slots)
+            data = self._output.read(self._path(self.names[-1]), at, count * ENTRY_SIZE)
+            entries = index_file.ENTRY.rows(data)
+            chain(heads, entries["key_hash"] % self._slots, first)
+        self._open = IndexFileBuilder.resumed(header, heads, self._capacity)
+        self._builder = IndexBuilder(self._slots, self._capacity, self._open)
+
+
+def index_name(time: int, zone: tzinfo | None) -> str:
+    """Returns the file name for a time in ms; a time outside the calendar is clamped to its nearest end."""
+    try:
+        moment = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
+    except (OverflowError, ValueError):
+        moment = datetime(_LAST_YEAR if time > 0 else 1, 1, 1, tzinfo=UTC)
+    return file_names.index_file_name(moment)
+
+
+class Result(Struct):
+    """What was read and written."""
+
+    next_offset: int = 0  # physical offset up to which the log has been processed
+    records: int = 0  # number of records read
+    units: int = 0  # number written to queues, without fill units
+    keys: int = 0  # number added to the index
+    queues: int = 0  # number of queues written
+    index_files: list[str] = field(default_factory=list)  # names, oldest first
+    damage: Listing[Damage] = field(default_factory=Listing)  # ranges of the log without a record
+    damaged_bytes: int = 0  # total bytes in them
+    # Units whose placement was unusual, with their queue.
+    notes: Listing[tuple[QueueName, Note]] = field(default_factory=Listing)
+    oddities: Listing[Oddity] = field(default_factory=Listing)  # records that a broker could not dispatch as they are
+    # Queues whose topic is not usable as a directory name; they got no files.
+    unwritable: Listing[QueueName] = field(default_factory=Listing)
+
+    def add_read(self, batch: DispatchBatch) -> None:
+        """Counts what was read of the log for a batch."""
+        self.records += batch.records
+        for damage in batch.damage:
+            self.damage.add(damage)
+            self.damaged_bytes += damage.end - damage.start
+        self.next_offset = max(self.next_offset, batch.end)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record of the log was readable and has its unit at the queue offset that it states."""
+        return not (self.damage or self.notes or self.oddities or self.unwritable)
 
 
 class Sink:
@@ -45,16 +192,7 @@ class Sink:
         claims: Claims,
         bit_maps: BitMaps | None = None,
     ) -> None:
-        """Starts with nothing written.
-
-        Args:
-            output: the new directory.
-            settings: sizes and rules.
-            scope: which files to rebuild.
-            log_bytes: size of the whole log; limits the number of fill units.
-            claims: see `Claims`.
-            bit_maps: for extensions; None if queues have none.
-        """
+        """Starts with nothing written. The size of the log limits the number of fill units."""
         self.result = Result()
         self._output = output
         self._settings = settings

@@ -73,17 +73,9 @@ class TimerResult(Struct):
 
 
 def rebuild_timer(store: Store, out: Path, on_progress: OnProgress = ignore) -> TimerResult:
-    """Writes `timerwheel`, `timerlog/` and `config/timercheck` below a directory.
+    """Writes `timerwheel`, `timerlog/` and `config/timercheck` below a new or empty directory.
 
-    Args:
-        store: opened with its configuration (timerPrecisionMs, timerRollWindowSlot, mappedFileSizeTimerLog); only
-            read.
-        out: new or empty directory.
-        on_progress: called with bytes of the log.
-
-    Raises:
-        StoreError: a file cannot be read or written.
-        UsageError: a configured number is invalid.
+    The store is opened with its configuration (timerPrecisionMs, timerRollWindowSlot, mappedFileSizeTimerLog).
     """
     return _Rebuild(store, on_progress).run(out)
 

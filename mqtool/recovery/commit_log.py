@@ -29,12 +29,7 @@ class LogRecovery:
     """
 
     def __init__(self, state: StoreState, *, normally: bool | None = None) -> None:
-        """Takes a store whose queues have been recovered.
-
-        Args:
-            state: the store.
-            normally: recover as after a clean shutdown; by default as the abort file says.
-        """
+        """Takes a store whose queues have been recovered; by default the abort file says how to recover."""
         self._state = state
         self._normally = state.clean_stop if normally is None else normally
         self._settings = state.settings
@@ -44,11 +39,7 @@ class LogRecovery:
         self.queues_end = state.queues_end
 
     def run(self) -> None:
-        """Scans, dispatches, moves positions back, deletes what follows the end.
-
-        Raises:
-            StartFailed: load() ends with an exception.
-        """
+        """Scans, dispatches, moves positions back, deletes what follows the end."""
         state = self._state
         if not self._files:
             state.actions.log_reason(

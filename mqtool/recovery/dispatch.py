@@ -1,8 +1,10 @@
-"""Dispatch during a start: records into queues and index, by recovery and by reput.
+"""Dispatch during a start: records into queues and index, by recovery and by reput, the first dispatch after it.
 
-The rule for a record is in `records.dispatch`; this module applies its result as a start does. Source:
+The rule for a record is in `records.dispatch`; this module applies its result as a start does. 4.9 starts reput at the
+largest end of any queue and waits for it; 5.5 does so only on request (recheckReputOffsetFromCq). Source:
 DefaultMessageStore.doDispatch, CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex,
-ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (4.9.7, 5.5.0).
+ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils, DefaultMessageStore.start, ReputMessageService.doReput (4.9.7,
+5.5.0).
 """
 
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from mqtool.formats import java, properties
+from mqtool.formats import dledger, java, properties
 from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.records.dispatch import (
     Dispatcher,
@@ -24,15 +26,16 @@ from mqtool.records.dispatch import (
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
 from mqtool.records.queue_build import batch_units, is_dispatched, queue_numbers
-from mqtool.records.record_check import RecordCheck
-from mqtool.recovery.action_log import StartFailed, load_fails
-from mqtool.recovery.batch_queues import BatchQueue
-from mqtool.recovery.mapped_files import obstacle
+from mqtool.records.record_check import HeapExhausted, RecordCheck
+from mqtool.recovery.action_log import StartFailed, StartHung, load_fails
+from mqtool.recovery.log_scan import scan_of
+from mqtool.recovery.mapped_files import SimulatedFile, obstacle
 from mqtool.recovery.queue_files import FileBlocked
-from mqtool.recovery.queues import SimpleQueue
+from mqtool.recovery.queues import BatchQueue, SimpleQueue
 from mqtool.recovery.state import LastQueued, StoreState
 
 _NAMES_QUEUES = properties.INNER_MULTI_DISPATCH.encode()
+_WAIT = "start() waits for dispatch"
 
 
 class DispatchFailed(StartFailed):
@@ -51,12 +54,7 @@ class StartDispatch:
     """Dispatches one window after another into the queues and the index of a state."""
 
     def __init__(self, state: StoreState, check: RecordCheck) -> None:
-        """Prepares dispatch.
-
-        Args:
-            state: changed by dispatch.
-            check: the test that the records have passed; it knows which delay levels the broker has read by then.
-        """
+        """Takes the state to change, and the test that the records have passed, which knows the delay levels."""
         self._state = state
         settings = state.settings
         self._rules = rules_for(
@@ -169,13 +167,7 @@ class StartDispatch:
 
 
 def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields each queue, sorted, with its rows, ascending.
-
-    Args:
-        topic: number in `names` of each row.
-        queue_id: of each row.
-        names: of the topics.
-    """
+    """Yields each queue, sorted, with its rows, ascending. A topic is its number in `names`."""
     distinct, group = np.unique(queue_numbers(topic, queue_id), return_inverse=True)
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(len(distinct) + 1))
@@ -207,3 +199,93 @@ def _put_simple(queue: SimpleQueue, frames: Frames, units: QueueUnits) -> None:
 def _put_batch(queue: BatchQueue, units: QueueUnits) -> None:
     for unit in batch_units(units):
         queue.put(unit)
+
+
+def dispatch_from_queues(state: StoreState) -> None:
+    """Dispatches everything after the largest end of any queue; raises StartHung if it cannot reach the end."""
+    state.reput_from = max(state.log.min_offset, state.queues_end, 0)
+    end = state.log.max_offset
+    if state.reput_from < end:
+        state.actions.log_reason(
+            f"dispatch continues from {state.reput_from}, the largest end of any queue, to {end}; start() waits for "
+            "it (DefaultMessageStore.start)"
+        )
+    dispatch_on(state)
+    if state.reput_from != state.log.max_offset:
+        state.actions.log_reason(
+            f"dispatch is at {state.reput_from}, the log ends at {state.log.max_offset}: abort remains after a "
+            "clean shutdown"
+        )
+
+
+def dispatch_on(state: StoreState) -> None:
+    """Dispatches from the present position to the end of the log; raises StartHung if it cannot reach it."""
+    check = RecordCheck(state.settings, recovering=False)
+    dispatcher = StartDispatch(state, check)
+    while state.reput_from < state.log.max_offset:
+        before = state.reput_from
+        try:
+            _reput(state, check, dispatcher)
+        except DispatchFailed as failure:
+            words = f"{_WAIT}, which fails at {state.reput_from} again and again: {failure.refusal}"
+            raise StartHung(words) from None
+        except HeapExhausted as end_of_thread:
+            raise StartHung(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
+        if state.reput_from == before:
+            raise StartHung(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
+
+
+def _reput(state: StoreState, check: RecordCheck, dispatcher: StartDispatch) -> None:
+    """Dispatches the readable rest of one segment (one buffer of doReput)."""
+    state.reput_from = max(state.reput_from, state.log.min_offset)
+    file = state.log.find(state.reput_from, or_first=state.reput_from == 0)
+    if file is None:
+        return
+    position = state.log.remainder(state.reput_from)
+    if not 0 <= position < file.wrote:
+        return
+    state.reput_from = file.base + position
+    _reput_segment(state, check, dispatcher, file, position)
+
+
+def _reput_segment(
+    state: StoreState, check: RecordCheck, dispatcher: StartDispatch, file: SimulatedFile, position: int
+) -> None:
+    size, done = file.wrote - position, 0
+    while True:
+        scan = scan_of(check, state.segments.reader(file), file, file.wrote, position)
+        for frames, _ in scan:
+            try:
+                dispatcher.dispatch(frames)
+            except DispatchFailed as failure:
+                state.reput_from = failure.physical_offset - (dledger.ENTRY_HEADER_SIZE if file.entries else 0)
+                raise
+            state.scanned.bytes += int(frames.sizes.sum())
+        passed = scan.end - position
+        done += passed
+        position = scan.end
+        state.reput_from += passed
+        if done >= size:
+            return
+        if scan.stop.ok:
+            segment = state.settings.segment_size
+            state.reput_from += segment - (state.reput_from - java.divide(state.reput_from, segment) * segment)
+            return
+        if scan.stop.size <= 0:
+            _skip_rest(state, size - done)
+            return
+        # a half message: the offset moves by what it states, the buffer by what was read of it
+        state.actions.log_accepted(f"dispatch skips a record at {file.base + position}: {scan.stop.reason}")
+        state.reput_from += scan.stop.size
+        position += scan.stop.consumed
+
+
+def _skip_rest(state: StoreState, rest: int) -> None:
+    """Skips the rest of the buffer after a record that cannot be read; only a master does."""
+    if not state.settings.is_master and state.settings.dledger is None:
+        return
+    state.actions.log_accepted(
+        f"dispatch skips {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "
+        "everything after it in that segment gets into no queue (ReputMessageService.doReput)"
+    )
+    state.reput_from += rest

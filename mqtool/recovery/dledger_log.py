@@ -1,21 +1,24 @@
-"""The CommitLog of a broker in DLedger mode: plain segments, if there are any, followed by files of entries.
+"""A start in DLedger mode, until the node leads or follows: plain segments, if there are any, then files of entries.
 
-Source: DLedgerCommitLog (4.9.7, 5.5.0).
+Source: DLedgerCommitLog, DefaultMessageStore.start, DLedgerServer.startup, DLedgerMmapFileStore.persistCheckPoint
+(4.9.7, 5.5.0; dledger 0.3.1.2, 0.3.2).
 """
 
 from functools import partial
 
-from mqtool.formats import commit_log, dledger
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import commit_log, dledger, file_names, java
 from mqtool.records.record_check import RecordCheck
 from mqtool.records.scan_start import ledger_scan_start
-from mqtool.recovery.action_log import Action, load_fails
+from mqtool.recovery.action_log import Action, StartHung, load_fails, throws
 from mqtool.recovery.commit_log import LogRecovery
-from mqtool.recovery.dispatch import StartDispatch
-from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
-from mqtool.recovery.dledger_recovery import LedgerRecovery, LedgerRecoveryResult
-from mqtool.recovery.entry_scan import EntryScan
+from mqtool.recovery.dispatch import StartDispatch, dispatch_on
+from mqtool.recovery.dledger_recovery import DataFiles, LedgerFiles, LedgerRecovery, LedgerRecoveryResult
+from mqtool.recovery.log_scan import EntryScan
 from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
+from mqtool.recovery.start import Start
 from mqtool.recovery.state import StoreState
+from mqtool.store.files import read_file
 
 
 class MixedLog(Segments):
@@ -73,11 +76,7 @@ class LedgerLogRecovery:
         self._dispatcher = StartDispatch(state, self._check)
 
     def run(self) -> MixedLog:
-        """Recovers the log and returns it.
-
-        Raises:
-            StartFailed: the process ends.
-        """
+        """Recovers the log and returns it."""
         plain, queues_end = self._state.log, self._state.queues_end
         self._data.load(list_entries(self._data.directory) or [])
         self._index.load(list_entries(self._index.directory) or [])
@@ -109,11 +108,7 @@ class LedgerLogRecovery:
         self._state.truncate_queues(end)
 
     def _dispatch_again(self, reach: int) -> None:
-        """Follows dledgerRecoverAbnormally of 5.5, which ignores the entry headers when it adds up how far it has come.
-
-        Args:
-            reach: the checkpoint's offset of the queues.
-        """
+        """Follows dledgerRecoverAbnormally of 5.5, which ignores entry headers when it adds up how far it has come."""
         files = self._data.files
         readers = [partial(self._state.segments.reader, file) for file in files]
         number = ledger_scan_start(readers, self._state.checkpoint, self._settings)
@@ -159,3 +154,80 @@ class LedgerLogRecovery:
         self._state.actions.log_reason(f"the plain log is closed with a BLANK; DLedger's begins at {ledger_start}")
         self._data.last_for_append(ledger_start)
         return ledger_start
+
+
+class LedgerStart(Start):
+    """One start of one store in DLedger mode."""
+
+    def _construct(self) -> None:
+        self._check_node()
+        super()._construct()
+
+    def _check_node(self) -> None:
+        """Checks that a number follows the first character of the node's name.
+
+        Source: BrokerController.getBrokerIdentity (5.5.0) and the constructor of DLedgerCommitLog (4.9.7), both run.
+        """
+        place = self.settings.dledger
+        assert place is not None
+        number = place.directory.name.removeprefix(file_names.DLEDGER_PREFIX)[1:]
+        try:
+            java.parse_int(number)
+        except FormatError:
+            raise throws(f'java.lang.NumberFormatException: For input string: "{number}"') from None
+
+    def _recover_log(self) -> None:
+        log = LedgerLogRecovery(self.state).run()
+        self.state.log = log
+
+    @property
+    def _log(self) -> MixedLog:
+        assert isinstance(self.state.log, MixedLog)
+        return self.state.log
+
+    @property
+    def _confirm_offset(self) -> int:
+        return self.state.log.max_offset
+
+    def _dispatch_rest(self) -> None:
+        """Dispatches up to what counts as committed before there is a leader, then to the end of the log."""
+        state, log = self.state, self._log
+        if self.settings.release < (5, 5) or self.settings.recheck_reput:
+            state.reput_from = max(log.min_offset, state.queues_end, 0)
+        else:
+            state.reput_from = max(log.committed, log.min_offset)
+            self.actions.log_reason(
+                f"dispatch continues from {state.reput_from}, what was committed; queues that end before get "
+                "nothing (DefaultMessageStore.start, 5.5)"
+            )
+        try:
+            dispatch_on(state)
+        except StartHung as hang:
+            if state.reput_from < log.committed:
+                raise
+            self.actions.log_accepted(f"dispatch comes no further than {state.reput_from}: {hang.where}")
+        state.note_offsets()
+        self.actions.log_undecided(
+            "what the other nodes of the group hold: entries that the one that leads does not have are cut off later; "
+            "a node that is alone leads by itself"
+        )
+        self.actions.log_undecided("currterm and checkpoint.bak, which an election and a timer write")
+
+    def _stop(self) -> None:
+        super()._stop()
+        if self.result.runs:
+            self._write_ledger_checkpoint()
+
+    def _write_ledger_checkpoint(self) -> None:
+        place = self.settings.dledger
+        assert place is not None
+        path = place.directory / dledger.CHECKPOINT
+        end = self._log.recovery.end_index
+        try:
+            is_current = dledger.is_state_of(read_file(path), end) if path.exists() else None
+        except StoreError:
+            is_current = False
+        if is_current is None:
+            self.actions.do(Action.CREATE, path)
+        elif not is_current:
+            self.actions.do(Action.WRITE, path)

@@ -1,9 +1,12 @@
-"""DLedger's own recovery: checks each entry against its index unit, up to the first mismatch.
+"""DLedger's own recovery: checks each entry against its index unit, up to the first mismatch, in two lists of files.
 
-Records are not checked: a damaged record in a valid entry stays. Source: DLedgerMmapFileStore.recover,
-reviseLedgerBeginIndex, updateCommittedIndex (dledger 0.3.1.2, 0.3.2).
+Nothing is mapped, created or deleted. Records are not checked: a damaged record in a valid entry stays. Source:
+MmapFileList, DefaultMmapFile, DLedgerMmapFileStore.load, recover, reviseLedgerBeginIndex, updateCommittedIndex (dledger
+0.3.1.2, 0.3.2).
 """
 
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,9 +14,9 @@ from msgspec import Struct
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger, java
 from mqtool.formats.dledger import BLANK_ENTRY_SIZE, ENTRY, ENTRY_HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, EntryHeader
+from mqtool.formats.release import V5_5, Release
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed, exits, load_fails
-from mqtool.recovery.dledger_files import DataFiles, LedgerFile, LedgerFiles
-from mqtool.recovery.mapped_files import list_entries
+from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile, list_entries, stated_base
 from mqtool.recovery.state import SegmentFiles
 from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.files import read_file
@@ -22,6 +25,79 @@ _LAST_FILES = 3
 _WINDOW = 1 << 20
 _NONE = -1
 _FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerException: [code=414,name=DISK_ERROR,desc=]"
+
+
+class LedgerFile(SimulatedFile):
+    """One file of a list.
+
+    Attributes:
+        start: number of bytes at its front that no longer count.
+    """
+
+    def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
+        super().__init__(path, base, wrote, is_new=is_new, is_first=is_first)
+        self.start = 0
+
+
+class DataFile(LedgerFile):
+    """A file of entries, each of which contains a record."""
+
+    entries = True
+
+
+class LedgerFiles(MappedFiles[LedgerFile]):
+    """Files in the order of their names."""
+
+    kind = LedgerFile
+
+    def _loaded(self, entry: Entry, base: int) -> LedgerFile:
+        return self.kind(entry.path, base, self.file_size)
+
+    def _new_file(self, path: Path, base: int, *, is_first: bool) -> LedgerFile:
+        return self.kind(path, base, 0, is_new=True, is_first=is_first)
+
+    def load(self, entries: Iterable[Entry], *, release: Release = V5_5) -> None:  # noqa: ARG002 - alike in both releases
+        """Loads the files of a directory (MmapFileList.doLoad)."""
+        for entry in sorted(entries, key=lambda item: java.utf16_units(item.name)):
+            if entry.size != self.file_size:
+                reason = "length not matched message store config value, please check it manually"
+                raise exits(f"{entry.path}\t{entry.size} {reason}")
+            self.files.append(self._loaded(entry, stated_base(entry)))
+
+    @property
+    def min_offset(self) -> int:
+        """First offset that counts in the first file, 0 if there is no file."""
+        return self.files[0].base + self.files[0].start if self.files else 0
+
+    def adjoins(self) -> bool:
+        """Whether each file begins where the one before it ends (checkSelf)."""
+        return all(after.base - before.base == self.file_size for before, after in itertools.pairwise(self.files))
+
+    def reset(self, offset: int) -> None:
+        """Drops everything before an offset (MmapFileList.resetOffset)."""
+        kept = []
+        for file in self.files:
+            if file.base <= offset:
+                if offset >= file.base + self.file_size:
+                    self._actions.do(Action.DELETE, file.path)
+                    continue
+                file.start = self.remainder(offset)
+            kept.append(file)
+        self.files = kept
+
+    def rebuild_at(self, offset: int) -> bool:
+        """Deletes all files and starts over at an offset (MmapFileList.rebuildWithPos)."""
+        self.truncate_dirty(-1)
+        self.last_for_append(offset)
+        self.truncate_dirty(offset)
+        self.reset(offset)
+        return offset == self.max_offset == self.min_offset
+
+
+class DataFiles(LedgerFiles):
+    """The files of entries."""
+
+    kind = DataFile
 
 
 class LedgerRecoveryResult(Struct):
@@ -40,15 +116,7 @@ class LedgerRecoveryResult(Struct):
 
 
 def rewritten_units(place: LedgerPlace, file_size: int) -> frozenset[int]:
-    """Returns the numbers of the entries whose index units the next start writes again; none if it fails.
-
-    Args:
-        place: of the log.
-        file_size: bytes of a data file.
-
-    Raises:
-        StoreError: a file cannot be read.
-    """
+    """Returns the numbers of the entries whose index units the next start writes again; none if it fails."""
     if len(place.data) > 1:
         return frozenset()
     actions = ActionLog()
@@ -88,11 +156,7 @@ class LedgerRecovery:
         self.result = LedgerRecoveryResult()
 
     def run(self) -> LedgerRecoveryResult:
-        """Follows the entries, cuts both lists, reads the checkpoint.
-
-        Raises:
-            StartFailed: the process ends, or load() ends with an exception.
-        """
+        """Follows the entries, cuts both lists, reads the checkpoint."""
         try:
             self._check_lists("before")
             last = self._data.files[-1]

@@ -168,10 +168,8 @@ class SimulatedIndex:
     def lost(self, log_min: int, log_end: int) -> int | None:
         """Returns how many entries for records in the log the start deletes and does not add again; None if unknown.
 
-        A record before the first one that is indexed again stays without them, for ever.
-
-        Args:
-            log_min, log_end: bounds of the log after the start.
+        A record before the first one that is indexed again stays without them, for ever. The bounds of the log are
+        those after the start.
         """
         slots = self._settings.index_slots
         if not self.deleted:

@@ -1,21 +1,28 @@
-"""Follows the records of one segment as recovery does, with numpy, up to the first that fails.
+"""Follows the records of one segment or DLedger data file as recovery does, up to the first that fails.
 
-`records.frame_scan.scan_frames` finds the chain by magic code and TOTALSIZE. Complete windows of it are tested by
-array arithmetic, with the same results as `record_check`, which decides wherever the chain ends.
+`records.frame_scan.scan_frames` finds the chain by magic code and TOTALSIZE. Complete windows of it are tested by array
+arithmetic with numpy, with the same results as `record_check`, which decides wherever the chain ends. Of the header of
+an entry only the two numbers are read that distinguish an entry, its blank end and a plain record. Source:
+DLedgerCommitLog.checkMessageAndReturnSize (4.9.7, 5.5.0).
 """
 
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 
 from mqtool.formats import commit_log, properties, topics
+from mqtool.formats.dledger import BLANK_ENTRY, BLANK_ENTRY_SIZE, ENTRY_HEADER_SIZE, MAGIC_BLANK_ENTRY
+from mqtool.records.entries import scan_entries
 from mqtool.records.frame_scan import FrameScan, Stop, scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.record_check import CheckResult, Read, RecordCheck
+from mqtool.records.record_check import BLANK, CheckResult, HeapExhausted, Read, RecordCheck
+from mqtool.recovery.mapped_files import SimulatedFile
 
 WINDOW = 8 << 20
 _SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
 _INNER_BASE = properties.INNER_BASE.encode()
+_TWO: struct.Struct = BLANK_ENTRY.struct
 
 
 class SegmentScan:
@@ -28,14 +35,7 @@ class SegmentScan:
     """
 
     def __init__(self, check: RecordCheck, read: Read, limit: int, start: int = 0) -> None:
-        """Prepares a scan.
-
-        Args:
-            check: the test and its rules.
-            read: reads the segment.
-            limit: end of its buffer.
-            start: position of the first record.
-        """
+        """Prepares a scan from the position of the first record to the end of a segment's buffer."""
         self._check = check
         self._read = read
         self._limit = limit
@@ -110,3 +110,39 @@ class SegmentScan:
             if not self._check.numbers_pass(topic, stored):
                 return row
         return passing
+
+
+class EntryScan(SegmentScan):
+    """Iterator over the records of a data file that pass the test; the next entry would begin at `end`."""
+
+    def _scan(self, view: memoryview) -> FrameScan:
+        return scan_entries(view, 0)
+
+    def _one(self) -> tuple[Frames, int] | None:
+        before = self._before()
+        try:
+            self.stop = BLANK if before is None else self._check.check(self._read, self.end + before, self._limit)
+        except HeapExhausted as error:  # the caller catches every Throwable
+            self.stop = CheckResult(-1, ok=False, reason=error.refusal)
+        if before is None or not (self.stop.ok and self.stop.size > 0):
+            return None
+        return self._take(self.end + before)
+
+    def _before(self) -> int | None:
+        """Returns the number of bytes before the record at `end`; None if a blank entry ends the file."""
+        data = self._read(self.end, BLANK_ENTRY_SIZE)
+        if len(data) < BLANK_ENTRY_SIZE or self.end + BLANK_ENTRY_SIZE > self._limit:
+            return ENTRY_HEADER_SIZE  # too short for either; the test says so
+        first, second = _TWO.unpack(data)
+        if second in (commit_log.MAGIC_BLANK, commit_log.MAGIC_V1, *self._newer_magics):
+            return 0
+        return None if first == MAGIC_BLANK_ENTRY else ENTRY_HEADER_SIZE
+
+    @property
+    def _newer_magics(self) -> tuple[int, ...]:
+        return (commit_log.MAGIC_V2,) if self._check.rules.release >= (5, 5) else ()
+
+
+def scan_of(check: RecordCheck, read: Read, file: SimulatedFile, limit: int, start: int = 0) -> SegmentScan:
+    """Returns the right scan for a file of the log, see `SegmentScan`."""
+    return (EntryScan if file.entries else SegmentScan)(check, read, limit, start)

@@ -127,12 +127,7 @@ NO_CLAIMS = Claims(_NONE, _NONE, _NONE)
 
 
 def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
-    """Reads the units of a queue.
-
-    Args:
-        files: of one queue.
-        log_min: start of the log.
-    """
+    """Reads the units of a queue; those that point before the start of the log have expired."""
     offsets, physical, sizes, expired = [_NONE], [_NONE], [_NONE], 0
     for file in files:
         units = file.content.on_disk()
@@ -164,9 +159,7 @@ def claims_of_queue(queue: Queue, log_min: int) -> Claims:
 def confirmed_places(read: Callable[[int, int], bytes], claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
     """Returns the physical offsets, ascending, of records that do not prove themselves and that units confirm.
 
-    Args:
-        read: returns bytes of the log, by physical offset and number.
-        claims: of units that lead to no record.
+    The claims are of units that lead to no record; `read` returns bytes of the log, by physical offset and number.
     """
     places = [
         physical
@@ -188,12 +181,8 @@ def are_moved(queue: TopicQueue, stated: TopicQueue, count: int) -> bool:
 
     The fields that name a record's queue have no CRC, so a single record that disagrees with its unit may be wrong. But
     damage does not change the length of a topic without making the record invalid, and does not make several records
-    name the same other queue.
-
-    Args:
-        queue: queue that contains the units.
-        stated: queue that their records name, with the queue offsets at which the units are.
-        count: number of these units.
+    name the same other queue. `stated` is the queue that `count` records name, with the queue offsets at which the
+    units are.
     """
     return count > 1 or len(queue[0].encode()) != len(stated[0].encode())
 
@@ -238,15 +227,9 @@ def losses_of(
     confirmed: np.ndarray = _NONE,
     misnamed: np.ndarray = _NONE,
 ) -> Losses:
-    """Compares what is proven with what is delivered.
+    """Compares what is proven and claimed before the start with what is delivered after it, when the log ends at `end`.
 
-    Args:
-        proof: records in the log before the start.
-        claims: what units proved before the start.
-        readings: pulls after the start.
-        end: physical offset at which the log ends after the start.
-        confirmed: see `confirmed_by`.
-        misnamed: physical offsets of the intact records in segments with a wrong name, which no unit leads to.
+    `misnamed` are the physical offsets of the intact records in segments with a wrong name, which no unit leads to.
     """
     delivered = np.zeros(len(proof.position), np.int32)
     others = 0
@@ -279,16 +262,10 @@ def gone_of(
     readings: Mapping[TopicQueue, QueueReading],
     confirmed: np.ndarray = _NONE,
 ) -> dict[TopicQueue, Claims]:
-    """Returns the messages that are lost already, and where their records should be.
+    """Returns the messages that are lost already, and where their records should be; not those that a start delivers.
 
     No intact record is left of them: the log has an undecodable one, or a unit leads to none, or the queue offsets of
     the records around damage skip them.
-
-    Args:
-        proof: records in the log.
-        claims: what units prove.
-        readings: pulls after a start; what they deliver all the same is not lost.
-        confirmed: see `confirmed_by`.
     """
     comparison = _Comparison(proof, claims, readings, np.zeros(len(proof.position), np.int32), 0, confirmed)
     everywhere = {key: comparison.gone(key, readings.get(key)) for key in dict.fromkeys((*proof.queues, *claims))}
@@ -470,16 +447,10 @@ class _Comparison:
 
 
 def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims: Claims | None) -> np.ndarray:
-    """Returns the queue offset of each queued record of one queue.
+    """Returns the queue offset of each queued record of one queue, in the order of the log.
 
-    It is the offset that the record states, unless that contradicts both neighbours, because the field has no CRC.
-    Then it is the offset of the record's unit, or the one after the record before.
-
-    Args:
-        stated: queue offsets that the records state, in the order of the log.
-        counts: number of messages in each record.
-        physical: physical offsets of the records.
-        claims: units of the queue before the start.
+    It is the offset that the record states, unless that contradicts both neighbours, because the field has no CRC. Then
+    it is the offset of the record's unit, or the one after the record before.
     """
     after = stated + counts
     fits = np.zeros(len(stated), bool)

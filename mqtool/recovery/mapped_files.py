@@ -41,10 +41,8 @@ class Entry(Struct, frozen=True):
 def list_entries(directory: Path) -> list[Entry] | None:
     """Lists a directory in the order of the system, like File.listFiles; None if that returns null.
 
-    Java treats a path with a NUL as one that does not exist.
-
-    Raises:
-        UnreadableError: it cannot be listed. Whether the broker could list it is unknown.
+    Java treats a path with a NUL as one that does not exist. Raises UnreadableError if it cannot be listed: whether the
+    broker could list it is unknown.
     """
     try:
         with os.scandir(directory) as entries:
@@ -58,11 +56,7 @@ def list_entries(directory: Path) -> list[Entry] | None:
 
 
 def entry_of(path: Path) -> Entry:
-    """Returns what java.io.File sees at a path.
-
-    Raises:
-        OSError: the system does not tell.
-    """
+    """Returns what java.io.File sees at a path."""
     try:
         status = path.stat()
     except OSError as error:  # a link that leads nowhere: java.io.File says length 0, no directory
@@ -82,11 +76,7 @@ def obstacle(directory: Path) -> Path | None:
 
 
 def base_of(name: str) -> int:
-    """Returns file_from_offset by the broker's own rule, Long.parseLong.
-
-    Raises:
-        FormatError: it is not a number; Java throws NumberFormatException.
-    """
+    """Returns file_from_offset by the broker's own rule, Long.parseLong; raises FormatError as it throws."""
     return java.parse_long(name)
 
 
@@ -150,11 +140,7 @@ class MappedFiles(ABC, Generic[F]):
         self._actions = actions
 
     def load(self, entries: Iterable[Entry], *, release: Release) -> None:
-        """Loads the files of a directory (MappedFileQueue.doLoad).
-
-        Raises:
-            StartFailed: the broker refuses one of them.
-        """
+        """Loads the files of a directory (MappedFileQueue.doLoad); raises StartFailed if the broker refuses one."""
         ordered = sorted(entries, key=lambda entry: java.utf16_units(entry.name))
         for number, entry in enumerate(ordered):
             if release >= (5, 5) and entry.is_directory:
@@ -250,8 +236,7 @@ class MappedFiles(ABC, Generic[F]):
     def last_for_append(self, start_offset: int) -> F:
         """Returns the last file, or a new one if there is none or it is full (MappedFileQueue.getLastMappedFile).
 
-        Args:
-            start_offset: decides the base of the very first file only.
+        The offset decides the base of the very first file only.
         """
         last = self.last
         if last is not None and last.wrote != self.file_size:

@@ -13,9 +13,7 @@ from mqtool.formats.release import MEASURED, V4_9, Release, release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.recovery import losses
 from mqtool.recovery.action_log import Action
-from mqtool.recovery.compaction import without_uncompacted
-from mqtool.recovery.delivery import Delivery
-from mqtool.recovery.dledger_start import LedgerStart
+from mqtool.recovery.dledger_log import LedgerStart
 from mqtool.recovery.index import read_header, summary_of
 from mqtool.recovery.mapped_files import SimulatedFile, list_entries
 from mqtool.recovery.outcome import (
@@ -31,9 +29,9 @@ from mqtool.recovery.outcome import (
 )
 from mqtool.recovery.proof import prove
 from mqtool.recovery.queue_files import QueueFile, UnitContent
-from mqtool.recovery.reading import STATES, QueueReading, Reader
+from mqtool.recovery.reading import STATES, Delivery, QueueReading, Reader
 from mqtool.recovery.settings import read_config, settings_of
-from mqtool.recovery.start import Start
+from mqtool.recovery.start import Start, without_uncompacted
 from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_store
 from mqtool.store.config.broker_config import BrokerConfig
@@ -196,12 +194,8 @@ def evidence_of(version: Version) -> str:
 def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bool], Outcome]) -> Outcome | None:
     """Returns the start of the other known release, if the evidence disagrees or that start has another outcome.
 
-    None for a store that is known to be of 5.x: what a broker of 4.9 would do to it is not asked.
-
-    Args:
-        outcome: of the release that is assumed.
-        version: for which evidence it is.
-        start: predicts the start of a release, and may read the log for it.
+    None for a store that is known to be of 5.x: what a broker of 4.9 would do to it is not asked. `start` predicts the
+    start of a release, and may read the log for it.
     """
     other = next(release for release in MEASURED if str(release) != outcome.release)
     if not version.contrary:

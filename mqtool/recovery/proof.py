@@ -191,12 +191,7 @@ class _FileColumns:
 
 
 def prove(settings: RecoverySettings, segments: Sequence[SimulatedFile]) -> Proof:
-    """Walks all segments, except those already read in a context of `read_once`.
-
-    Args:
-        settings: of the start that the proof is for.
-        segments: as loaded, in the order of their names.
-    """
+    """Walks all segments in the order of their names, except those already read in a context of `read_once`."""
     parts = [_proven(settings, file) for file in segments]
     queues: dict[TopicQueue, int] = {}
     windows, further, count = [], [], 0

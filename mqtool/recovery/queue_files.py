@@ -130,8 +130,7 @@ class QueueFiles(MappedFiles[QueueFile]):
     def _new_file(self, path: Path, base: int, *, is_first: bool) -> QueueFile:
         """Creates a file; if a file in the list has its path under another base, both map the same bytes.
 
-        Raises:
-            FileBlocked: a directory has its path, which 5.5 ignores when it loads the queue.
+        Raises FileBlocked if a directory has its path, which 5.5 ignores when it loads the queue.
         """
         if path.is_dir():
             raise FileBlocked(path)
@@ -142,12 +141,9 @@ class QueueFiles(MappedFiles[QueueFile]):
     def follow_units(self, is_unit: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, np.void | None, np.ndarray]:
         """Follows the units from the third last file on up to the first invalid one, as both kinds of queue recover.
 
-        Args:
-            is_unit: says of the units of a file which of them are valid.
-
         Returns:
             Number of the file in which they end; how many of its units are valid; the last valid unit, which may be
-            of the file before, None if there is none; the rest of that file's units.
+                of the file before, None if there is none; the rest of that file's units.
         """
         last: np.void | None = None
         number = max(0, len(self.files) - _LAST_FILES)
@@ -165,18 +161,9 @@ class QueueFiles(MappedFiles[QueueFile]):
     ) -> np.void | None:
         """Drops the units at or past the log's end, as both kinds of queue do (truncateDirtyLogicFiles).
 
-        The first unit of a file is accepted without a check of its size.
-
-        Args:
-            physical_offset: the log's end.
-            is_unit: returns which of a file's units count.
-            where: the broker's class, for the error message.
-
-        Returns:
-            The last unit that stays; None if no file stays.
-
-        Raises:
-            StartHung: a file has room for one unit only: the broker's loop over it never ends.
+        The first unit of a file is accepted without a check of its size. Returns the last unit that stays, None if no
+        file stays. Raises StartHung, which names a class of the broker, if a file has room for one unit only: the
+        broker's loop over it never ends.
         """
         while self.files:
             file = self.files[-1]

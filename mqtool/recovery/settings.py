@@ -66,11 +66,9 @@ _LEFT_OVER = {
 
 
 def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
-    """Checks that the plain file-based store would open the directory.
+    """Raises UnsupportedFormatError if not the plain file-based store would open the directory.
 
-    Raises:
-        UnsupportedFormatError: another engine would, according to the configuration or, if that does not say, to its
-            files.
+    The configuration decides, or the files if that does not say.
     """
     for key, meaning in _OTHER_ENGINES.items():
         if config.flag(key):
@@ -140,8 +138,7 @@ def settings_of(
 
     Raises:
         NotAStoreError: the directory is neither a store nor empty.
-        UnsupportedFormatError: another engine than the file-based one would open the store, or a DLedger log is in
-            several directories.
+        UnsupportedFormatError: another engine would open the store, or a DLedger log is in several directories.
         UsageError: the node of the DLedger group cannot be determined.
     """
     refuse_other_engines(root, config)

@@ -6,26 +6,30 @@ only then the lock. Source: DefaultMessageStore.load, start, shutdown, StoreChec
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java, timer
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.record_check import HeapExhausted
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed, StartHung, load_fails, throws
-from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.commit_log import LogRecovery
-from mqtool.recovery.compaction import load_compaction
 from mqtool.recovery.configuration import last_tried_file, load_table, load_tables
-from mqtool.recovery.mapped_files import Segments, is_a_directory, list_entries
-from mqtool.recovery.queues import SimpleQueue
-from mqtool.recovery.reput import dispatch_from_queues
+from mqtool.recovery.dispatch import dispatch_from_queues
+from mqtool.recovery.mapped_files import LENGTH_NOT_MATCHED, Segments, is_a_directory, list_entries
+from mqtool.recovery.queues import BatchQueue, SimpleQueue
+from mqtool.recovery.reading import NOT_COMPACTED, QueueReading
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.state import StoreState
 from mqtool.store.files import is_file, read_file
 from mqtool.store.known_file import is_directory
+from mqtool.store.layout import queue_directories
+from mqtool.store.queues.consume_queue import last_queue_offset
 from mqtool.store.waiting.timer import checkpoint_path
 
 
@@ -58,13 +62,7 @@ class Start:
         lock_holder: int | None = None,
         checked: Mapping[int, np.ndarray] | None = None,
     ) -> None:
-        """Takes a store in its present state.
-
-        Args:
-            settings: of the start.
-            lock_holder: process that holds the lock; None if none does, or it is the caller's own.
-            checked: records that need not be tested again, see `predict`.
-        """
+        """Takes a store in its present state, the process that holds its lock, and checked records, see `predict`."""
         self.actions = ActionLog()
         self.lock_holder = lock_holder
         self.settings = settings
@@ -293,3 +291,46 @@ class Start:
             state.update_checkpoint(index_msg_timestamp=state.index.full_until)
         if state.checkpoint != state.loaded_checkpoint:
             self.actions.do(Action.WRITE, self.settings.root / file_names.CHECKPOINT)
+
+
+def load_compaction(state: StoreState) -> None:
+    """Loads the compacted logs and notes the ends of those that are served."""
+    sizes, root = state.settings.compaction_sizes, state.settings.root
+    if sizes is None:
+        return
+    for topic, queue_id, log in queue_directories(root / file_names.COMPACTION_LOG):
+        queue = root / file_names.COMPACTION_CONSUME_QUEUE / topic / str(queue_id)
+        if not queue.is_dir():
+            continue
+        try:
+            names = [_load(state, directory, size) for directory, size in zip((log, queue), sizes, strict=True)]
+        except StartFailed as failure:
+            if LENGTH_NOT_MATCHED not in failure.refusal:
+                raise load_fails(f"load compactionLog {topic}:{queue_id} exception: {failure.refusal}") from failure
+            state.actions.log_accepted(f"compacted topic {topic}/{queue_id} is not served: {failure.refusal}")
+            continue
+        for part, only in (("log", names[0] - names[1]), ("consumeQueue", names[1] - names[0])):
+            if only:
+                other = "consumeQueue" if part == "log" else "log"
+                reason = f"{part} file mismatch with {other} file {min(only)}"
+                raise load_fails(f"load compactionLog {topic}:{queue_id} exception: {reason}")
+        state.compacted_ends[topic, queue_id] = last_queue_offset(root, topic, queue_id)
+
+
+def _load(state: StoreState, directory: Path, size: int) -> set[str]:
+    files = Segments(directory, size, state.actions)
+    files.load(list_entries(directory) or [], release=state.settings.release)
+    return {file.path.name for file in files.files}
+
+
+def without_uncompacted(state: StoreState, key: TopicQueue, reading: QueueReading) -> QueueReading:
+    """Returns what consumers get of a queue: of a compacted one no message after the end of its own log.
+
+    Messages before that end count as delivered: compaction removes them on purpose.
+    """
+    if key[0] not in state.compacted_topics:
+        return reading
+    dispatched = state.reput_from if state.clean_stop else (state.scanned.from_offset or 0)
+    last = state.compacted_ends.get(key, -1)
+    missing = (reading.offsets > last) & (reading.physical >= 0) & (reading.physical < dispatched)
+    return replace(reading, states=np.where(missing, np.int8(NOT_COMPACTED), reading.states))

@@ -17,13 +17,11 @@ from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.formats.timer import DEFAULT_LOG_FILE_SIZE
 from mqtool.jobs.atomic import write_new
-from mqtool.rebuild.dispatch_batch import RebuildScope
-from mqtool.rebuild.job import rebuild
-from mqtool.rebuild.log_survey import LogSurvey, survey_log
-from mqtool.rebuild.metadata import ComposedFiles, compose, is_in_log
-from mqtool.rebuild.one_index_file import rebuild_index_file
-from mqtool.rebuild.result import Result
+from mqtool.rebuild.job import rebuild, rebuild_index_file
+from mqtool.rebuild.metadata import ComposedFiles, LogSurvey, compose, is_in_log, survey_log
+from mqtool.rebuild.parts import RebuildScope
 from mqtool.rebuild.settings import DEFAULT, RebuildSettings, settings_of
+from mqtool.rebuild.sink import Result
 from mqtool.rebuild.timer import TimerResult
 from mqtool.rebuild.timer import rebuild_timer as rebuild_timer_files
 from mqtool.repair.changes import RebuildIndex, RebuildMetadata, RebuildQueues, RebuildTimer, Undelete

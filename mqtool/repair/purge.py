@@ -19,10 +19,10 @@ from mqtool.errors import CorruptionError, RefusedError, UnsupportedFormatError,
 from mqtool.formats import checkpoint, commit_log, file_names, java, properties, timer
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.atomic import write_new
-from mqtool.rebuild.dispatch_batch import RebuildScope
-from mqtool.rebuild.expired_queues import NOWHERE
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import rebuild
+from mqtool.rebuild.parts import RebuildScope
+from mqtool.rebuild.queue_writer import NOWHERE
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.number_sets import among

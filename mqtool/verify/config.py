@@ -15,9 +15,8 @@ from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.formats.release import Release
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
-from mqtool.recovery import table_shapes
+from mqtool.recovery.configuration import read_table, table_fits
 from mqtool.recovery.settings import DEFAULT_SIZES
-from mqtool.recovery.table_text import read_table
 from mqtool.store.config import config_tables
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.broker_keys import LEGACY_KEYS
@@ -155,7 +154,7 @@ def _problem(path: Path, name: str, release: Release | None) -> str:
     except (FormatError, StoreError) as error:
         return str(error).removeprefix(f"{path}: ")
     try:
-        is_taken = release is None or table_shapes.fits(name, read_table(data, release=release), release=release)
+        is_taken = release is None or table_fits(name, read_table(data, release=release), release=release)
     except (ValueError, RecursionError):  # it is unknown whether the broker's parser takes it
         return ""
     return "" if is_taken else f"{release} refuses a key or value in it, for instance a number that is out of range"

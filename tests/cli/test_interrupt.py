@@ -89,7 +89,7 @@ def test_ctrl_c_ends_a_throttled_command(jobs):
 
 WORKERS = {
     "export": ("mqtool.export.task:read_partition", ["export", STORE, "--output", "{out}", "--split", "64K"]),
-    "rebuild": ("mqtool.rebuild.workers:walk_part", ["rebuild", "consumequeue", STORE, "--output", "{out}"]),
+    "rebuild": ("mqtool.rebuild.parts:walk_part", ["rebuild", "consumequeue", STORE, "--output", "{out}"]),
     "dump": ("mqtool.store.log.json_lines:_ready", ["dump", STORE, "--format", "jsonl"]),
 }
 

@@ -8,11 +8,9 @@ import pytest
 import mqtool
 from mqtool.formats.config_files import parse_delay_offsets, parse_topics
 from mqtool.rebuild import parts
-from mqtool.rebuild.dispatch_batch import RebuildScope
-from mqtool.rebuild.job import KINDS, Options, rebuild
-from mqtool.rebuild.log_survey import survey_log
-from mqtool.rebuild.metadata import compose
-from mqtool.rebuild.one_index_file import rebuild_index_file
+from mqtool.rebuild.job import KINDS, Options, rebuild, rebuild_index_file
+from mqtool.rebuild.metadata import compose, survey_log
+from mqtool.rebuild.parts import RebuildScope
 from mqtool.rebuild.settings import settings_of
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from tests.support.stores import STORES, StoreFixture, copy_store, store_fixture, tree_digest

@@ -7,8 +7,8 @@ import pytest
 import mqtool
 from mqtool.errors import NothingToChangeError
 from mqtool.formats.checkpoint import CHECKPOINT
-from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
+from mqtool.rebuild.parts import RebuildScope
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair import (
     Pad,

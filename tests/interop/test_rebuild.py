@@ -6,8 +6,7 @@ import pytest
 
 import mqtool
 from mqtool.rebuild.job import KINDS, rebuild
-from mqtool.rebuild.log_survey import survey_log
-from mqtool.rebuild.metadata import compose, write
+from mqtool.rebuild.metadata import compose, survey_log, write
 from mqtool.rebuild.settings import settings_of
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from tests.support.stores import answers, copy_store, shape_keys, store_fixture

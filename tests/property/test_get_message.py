@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import mqtool
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE, ConsumeQueueUnit
 from mqtool.recovery import predict
-from mqtool.recovery.delivery import Delivery
-from mqtool.recovery.reading import STATES
+from mqtool.recovery.reading import STATES, Delivery
 from tests.support.engine import SMALL, open_small
 from tests.support.rocketmq import sparse_copy
 

@@ -15,8 +15,8 @@ import numpy as np
 from mqtool.formats import java
 from mqtool.formats.commit_log import MAGIC_V1, Record, body_crc, build_blank, build_record, field_offset
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
+from mqtool.rebuild.parts import RebuildScope
 from mqtool.rebuild.settings import settings_of
 from mqtool.store import open_store
 

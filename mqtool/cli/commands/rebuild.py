@@ -29,14 +29,13 @@ from mqtool.values import asdict
 
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
-    from mqtool.rebuild.dispatch_batch import RebuildScope
     from mqtool.rebuild.listing import Listing
-    from mqtool.rebuild.log_survey import LogSurvey
-    from mqtool.rebuild.metadata import Guess
+    from mqtool.rebuild.metadata import Guess, LogSurvey
+    from mqtool.rebuild.parts import RebuildScope
     from mqtool.rebuild.placement import Note
     from mqtool.rebuild.queue_writer import QueueName
-    from mqtool.rebuild.result import Result
     from mqtool.rebuild.settings import RebuildSettings
+    from mqtool.rebuild.sink import Result
     from mqtool.rebuild.timer import TimerResult
     from mqtool.records.damage import Damage
     from mqtool.store.queues.filter_bit_maps import FilterBitMaps
@@ -203,7 +202,7 @@ class _Options(Struct, frozen=True):
 
     def scope(self, store: Store) -> RebuildScope:
         """Returns the scope of the rebuild."""
-        from mqtool.rebuild.dispatch_batch import RebuildScope
+        from mqtool.rebuild.parts import RebuildScope
 
         start = end = None
         if self.offset is not None:
@@ -241,8 +240,7 @@ def rebuild(
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
     from mqtool.cli.selected import require_selected
     from mqtool.rebuild.job import check, removed_on_error
-    from mqtool.rebuild.log_survey import survey_log
-    from mqtool.rebuild.metadata import compose, write
+    from mqtool.rebuild.metadata import compose, survey_log, write
     from mqtool.rebuild.settings import settings_of
     from mqtool.rebuild.timer import rebuild_timer
     from mqtool.store.store import open_store
@@ -283,9 +281,8 @@ def _derived(
     store: Store, options: _Options, settings: RebuildSettings, report: _Report, on_progress: OnProgress
 ) -> Result:
     from mqtool.jobs.pool import available
-    from mqtool.rebuild.job import Options
+    from mqtool.rebuild.job import Options, rebuild_index_file
     from mqtool.rebuild.job import rebuild as rebuild_files
-    from mqtool.rebuild.one_index_file import rebuild_index_file
     from mqtool.store.queues.filter_bit_maps import bit_maps_of
 
     if options.file is not None:
@@ -309,9 +306,8 @@ class _Report:
     """Collects the output."""
 
     def __init__(self, options: _Options, settings: RebuildSettings) -> None:
-        from mqtool.rebuild.log_survey import Surveyor
-        from mqtool.rebuild.metadata import ComposedFiles
-        from mqtool.rebuild.result import Result
+        from mqtool.rebuild.metadata import ComposedFiles, Surveyor
+        from mqtool.rebuild.sink import Result
 
         self._options = options
         self._settings = settings

@@ -7,8 +7,7 @@ from msgspec import Struct
 
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MAGIC_V1, MIN_RECORD_SIZE, Record, SysFlag
-from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.segments import Segments, SegmentWriter
+from mqtool.rebuild.files import OutputFiles, Segments, SegmentWriter
 from mqtool.records.frames import Frames
 from mqtool.repair.salvage.merge import Run
 from mqtool.repair.staged_files import Moves
@@ -131,7 +130,7 @@ class KeptLog:
 
 
 class MovedLog:
-    """A new log whose records are moved together; see `rebuild.segments` for what changes in them.
+    """A new log whose records are moved together; see `rebuild.files` for what changes in them.
 
     Attributes:
         holes: ranges of the old log without a record, in order.

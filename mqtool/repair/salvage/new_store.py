@@ -26,12 +26,10 @@ from mqtool.formats.topics import TIMER_TOPIC
 from mqtool.jobs.atomic import SUFFIX, check_interrupted, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.compaction import CompactedQueue, rebuild_compaction
-from mqtool.rebuild.expired_queues import has_expired_queue, write_expired_queues
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, claims_of, rebuild
-from mqtool.rebuild.log_survey import survey_log
-from mqtool.rebuild.metadata import ComposedFiles, compose
-from mqtool.rebuild.queue_writer import QueueName
+from mqtool.rebuild.metadata import ComposedFiles, compose, survey_log
+from mqtool.rebuild.queue_writer import QueueName, has_expired_queue, write_expired_queues
 from mqtool.rebuild.settings import settings_of
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.repair.derived import timer_notes

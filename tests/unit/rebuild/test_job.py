@@ -16,10 +16,9 @@ from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.rebuild import job, parts, sink
-from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.files import FileSequence
-from mqtool.rebuild.job import Options, rebuild
-from mqtool.rebuild.one_index_file import rebuild_index_file
+from mqtool.rebuild.job import Options, rebuild, rebuild_index_file
+from mqtool.rebuild.parts import RebuildScope
 from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.settings import settings_of
 from mqtool.records import segment_bytes

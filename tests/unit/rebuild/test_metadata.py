@@ -6,8 +6,7 @@ from msgspec.structs import replace
 import mqtool
 from mqtool.formats import checkpoint, config_files
 from mqtool.rebuild.job import rebuild
-from mqtool.rebuild.log_survey import Surveyor, survey_log
-from mqtool.rebuild.metadata import compose
+from mqtool.rebuild.metadata import Surveyor, compose, survey_log
 from mqtool.rebuild.settings import settings_of
 from mqtool.verify import verify
 from tests.support.builder import StoreBuilder

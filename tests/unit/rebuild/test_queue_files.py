@@ -16,12 +16,18 @@ from mqtool.formats.consume_queue import (
     parse_ext_unit,
 )
 from mqtool.rebuild import listing
-from mqtool.rebuild.expired_queues import ExpiredQueue, write_expired
-from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.index_writer import IndexWriter
+from mqtool.rebuild.files import OutputFiles, SegmentWriter
 from mqtool.rebuild.placement import HoleBudget
-from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
-from mqtool.rebuild.segments import SegmentWriter
+from mqtool.rebuild.queue_writer import (
+    BatchQueueWriter,
+    ExpiredQueue,
+    ExtensionWriter,
+    QueueName,
+    SimpleQueueWriter,
+    UnitBatch,
+    write_expired,
+)
+from mqtool.rebuild.sink import IndexWriter
 
 NAME = QueueName("T", 2)
 

@@ -5,7 +5,7 @@ import pytest
 from mqtool.formats.consume_queue import UNIT_SIZE
 from mqtool.formats.release import V5_5
 from mqtool.recovery import predict
-from mqtool.recovery.delivery import Decoded, Delivery, decode
+from mqtool.recovery.reading import Decoded, Delivery, decode
 from tests.support.builder import encode
 from tests.support.damage import damage_case
 

@@ -9,8 +9,7 @@ import pytest
 from mqtool.formats.dledger import DEFAULT_INDEX_FILE_SIZE
 from mqtool.recovery import predict
 from mqtool.recovery.action_log import ActionLog, StartFailed
-from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
-from mqtool.recovery.dledger_recovery import LedgerRecovery, rewritten_units
+from mqtool.recovery.dledger_recovery import DataFiles, LedgerFiles, LedgerRecovery, rewritten_units
 from mqtool.recovery.mapped_files import list_entries
 from mqtool.store.config.configured_place import LedgerPlace
 from tests.support.ledger import UNIT, into_ledger

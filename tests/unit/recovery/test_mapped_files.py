@@ -10,7 +10,7 @@ import pytest
 from mqtool.errors import UnreadableError
 from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed
-from mqtool.recovery.dledger_files import LedgerFiles
+from mqtool.recovery.dledger_recovery import LedgerFiles
 from mqtool.recovery.mapped_files import Entry, Segments, SimulatedFile, list_entries
 from mqtool.recovery.state import SegmentFiles
 

@@ -11,7 +11,7 @@ import pytest
 from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, commit_log, timer
 from mqtool.formats.release import Release
-from mqtool.recovery import Outcome, predict, reput
+from mqtool.recovery import Outcome, dispatch, predict
 from mqtool.recovery.losses import Claims, losses_of, places
 from mqtool.recovery.proof import prove
 from mqtool.recovery.settings import read_config, settings_of
@@ -534,7 +534,7 @@ def test_dispatch_does_not_move_where_a_file_of_the_log_has_no_data(position):
         remainder=lambda _offset: position,
     )
     state = SimpleNamespace(log=log, reput_from=5)
-    reput._reput(state, None, None)
+    dispatch._reput(state, None, None)
     assert state.reput_from == 5
 
 

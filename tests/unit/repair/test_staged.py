@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from mqtool.errors import LayoutError
-from mqtool.rebuild.result import Result
+from mqtool.rebuild.sink import Result
 from mqtool.records.dispatch import Oddity
 from mqtool.recovery import predict
 from mqtool.repair import RebuildQueues, make_plan
