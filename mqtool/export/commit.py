@@ -81,11 +81,7 @@ def new_staging(sequence: int) -> str:
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Parses a manifest.
-
-    Raises:
-        ConfigFileError: it is not valid.
-    """
+    """Parses a manifest; raises ConfigFileError if it is not valid."""
     try:
         document = json.loads(data)
         files = [FileEntry(**entry) for entry in document["files"]]
@@ -148,16 +144,9 @@ def recover(
 ) -> tuple[Manifest | None, bool]:
     """Brings an export directory to the state after its last commit.
 
-    Args:
-        target: the directory.
-        alone: no other run can be writing into it.
-        update_table: see `publish`.
-
-    Returns:
-        The last commit, or None; and whether its publication had to be completed.
-
-    Raises:
-        ExportError: the directory contains something other than an export.
+    `alone` means that no other run can be writing into it; for `update_table` see `publish`. Returns the last commit,
+    or None; and whether its publication had to be completed. Raises ExportError if the directory contains something
+    other than an export.
     """
     last = last_manifest(target)
     finished = last is not None and not is_published(target, last)
@@ -190,14 +179,8 @@ def _remove_staging(target: Target, last: int | None) -> None:
 def publish(target: Target, manifest: Manifest, update_table: Callable[[], object]) -> None:
     """Moves a commit's files into place, and removes the files that it undoes. Safe to repeat.
 
-    Args:
-        target: of the export.
-        manifest: of the commit.
-        update_table: brings a Delta or Iceberg table, if there is one, up to the commit; it refers to the files that
-            are removed until then.
-
-    Raises:
-        ExportError: a file of the commit is lost.
+    `update_table` brings a Delta or Iceberg table, if there is one, up to the commit; it refers to the files that are
+    removed until then. Raises ExportError if a file of the commit is lost.
     """
     for entry in manifest.files:
         if not target.move(entry.staged, entry.path):
@@ -221,16 +204,9 @@ def commit(
 ) -> None:
     """Commits a run: writes the manifest, moves the files, saves the state, in this order.
 
-    Args:
-        target: of the export.
-        manifest: of the run.
-        last: commit of the target when the run began; None if there was none.
-        state_url: where to save the state; None for an export that is not incremental.
-        update_table: see `publish`.
-
-    Raises:
-        WorkerError: a file that a task reported is not in the target; nothing was published.
-        StoreLockedError: another run has committed since then; nothing was published.
+    `last` is the commit of the target when the run began, if there was one; `state_url` is where to save the state,
+    None for an export that is not incremental. Raises, before anything is published, WorkerError if a file that a task
+    reported is not in the target, StoreLockedError if another run has committed since then.
     """
     _require_staged(target, manifest)
     newest = _commit_names(target)[-1:]
@@ -277,11 +253,9 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
     """Returns the state from which a run continues: that of the directory's last commit, or else of the state file.
 
     The commit is written first, so a run that ended between the two is not lost. If the state file names a later
-    commit, the directory is an older copy and lacks rows. They are exported again, under a later sequence number:
-    a table's catalogue outside the directory may know the lost one.
-
-    Raises:
-        ExportError: there is an export but no state was requested, or the state belongs to another export.
+    commit, the directory is an older copy and lacks rows. They are exported again, under a later sequence number: a
+    table's catalogue outside the directory may know the lost one. Raises ExportError if there is an export but no state
+    was requested, or the state belongs to another export.
     """
     if last is None:
         return saved or State(secrets.token_hex(8), 0, {})
@@ -302,12 +276,9 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
 
 
 def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
-    """Checks what must be the same in all runs of one export.
+    """Raises ExportError if something changed that must be the same in all runs of one export.
 
     Columns may be added, by a newer release or on request: earlier files lack them, and readers get null.
-
-    Raises:
-        ExportError: anything else changed.
     """
     for name, value in shape.items():
         was = state.shape.get(name) if state.shape else value

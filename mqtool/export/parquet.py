@@ -75,11 +75,7 @@ _NO_STATISTICS = frozenset(("body", "properties.key_value.value"))
 
 
 def check_partition_by(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names after checking that rows can be partitioned by them.
-
-    Raises:
-        UsageError: they cannot.
-    """
+    """Returns the names after checking that rows can be partitioned by them; raises UsageError if they cannot."""
     chosen = tuple(dict.fromkeys(names))
     unknown = [name for name in chosen if name not in PARTITION_COLUMNS]
     if unknown:
@@ -112,12 +108,7 @@ def group_edges(keys: Any, names: Iterable[str]) -> np.ndarray:
 
 
 def partition_values(partition_by: tuple[str, ...], values: Iterable[Any]) -> dict[str, str | None]:
-    """Returns the values of a partition as text, by name: null or empty ones as None, dates as ISO 8601.
-
-    Args:
-        partition_by: names.
-        values: as in the key columns.
-    """
+    """Returns the values of a partition as text, by name: null or empty ones as None, dates as ISO 8601."""
     return {name: _text(name, value) for name, value in zip(partition_by, values, strict=True)}
 
 
@@ -193,14 +184,8 @@ class TableWriter:
     ) -> None:
         """Writes nothing yet.
 
-        Args:
-            target: of the export.
-            staging: directory of this task.
-            table: becomes a directory below `staging`.
-            schema: Arrow schema.
-            name: of the files, without number and suffix.
-            options: how to write.
-            broker: whose messages the files contain.
+        The table becomes a directory below `staging`, the directory of this task; `name` is that of the files, without
+        number and suffix, and `broker` whose messages they contain.
         """
         self._broker = broker
         self._target, self._staging, self._table, self._schema = target, staging, table, schema
@@ -212,12 +197,10 @@ class TableWriter:
         self._open: tuple[Any, Any, str] | None = None
 
     def add(self, batch: Any, values: tuple[Any, ...] = (), *, new_file: bool = False) -> None:
-        """Writes rows.
+        """Writes rows of a `pa.RecordBatch`; the rows of a partition must be consecutive.
 
-        Args:
-            batch: `pa.RecordBatch`.
-            values: of the partition columns; the rows of a partition must be consecutive.
-            new_file: start a new file, because the rows do not continue the sort order of the previous ones.
+        `values` are of the partition columns. `new_file` starts a new file, because the rows do not continue the sort
+        order.
         """
         if values != self._values or new_file:
             self._end_file()
@@ -298,12 +281,8 @@ def rewrite(
 ) -> tuple[int, int]:
     """Writes a copy of a file with some of its rows, row group by row group; returns its rows and its size.
 
-    Args:
-        target: of the export.
-        source, to: paths in it.
-        keep: returns which rows of a `pa.Table` to copy.
-        level: zstd compression level.
-        in_order: the rows are sorted as in every file of an export.
+    `keep` returns which rows of a `pa.Table` to copy; `in_order` is whether they are sorted as in every file of an
+    export.
     """
     rows = 0
     with target.open(source) as opened, pq.ParquetFile(opened) as file, closing(target.create(to)) as sink:
@@ -320,11 +299,8 @@ def rewrite(
 def parquet_writer(sink: Any, schema: Any, level: int, *, in_order: bool = True) -> Any:
     """Returns a `pq.ParquetWriter` with the settings of all exports.
 
-    Args:
-        sink: file.
-        schema: that Arrow readers see; tables are written in the form of `views.writable_schema`.
-        level: zstd compression level.
-        in_order: the rows are sorted, as far as the columns for that are there.
+    The schema is what Arrow readers see; tables are written in the form of `writable_schema`. `in_order` is whether the
+    rows are sorted, as far as the columns for that are there.
     """
     leaves = _leaves(schema)
     in_order &= set(SORTED) <= set(schema.names)

@@ -40,19 +40,11 @@ class LocalRunner:
     """Runs two tasks at a time in this process, and each further one in a process of its own."""
 
     def __init__(self, workers: int | None = None) -> None:
-        """Starts nothing yet.
-
-        Args:
-            workers: number of tasks at a time; None for one per processor.
-        """
+        """Starts nothing yet; `workers` is the number of tasks at a time, by default one per processor."""
         self._workers = workers or available()
 
     def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
-        """See `plain.Runner`.
-
-        Raises:
-            WorkerDiedError: the system killed a worker, most likely for lack of memory.
-        """
+        """See `Runner`; raises WorkerDiedError if the system killed a worker, most likely for lack of memory."""
         count = min(self._workers, len(tasks))
         if count < 2:
             for task in tasks:
@@ -84,20 +76,13 @@ class LocalRunner:
 
 
 def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ignore) -> ExportResult:
-    """Exports; publishes all files of the run, or none.
+    """Exports; publishes all files of the run, or none; `on_progress` is called with bytes of logs.
 
-    Args:
-        request: what to export.
-        runner: runs the tasks.
-        on_progress: called with bytes of logs.
-
-    Raises:
-        NotAStoreError: a path contains no part of a store; nothing was written.
-        ExportError: the directory, the log or the request does not match the state.
-        StoreLockedError: another export is writing into the directory, or has committed there during this run.
-        CorruptionError: damage, with `fail_fast`.
-        StoreError, OSError: reading or writing failed; nothing was published.
-        WorkerError: a worker died, or does not share stores or target with this process; nothing was published.
+    Raises, before anything is published: NotAStoreError if a path contains no part of a store; ExportError if the
+    directory, the log or the request does not match the state; StoreLockedError if another export is writing into the
+    directory, or has committed there during this run; CorruptionError for damage, with `fail_fast`; StoreError or
+    OSError if reading or writing failed; WorkerError if a worker died, or does not share stores or target with this
+    process.
     """
     _check(request)
     sources = tuple(source.absolute() for source in request.sources)
@@ -126,11 +111,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
 
 
 def _require_table(request: ExportRequest, target: Target) -> None:
-    """Checks that a run that removes files also removes them from the table that refers to them.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raises UsageError if a run removes files, but not from the table that refers to them."""
     kind = tables.existing(target)
     if kind in (None, request.table):
         return
@@ -147,11 +128,9 @@ def log_bytes(store: Store) -> int:
 
 
 def _check(request: ExportRequest) -> None:
-    """Rejects invalid requests before anything is read.
+    """Raises UsageError for an invalid request before anything is read.
 
-    Raises:
-        UsageError: options that contradict each other, a target inside a store, or a state that is not a regular
-            file.
+    That are options that contradict each other, a target inside a store, or a state that is not a regular file.
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
         raise UsageError("an export with --state determines its offsets itself; leave out --offset")
@@ -172,17 +151,9 @@ def _check(request: ExportRequest) -> None:
 def follow(request: ExportRequest, runner: Runner, wait: Callable[[], bool]) -> Iterator[ExportResult]:
     """Exports repeatedly; each run that finds new messages is one commit.
 
-    Args:
-        request: what to export; must have a state.
-        runner: runs the tasks.
-        wait: waits between two runs; returns whether to run again.
-
-    Yields:
-        The result of the first run, and of each later run that committed something.
-
-    Raises:
-        UsageError: no state; without it each run would refuse the previous run's directory.
-        MqtoolError, OSError: see `export`.
+    Yields the result of the first run, and of each later run that committed something. `wait` waits between two runs,
+    and returns whether to run again. Raises as `export`, and UsageError without a state: each run would refuse the
+    previous run's directory.
     """
     if request.state is None:
         raise UsageError("--follow needs a state file; add --state FILE")

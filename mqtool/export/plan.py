@@ -116,15 +116,10 @@ def plan_store(
     until: int | None = None,
     target: int | None = None,
 ) -> StorePlan:
-    """Plans one store.
+    """Plans one store, which has been exported up to the physical offset `since`, None if nothing has.
 
-    Args:
-        store: opened.
-        source: name and path of the store.
-        selection: its physical offsets and times limit what is read.
-        since: physical offset up to which everything has been exported; None if nothing has.
-        until: a bound that was fixed before; None for the end of the log.
-        target: bytes of a span; None to choose by the size of the log.
+    The physical offsets and times of the selection limit what is read. `until` is a bound that was fixed before, by
+    default the end of the log; `target` the bytes of a span, by default chosen by the size of the log.
     """
     cuts = Cuts(store)
     last = log_end(store, cuts)
@@ -145,12 +140,7 @@ def partition_size(total: int) -> int:
 
 
 def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partition]:
-    """Returns the tasks of a plan: adjacent spans of a store, joined up to a size.
-
-    Args:
-        plans: of all stores.
-        target: size of a task in bytes; None to choose by the total size.
-    """
+    """Returns the tasks of a plan: adjacent spans of a store, joined up to `target` bytes, by default by total size."""
     size = target or partition_size(sum(span.end - span.start for plan in plans for span in plan.spans))
     tasks: list[Partition] = []
     for plan in plans:
@@ -172,15 +162,9 @@ def _cut(
 ) -> Iterator[Span]:
     """Yields the spans of one segment.
 
-    Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters.
-
-    Args:
-        segment: to cut.
-        bounds: first physical offset, the one after the last, and the end of the log, which no span may exceed.
-        selection: with the offsets that the user gave.
-        size: bytes of a span.
-        cuts: of the store.
-        proofs: counts the kinds of proof.
+    Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters. `bounds`
+    are the first physical offset, the one after the last, and the end of the log, which no span may exceed. `proofs`
+    counts the kinds of proof.
     """
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
     if low > segment.base and low == selection.start:
@@ -241,11 +225,7 @@ def _gaps(store: Store, start: int, end: int) -> Iterator[Damage]:
 
 
 def check_split(split_bytes: int | None, log_bytes: int) -> None:
-    """Checks that a log of this size does not result in too many tasks.
-
-    Raises:
-        UsageError: it would.
-    """
+    """Raises UsageError if tasks of this size are too many for a log."""
     if split_bytes is not None and log_bytes // max(1, split_bytes) >= MAX_TASKS:
         minimum = -(-log_bytes // MAX_TASKS)
         raise UsageError(

@@ -27,14 +27,10 @@ def holds_tables(directory: Path) -> bool:
 def message_files(path: Path) -> list[Path]:
     """Returns the Parquet files of messages, sorted; of an export those that it published.
 
-    Args:
-        path: a file, which is returned itself; an export, or a directory in its `messages`; any other directory.
-
-    Raises:
-        StoreError: the directory is not an export and contains no Parquet file.
-        ExportError: a run of the export has not been completed, another program has changed its files or deleted rows,
-            or whether one did is unknown.
-        UsageError: the catalogue of an Iceberg table cannot be used.
+    The path is a file, which is returned itself; an export, or a directory in its `messages`; or any other directory.
+    Raises StoreError if the directory is not an export and contains no Parquet file; ExportError if a run of the export
+    has not been completed, another program has changed its files or deleted rows, or whether one did is unknown;
+    UsageError if the catalogue of an Iceberg table cannot be used.
     """
     if not path.is_dir():
         return [path]
@@ -76,8 +72,7 @@ def _visible(directory: Path) -> Iterator[Path]:
 def _published(root: Path) -> set[Path]:
     """Returns the published files of messages of an export.
 
-    Raises:
-        ExportError: the last run was not completed, or the files are not those that were published.
+    Raises ExportError if the last run was not completed, or the files are not those that were published.
     """
     target = LocalTarget(str(root))
     commits = message_commits(target)
@@ -101,14 +96,9 @@ def _published(root: Path) -> set[Path]:
 
 
 def _require_in_delta(directory: Path, sequences: dict[Path, int]) -> None:
-    """Checks that the Delta table in a directory, if there is one, has all rows of files.
+    """Raises ExportError unless the Delta table in a directory, if there is one, is known to have all rows of files.
 
-    Args:
-        directory: of the table.
-        sequences: by file, the number of its commit. A table may not have those of later commits yet.
-
-    Raises:
-        ExportError: it does not, or this is unknown.
+    `sequences` are the numbers of their commits. A table may not have those of later commits yet.
     """
     if not (directory / LOG).is_dir():
         return
@@ -121,15 +111,10 @@ def _require_in_delta(directory: Path, sequences: dict[Path, int]) -> None:
 
 
 def _require_in_iceberg(root: Path, rows: list[tuple[int, int]]) -> None:
-    """Checks that the Iceberg table of an export, if there is one, has all rows that were published to it.
+    """Raises ExportError unless the Iceberg table of an export, if there is one, is known to have all published rows.
 
-    Args:
-        root: of the export.
-        rows: of each file, after the number of its commit. The table may not have those of later commits yet.
-
-    Raises:
-        ExportError: it does not, or this is unknown.
-        UsageError: the catalogue cannot be used.
+    `rows` has those of each file, after the number of its commit. The table may not have those of later commits yet.
+    Raises UsageError if the catalogue cannot be used.
     """
     table = local_table(root)
     if table is None:

@@ -49,23 +49,14 @@ class ExportHistory:
     """The commits of an export."""
 
     def __init__(self, target: Target) -> None:
-        """Reads nothing yet.
-
-        Args:
-            target: the export.
-        """
+        """Reads nothing yet."""
         self._target = target
         self._manifests: list[Manifest] | None = None
 
     def rewind(self, store: Store, broker: str) -> Rewind:
-        """Returns what has to be undone, and where export and log agree.
+        """Returns what has to be undone, and where export and log agree, for a store whose log was truncated.
 
-        Args:
-            store: whose log was truncated.
-            broker: its name in the export.
-
-        Raises:
-            ExportError: rows would be lost, or it is unknown whether it is the same log.
+        Raises ExportError if rows would be lost, or it is unknown whether it is the same log.
         """
         if self._manifests is None:
             self._manifests = all_manifests(self._target)
@@ -88,11 +79,8 @@ class ExportHistory:
     def _since(self, store: Store, broker: str, mark: Mark | None, sequence: int, agreed: int) -> Rewind:
         """Undoes the commits after a sequence number, except for rows before the beginning of the log.
 
-        Args:
-            store, broker: see `rewind`.
-            mark: of that commit; None if all are undone.
-            sequence: of the newest commit that stays.
-            agreed: physical offset up to which export and log agree.
+        `mark` is that of the newest commit that stays, None if all are undone; export and log agree up to the physical
+        offset `agreed`.
         """
         later = [manifest for manifest in self._manifests or () if manifest.state.sequence > sequence]
         undone = {path for manifest in later for path in manifest.removed}
@@ -167,11 +155,8 @@ def _unknown(store: Store, agreed: int, reason: str) -> ExportError:
 def _not_undone(manifests: list[Manifest], broker: str) -> list[Manifest]:
     """Returns the commits whose rows are still in the export; a commit that starts before their end undoes them.
 
-    Files that a commit removes would not show this, because a commit may cover a range of the log without rows.
-
-    Args:
-        manifests: commits that cover the store, oldest first.
-        broker: its name in the export.
+    Files that a commit removes would not show this, because a commit may cover a range of the log without rows. The
+    manifests cover the store, oldest first.
     """
     remaining: list[Manifest] = []
     for manifest in manifests:

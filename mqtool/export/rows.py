@@ -56,12 +56,7 @@ def is_dense(used: int, kept: int) -> bool:
 
 
 def take(batch: Any, order: Any) -> Any:
-    """Returns the rows of a batch in another order.
-
-    Args:
-        batch: `pa.RecordBatch`.
-        order: Arrow array of row numbers.
-    """
+    """Returns the rows of a `pa.RecordBatch` in another order, an Arrow array of row numbers."""
     columns = [_taken(column, order) if _is_view(column) else column.take(order) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -126,12 +121,6 @@ def explode(columns: Any, rows: scan_columns.Rows, inner: np.ndarray, reject: Re
     """Returns the columns with inner batches expanded into one row per message, in CommitLog order.
 
     A batch that cannot be parsed stays one row with its body as stored, and is reported as a rejected value.
-
-    Args:
-        columns: a row for each record.
-        rows: the records.
-        inner: which records are inner batches.
-        reject: called with rejected values.
     """
     bodies = columns["body"] if "body" in columns.schema.names else scan_columns.BY_NAME["body"].build(rows)
     parts: list[Part] = []
@@ -176,12 +165,7 @@ def _patched(column: Any, new: dict[int, Any], arrow_type: Any) -> Any:
 
 
 def as_text(bodies: Any, undecoded: Any = None) -> Converted:
-    """Returns binary bodies as strings.
-
-    Args:
-        bodies: binary array.
-        undecoded: bool array, true where the body is still compressed; None if no body is.
-    """
+    """Returns a binary array of bodies as strings; `undecoded` is true where a body is still compressed."""
     bad = _still_packed(undecoded)
     if not bad:
         try:
@@ -229,13 +213,7 @@ class Rows(Struct):
 
 
 def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
-    """Returns the rows of frames that match the selection; None if there are none.
-
-    Args:
-        frames: valid records of one buffer.
-        broker: the store's name.
-        request: which messages and columns.
-    """
+    """Returns the rows of frames that match the selection; None if there are none."""
     rows = scan_columns.Rows(frames)
     topics = scan_columns.BY_NAME["topic"].build(rows)
     classes, included = _classes(frames, topics.dictionary_encode(), request)
@@ -357,9 +335,7 @@ def timestamps(millis: Any) -> tuple[Any, dict[int, str]]:
 def body_decoded(frames: Frames, bodies: Any = None) -> Any:
     """Returns which bodies are as the producer sent them: all except compressed ones that cannot be decompressed.
 
-    Args:
-        frames: the records.
-        bodies: their column `body`, if it exists.
+    `bodies` is their column `body`, if it exists.
     """
     good = np.ones(len(frames), bool)
     packed = np.flatnonzero(frames.column("sys_flag") & SysFlag.COMPRESSED)

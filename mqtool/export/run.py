@@ -74,14 +74,7 @@ class ExportRun:
     """One run."""
 
     def __init__(self, request: ExportRequest, target: Target, state: State, last: Manifest | None) -> None:
-        """Plans nothing yet.
-
-        Args:
-            request: what to export.
-            target: of the export, locked.
-            state: from which to continue.
-            last: last commit of the target; None if it is new.
-        """
+        """Plans nothing yet; the target is locked, and `last` is its last commit, None if it is new."""
         self._request = request
         self._target = target
         self._before = state

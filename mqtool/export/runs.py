@@ -48,12 +48,7 @@ class SortedRuns:
     def __init__(
         self, partition_by: tuple[str, ...], *, run_bytes: int = RUN_BYTES, held_bytes: int = HELD_BYTES
     ) -> None:
-        """Starts empty.
-
-        Args:
-            partition_by: of `topic`, `date`, `hour`; the first sort keys.
-            run_bytes, held_bytes: see the constants.
-        """
+        """Starts empty; the first sort keys are `partition_by`, of `topic`, `date`, `hour`."""
         self._partition_by = partition_by
         self._run_bytes, self._held_bytes = run_bytes, held_bytes
         self._waiting: list[Rows] = []

@@ -131,11 +131,7 @@ ALL_COLUMNS = tuple(BY_NAME)
 
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names after checking that all are columns.
-
-    Raises:
-        UsageError: one is not, or no name was given.
-    """
+    """Returns the names after checking that all are columns; raises UsageError if one is not, or there is none."""
     chosen = tuple(dict.fromkeys(names))
     unknown = [name for name in chosen if name not in BY_NAME]
     if unknown:
@@ -232,8 +228,7 @@ class ReadRequest(Struct, frozen=True):
 def closure(columns: Iterable[str]) -> frozenset[str]:
     """Returns the columns, and all others that would reveal their values.
 
-    Raises:
-        UsageError: a column by which messages are partitioned or sorted.
+    Raises UsageError for a column by which messages are partitioned or sorted.
     """
     names: set[str] = set()
     waiting = list(columns)
@@ -256,13 +251,7 @@ def new_salt() -> bytes:
 
 
 def redact_batch(batch: Any, columns: frozenset[str], salt: bytes) -> Any:
-    """Returns a batch with the values of some columns replaced; their types do not change.
-
-    Args:
-        batch: `pa.RecordBatch`.
-        columns: result of `closure`; not empty.
-        salt: of the hashes.
-    """
+    """Returns a `pa.RecordBatch` with the values of the columns of a `closure` replaced; their types do not change."""
     names = {name for column in columns for name in COPIES.get(column, ())}
     names.add(properties.CRC32)  # of the complete record: who knows the rest can test likely values with it
     for index, name in enumerate(batch.schema.names):

@@ -34,25 +34,17 @@ class Source(Struct, frozen=True):
     def open(self, *, needs_log: bool = True) -> Store:
         """Opens the store.
 
-        Args:
-            needs_log: refuse a store whose log is missing, because an empty answer would be wrong.
-
-        Raises:
-            StoreError: it has no log, but files that are derived from one.
+        `needs_log` refuses, by a StoreError, a store that has no log, but files that are derived from one: an empty
+        answer would be wrong.
         """
         return open_store(self.path, self.config, needs_log=needs_log)
 
 
 def resolve(arguments: Iterable[str | Path], config: str | Path | None = None) -> list[Source]:
-    """Returns the stores that arguments name.
+    """Returns the stores that arguments name: `PATH`, `NAME=PATH`, or a glob of roots.
 
-    Args:
-        arguments: `PATH`, `NAME=PATH`, or a glob of roots.
-        config: a broker.conf that applies to all of them; it also names the broker if there is only one store.
-
-    Raises:
-        UsageError: two stores have the same name, or a store is given twice.
-        NotAStoreError: a glob matches nothing.
+    A broker.conf applies to all of them; it also names the broker if there is only one store. Raises UsageError if two
+    stores have the same name, or a store is given twice, NotAStoreError if a glob matches nothing.
     """
     config = None if config is None else str(config)
     named_paths: list[tuple[str | None, str]] = []
@@ -102,11 +94,7 @@ def name_of(path: str) -> str:
 
 
 def require_different_logs(stores: list[Store]) -> None:
-    """Checks that no two stores of an export have the same log.
-
-    Raises:
-        UsageError: two stores contain the same segment: copies, or master and slave.
-    """
+    """Raises UsageError if two stores contain the same segment: copies, or master and slave."""
     seen: dict[tuple[int, bytes], Store] = {}
     for store in stores:
         for segment in store.commit_log.segments:

@@ -56,13 +56,7 @@ def _digest(store: Store, offset: int, count: int) -> str:
 def check_mark(store: Store, mark: Mark, end: int) -> int:
     """Returns the physical offset from which to continue: the mark's, or the log's first if that is larger.
 
-    Args:
-        store: opened.
-        mark: of the last export.
-        end: of the log now.
-
-    Raises:
-        ExportError: the log ends before the mark, or is another log.
+    Raises ExportError if the log, which has this end now, ends before the mark, or is another log.
     """
     log = store.commit_log
     if log.min_offset >= mark.offset and log.segments:
@@ -94,17 +88,10 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
 
 
 def require_new_log(store: Store, broker: str, marks: Mapping[str, Mark]) -> None:
-    """Checks that the log of a store without a mark was not read under the name of another one.
+    """Raises ExportError if the log of a store without a mark was read already, under the name of another one.
 
-    A log whose segment of the mark has expired since is not recognised.
-
-    Args:
-        store: opened.
-        broker: its name.
-        marks: by broker, of all stores that were read.
-
-    Raises:
-        ExportError: it was read already, so that all of its rows would appear twice.
+    All of its rows would appear twice. A log whose segment of the mark has expired since is not recognised. `marks` are
+    by broker, of all stores that were read.
     """
     bases = {segment.base for segment in store.commit_log.segments}
     for name, mark in marks.items():
@@ -134,11 +121,7 @@ class State(Struct, frozen=True):
 
 
 def state_from_json(data: Any, where: str) -> State:
-    """Parses the result of `to_json`.
-
-    Raises:
-        ConfigFileError: the data is not a state.
-    """
+    """Parses the result of `to_json`; raises ConfigFileError if the data is not a state."""
     return _state_of(resume.fields_of(data, VERSION, _WHAT, where), where)
 
 
@@ -151,11 +134,7 @@ def _state_of(fields: dict[str, Any], where: str) -> State:
 
 
 def parse_state(data: bytes, where: str) -> State:
-    """Reads a state file.
-
-    Raises:
-        ConfigFileError: it is not valid.
-    """
+    """Reads a state file; raises ConfigFileError if it is not valid."""
     return _state_of(resume.parse(data, VERSION, _WHAT, where), where)
 
 
@@ -168,15 +147,10 @@ def plan_since(
     until: int | None = None,
     target: int | None = None,
 ) -> StorePlan:
-    """Plans what a store contains after a watermark; see `plan_store`.
+    """Plans what a store contains after a watermark, None if nothing was read; see `plan_store`.
 
-    A range that expired before it was read is the first damage of the plan.
-
-    Args:
-        mark: up to which everything was read; None if nothing was.
-
-    Raises:
-        ExportError: the log was truncated, or is another log.
+    A range that expired before it was read is the first damage of the plan. Raises ExportError if the log was
+    truncated, or is another log.
     """
     plan = plan_store(store, source, selection, since=None if mark is None else mark.offset, until=until, target=target)
     if mark is None:

@@ -101,11 +101,7 @@ def _values(actions: list[dict[str, Any]], name: str) -> Iterable[dict[str, Any]
 
 
 def delta_files(table: Path) -> DeltaFiles:
-    """Returns the files of a Delta table in a local directory.
-
-    Raises:
-        ExportError: the log cannot be read, or versions are missing.
-    """
+    """Returns the files of a Delta table in a local directory; ExportError if its log is unreadable or incomplete."""
     log = table / LOG
     try:
         names = [path.name for path in log.iterdir()]
@@ -146,11 +142,7 @@ class IcebergTable(Struct, frozen=True):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "IcebergTable":
-        """Returns what the contents of a metadata file state.
-
-        Raises:
-            KeyError, TypeError, ValueError: they are not valid.
-        """
+        """Returns what the contents of a metadata file state; raises KeyError, TypeError or ValueError if invalid."""
         snapshots = {int(snapshot["snapshot-id"]): snapshot for snapshot in metadata.get("snapshots") or ()}
         summaries = [snapshot.get("summary") or {} for snapshot in snapshots.values()]
         known = [metadata.get("properties") or {}, *summaries]
@@ -176,8 +168,7 @@ def _line(snapshots: Mapping[int, Any], current: int) -> Iterator[Any]:
 def local_table(root: Path) -> IcebergTable | None:
     """Returns what the catalogue in an export directory states about the table; None if it has none.
 
-    Raises:
-        ExportError: catalogue or metadata cannot be read.
+    Raises ExportError if catalogue or metadata cannot be read.
     """
     catalogue = root / CATALOGUE_FILE
     if not catalogue.is_file():

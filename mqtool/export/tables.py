@@ -53,10 +53,8 @@ _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
 def require(kind: TableFormat, target: Target) -> None:
     """Checks that a table can be written, before anything else is written.
 
-    Raises:
-        UnavailableError: its library is not installed.
-        UsageError: the target is not a directory of this machine, the catalogue of pyiceberg's configuration cannot be
-            used, or its table belongs to another export.
+    Raises UnavailableError if its library is not installed; UsageError if the target is not a directory of this
+    machine, the catalogue of pyiceberg's configuration cannot be used, or its table belongs to another export.
     """
     if not isinstance(target, LocalTarget):
         where = "tables are made in local directories; register the files in a catalogue of your own"
@@ -79,14 +77,10 @@ def existing(target: Target) -> TableFormat | None:
 
 
 def publish(kind: TableFormat | None, target: Target) -> bool:
-    """Brings the table, if there is one, up to the last commit of the export; safe to repeat.
+    """Brings the table, if there is one, up to the last commit; returns whether one was missing. Safe to repeat.
 
-    Returns:
-        Whether any commit was missing.
-
-    Raises:
-        UsageError: which commits an Iceberg table has is unknown, it belongs to another export, or its catalogue cannot
-            be used.
+    Raises UsageError if which commits an Iceberg table has is unknown, it belongs to another export, or its catalogue
+    cannot be used.
     """
     if kind is None:
         return False
@@ -120,8 +114,7 @@ def _paths(commits: Iterable[MessageCommit]) -> set[str]:
 def _without_undone(target: Target, path: str, to: str, manifest: Manifest) -> FileEntry | None:
     """Copies a file in which another program has merged files of the export, without the rows that a commit undoes.
 
-    Returns:
-        The copy; None if the file has no such rows.
+    Returns the copy; None if the file has no such rows.
     """
     starts = {broker: int(part["start"]) for broker, part in manifest.stores.items()}
 
@@ -139,10 +132,8 @@ def _without_undone(target: Target, path: str, to: str, manifest: Manifest) -> F
 def require_removable(kind: TableFormat | None, target: Target) -> None:
     """Checks that rows can be removed from the table, if there is one, before the export removes their files.
 
-    Raises:
-        ExportError: another program forbids this, has deleted single rows, or has merged files without the columns
-            that are needed.
-        UsageError: see `publish`.
+    Raises ExportError if another program forbids this, has deleted single rows, or has merged files without the columns
+    that are needed; UsageError as `publish`.
     """
     if kind is None:
         return
@@ -159,11 +150,8 @@ def require_removable(kind: TableFormat | None, target: Target) -> None:
 def configured_table(root: Path) -> IcebergTable | None:
     """Returns what the catalogue of pyiceberg's configuration states about the table of an export.
 
-    Returns:
-        None if there is no table, no such catalogue, or no pyiceberg.
-
-    Raises:
-        UsageError: the catalogue cannot be used, or the table belongs to another export.
+    None if there is no table, no such catalogue, or no pyiceberg. Raises UsageError if the catalogue cannot be used, or
+    the table belongs to another export.
     """
     try:
         is_configured = bool(_configured())
@@ -196,11 +184,7 @@ class _Delta:
         return NEVER if version is None else int(version)
 
     def files(self) -> dict[str, DeltaFile]:
-        """Returns the files of the table, by their paths in the export.
-
-        Raises:
-            ExportError: rows cannot be removed from the table.
-        """
+        """Returns the files of the table, by their paths in the export; ExportError if rows cannot be removed."""
         if self._open().metadata().configuration.get("delta.appendOnly") == "true":
             raise ExportError("the table's property delta.appendOnly forbids to remove rows; change it", self._root)
         table = delta_files(self._root)
@@ -287,8 +271,7 @@ class _Iceberg:
     def table(self) -> IcebergTable | None:
         """Returns what the catalogue states about the table; None if there is none.
 
-        Raises:
-            UsageError: the table belongs to another export, or its metadata cannot be read.
+        Raises UsageError if the table belongs to another export, or its metadata cannot be read.
         """
         try:
             table = self._catalog.load_table(ICEBERG_NAME) if self._catalog.table_exists(ICEBERG_NAME) else None
@@ -312,8 +295,7 @@ class _Iceberg:
     def files(self) -> dict[str, Any]:
         """Returns the data files of the table, by their paths in the export.
 
-        Raises:
-            ExportError: another program has deleted single rows.
+        Raises ExportError if another program has deleted single rows.
         """
         tasks = list(self._catalog.load_table(ICEBERG_NAME).scan().plan_files())
         if partial := [task.file.file_path for task in tasks if task.delete_files]:
@@ -401,8 +383,7 @@ class _Iceberg:
 def _catalogue(root: Path) -> Any:
     """Returns the catalogue `mqtool` of pyiceberg's configuration; if there is none, one in a file in the target.
 
-    Raises:
-        UsageError: the catalogue cannot be reached or read, or its configuration is incomplete.
+    Raises UsageError if the catalogue cannot be reached or read, or its configuration is incomplete.
     """
     configured = _configured()
     if not configured:

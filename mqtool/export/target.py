@@ -58,11 +58,7 @@ class Target(Protocol):
 
 
 def target_of(url: str) -> Target:
-    """Returns the target for a path or URL.
-
-    Raises:
-        UsageError: the path is a file.
-    """
+    """Returns the target for a path or URL; raises UsageError if the path is a file."""
     if "://" in url and not url.startswith("file://"):
         return RemoteTarget(url)
     return LocalTarget(url.removeprefix("file://"))
@@ -139,11 +135,7 @@ class LocalTarget:
 
     @contextmanager
     def lock(self, path: str) -> Iterator[bool]:
-        """See `Target`.
-
-        Raises:
-            StoreLockedError: another process exports into the same directory.
-        """
+        """See `Target`; raises StoreLockedError if another process exports into the same directory."""
         where = self._root / path
         where.parent.mkdir(parents=True, exist_ok=True)
         with where.open("wb") as file:
@@ -158,11 +150,7 @@ class RemoteTarget:
     """A prefix in an object store."""
 
     def __init__(self, url: str) -> None:
-        """Opens the file system.
-
-        Raises:
-            UsageError: no driver is installed for this kind of URL.
-        """
+        """Opens the file system; raises UsageError if no driver is installed for this kind of URL."""
         self.url = url
         self._fs, self._root = file_system(url)
 

@@ -40,16 +40,9 @@ _LETTERS = 1000
 def read_partition(
     partition: Partition, request: ReadRequest, narrow: Callable[[Frames], Frames] | None = None
 ) -> Iterator[Rows | Damage]:
-    """Yields the rows of a partition in CommitLog order, and the damage between them.
+    """Yields the rows of a partition in CommitLog order, and the damage between them; `narrow` filters records.
 
-    Args:
-        partition: of a plan.
-        request: which messages and columns.
-        narrow: an additional filter on records.
-
-    Raises:
-        CorruptionError: damage, if the request has `fail_fast`.
-        StoreError: a segment cannot be read.
+    Raises CorruptionError for damage, if the request has `fail_fast`, StoreError if a segment cannot be read.
     """
     start_index, selection = _StartIndex(partition.source), request.selection
     for span in partition.spans:
@@ -66,11 +59,7 @@ def read_partition(
 
 
 def check_tolerated(damage: Damage, request: ReadRequest) -> Damage:
-    """Returns the damage if the request tolerates damage.
-
-    Raises:
-        CorruptionError: it does not.
-    """
+    """Returns the damage if the request tolerates damage; raises CorruptionError if it does not."""
     if request.fail_fast:
         what = f"{damage.kind}, {damage.end - damage.start} bytes: {damage.detail}; mode permissive reports and skips"
         raise CorruptionError(what, damage.path or "commitlog", damage.start)
@@ -80,10 +69,8 @@ def check_tolerated(damage: Damage, request: ReadRequest) -> Damage:
 def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[Frames | Damage]:
     """Yields the valid frames of a span and the damage between them.
 
-    A segment that has disappeared since planning is reported as damage: the broker has deleted it.
-
-    Raises:
-        StoreError: the segment cannot be read, or the whole store is missing on this machine.
+    A segment that has disappeared since planning is reported as damage: the broker has deleted it. Raises StoreError if
+    the segment cannot be read, or the whole store is missing on this machine.
     """
     path = as_path(span.path)
     try:
@@ -101,10 +88,9 @@ def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[
 
 
 def _was_deleted(error: StoreError, path: Path) -> bool:
-    """Whether the broker has deleted a segment. If its directory is missing too, a disk or a mount is missing instead.
+    """Whether the broker has deleted a segment.
 
-    Raises:
-        StoreError: the directory does not exist on this machine.
+    If its directory is missing too, a disk or a mount is missing instead, which is a StoreError.
     """
     if not isinstance(error.__cause__, FileNotFoundError):
         return False
@@ -168,14 +154,8 @@ class TaskResult(Struct):
 def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
     """Reads a partition, sorts it, writes it; each attempt has a separate directory.
 
-    Args:
-        task: what to do.
-        is_over: set by another thread when nobody wants the result any more.
-
-    Raises:
-        CancelledError: `is_over` was set.
-        CorruptionError: damage, if the request has `fail_fast`.
-        StoreError, OSError: reading or writing failed.
+    Another thread sets `is_over` when nobody wants the result any more, which then is a CancelledError. Raises
+    CorruptionError for damage, if the request has `fail_fast`, StoreError or OSError if reading or writing failed.
     """
     attempt = f"{task.staging}/{task.partition.number:05d}-{secrets.token_hex(4)}"
     name = f"part-{task.sequence:08d}-{task.partition.number:05d}"
@@ -230,13 +210,7 @@ def _count(result: TaskResult, rows: Rows) -> None:
 
 
 def damage_batch(damage: list[Damage], broker: str, root: str) -> Any:
-    """Returns rows of the damage table.
-
-    Args:
-        damage: the damage.
-        broker: the store's name.
-        root: the store's path, which is removed from file names.
-    """
+    """Returns rows of the damage table; the store's path `root` is removed from file names."""
     rows = [
         {
             "broker": broker,

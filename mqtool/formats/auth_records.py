@@ -242,11 +242,7 @@ def build_user(user: User) -> bytes:
 
 
 def parse_user(data: bytes) -> User:
-    """Parses a stored user.
-
-    Raises:
-        FormatError: it is not valid. The message does not quote the document, because it contains the password.
-    """
+    """Parses a stored user; the FormatError does not quote the document, because it contains the password."""
     document = _object(data, "user")
     name, password = document.get("username"), document.get("password")
     if not isinstance(name, str) or not isinstance(password, str | None):
@@ -271,15 +267,7 @@ def build_acl(acl: Acl) -> bytes:
 
 
 def parse_acl(key: bytes, data: bytes) -> Acl:
-    """Parses the stored permissions of a subject.
-
-    Args:
-        key: of the document.
-        data: the document.
-
-    Raises:
-        FormatError: they are not valid.
-    """
+    """Parses the stored permissions of a subject; raises FormatError if they are not valid."""
     subject = key.decode("utf-8", "replace")
     if not subject.startswith(USER_PREFIX):
         raise FormatError(f"subject {subject!r}: expected {USER_PREFIX}NAME", layout="acl")

@@ -83,9 +83,7 @@ class Field(Struct, frozen=True):
 def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
     """Returns the fields before the first one of variable size.
 
-    Args:
-        layout: the declaration.
-        context: values that determine conditional fields, e.g. `sys_flag` for the width of host addresses.
+    The context determines conditional fields, e.g. `sys_flag` the width of host addresses.
     """
     fields: list[Field] = []
     offset = 0
@@ -127,14 +125,9 @@ def dtype_of(chosen: tuple[Field, ...]) -> "np.dtype[np.void]":
 
 
 def parse(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "") -> dict[str, Any]:
-    """Parses one layout with construct: complete, but slow.
+    """Parses one layout with construct to values by field name: complete, but slow.
 
-    Returns:
-        Field name to value.
-
-    Raises:
-        TruncatedError: the bytes end before the layout does.
-        FormatError: they do not fit for another reason.
+    Raises TruncatedError if the bytes end before the layout does, FormatError if they do not fit for another reason.
     """
     label = name or str(layout.name or "layout")
     try:
@@ -147,11 +140,7 @@ def parse(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "")
 
 
 def build(layout: cs.Struct, values: dict[str, Any], *, name: str = "") -> bytes:
-    """Builds one layout with construct.
-
-    Raises:
-        FormatError: a value does not fit its field.
-    """
+    """Builds one layout with construct; raises FormatError if a value does not fit its field."""
     try:
         return bytes(layout.build(values))
     except (cs.ConstructError, struct.error, KeyError) as error:
@@ -162,13 +151,6 @@ class Unit(Generic[T]):
     """A fixed-size layout together with its value class and derived readers.
 
     The value class is a `msgspec.Struct` whose field names are the layout's, in order.
-
-    Attributes:
-        name: for errors and docs.
-        layout: the construct declaration.
-        fields: its fields with offsets.
-        size: bytes.
-        struct: derived reader and writer.
     """
 
     def __init__(self, name: str, view: type[T], *members: cs.Construct) -> None:
@@ -197,11 +179,7 @@ class Unit(Generic[T]):
         return next(field.offset for field in self.fields if field.name == name)
 
     def parse(self, data: Buffer, position: int = 0) -> T:
-        """Parses one unit.
-
-        Raises:
-            TruncatedError: fewer than `size` bytes are available.
-        """
+        """Parses one unit; raises TruncatedError if fewer than `size` bytes are available."""
         try:
             return self.view(*self.struct.unpack_from(data, position))
         except struct.error as error:
@@ -222,11 +200,7 @@ class Unit(Generic[T]):
         return self.parse(bytes(memoryview(data)[: self.size]).ljust(self.size, b"\0"))
 
     def build(self, value: T) -> bytes:
-        """Returns the `size` bytes of one unit.
-
-        Raises:
-            FormatError: a value does not fit its field.
-        """
+        """Returns the `size` bytes of one unit; raises FormatError if a value does not fit its field."""
         try:
             return self.struct.pack(*self._values(value))
         except struct.error as error:
@@ -298,16 +272,7 @@ class FieldBytes(Struct, frozen=True):
 
 
 def annotate(layout: cs.Struct, data: Buffer, *, name: str = "") -> list[FieldBytes]:
-    """Returns every field of a layout in order; the concatenation of their `data` is the whole layout.
-
-    Args:
-        layout: the declaration.
-        data: begins with the layout.
-        name: of the layout, for errors.
-
-    Raises:
-        TruncatedError, FormatError: as `codec.parse`.
-    """
+    """Returns every field of a layout in order; the concatenation of their `data` is the layout. Raises as `parse`."""
     values = parse(layout, data, name=name)
     docs = {field: text for field, _, text in all_fields(layout)}
     view = memoryview(data)

@@ -111,12 +111,7 @@ def host_shape(sys_flag: int) -> int:
 
 
 def field_offset(name: str, host_shape: int = 0) -> int:
-    """Returns the byte offset of a fixed field in a record.
-
-    Args:
-        name: field name of RECORD, up to body_length.
-        host_shape: see `host_shape`.
-    """
+    """Returns the byte offset of a field of RECORD, up to body_length, in a record with hosts of a `host_shape`."""
     return next(field.offset for field in HEADS[host_shape] if field.name == name)
 
 
@@ -186,11 +181,7 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
 
 
 def locate(view: memoryview, position: int = 0) -> tuple[tuple[Any, ...], Places]:
-    """Returns the fields of a record up to body_length, and where its parts are; they are not read.
-
-    Raises:
-        FormatError: as for `parse_record`.
-    """
+    """Returns the fields of a record up to body_length, and where its parts are, unread. Raises FormatError."""
     total_size, magic_code = _frame(view, position)
     if magic_code not in RECORD_MAGICS:
         raise BadMagicError(
@@ -219,13 +210,8 @@ def locate(view: memoryview, position: int = 0) -> tuple[tuple[Any, ...], Places
 def read_fields(data: Buffer, *, is_v2: bool) -> Record:
     """Parses a record field by field without checking magic code or total_size.
 
-    Args:
-        data: begins with the record; if it is truncated, body, topic and properties are shorter than stated.
-        is_v2: whether the topic length has two bytes.
-
-    Raises:
-        struct.error: the bytes end before a fixed field or a length does.
-        FormatError: the topic length is negative, which Java cannot convert to a string.
+    If the data is truncated, body, topic and properties are shorter than stated; struct.error if it ends before a fixed
+    field or a length does. FormatError if the topic length is negative, which Java cannot convert to a string.
     """
     return _record(data, *_fields(data, is_v2=is_v2))
 
@@ -257,11 +243,7 @@ def _record(data: Buffer, values: tuple[Any, ...], places: Places) -> Record:
 
 
 def head_fields(data: Buffer) -> dict[str, Any]:
-    """Returns the fields of a record up to body_length by name, with hosts as bytes.
-
-    Raises:
-        struct.error: the bytes end before body_length.
-    """
+    """Returns the fields up to body_length by name, hosts as bytes; raises struct.error if the bytes end before."""
     return dict(zip(HEAD_NAMES, _head_values(data), strict=True))
 
 
@@ -284,12 +266,8 @@ def frame_size(data: Buffer, position: int, left: int) -> int:
     """Returns the number of bytes from a frame (record or BLANK) to the next one; 0 if no frame begins there.
 
     This is the rule by which a log is walked. A record states its total_size. After a BLANK nothing follows in its
-    segment, whatever size it states.
-
-    Args:
-        data: with at least the first 8 bytes of the frame.
-        position: of the frame.
-        left: bytes from there to the end of the segment.
+    segment, of which `left` bytes are left from there on, whatever size it states. The data has at least the first 8
+    bytes of the frame.
     """
     total_size, magic_code = _unpack_frame(data, position)
     if magic_code in RECORD_MAGICS:
@@ -330,11 +308,7 @@ PROPERTIES_LENGTH = codec.struct_of(codec.leading_fields(cs.Struct(i16("properti
 
 
 def build_record(record: Record) -> bytes:
-    """Returns the bytes of a record exactly as its fields state; the inverse of `parse_record`.
-
-    Raises:
-        FormatError: a value does not fit its field.
-    """
+    """Returns the bytes of a record exactly as its fields state; raises FormatError if one does not fit."""
     length = TOPIC_LENGTH_V2 if record.magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
     head = (getattr(record, name) for name in HEAD_NAMES)
     try:
@@ -348,14 +322,8 @@ def build_record(record: Record) -> bytes:
 def join_record(shape: int, head: Iterable[Any], body: bytes, topic: bytes, properties: bytes) -> bytes:
     """Returns the bytes of a record. Records are put together only here and in `native.engine`.
 
-    Args:
-        shape: `host_shape` of its system flag.
-        head: the values of its fields up to body_length, in order.
-        body: of the message.
-        topic, properties: each with its length in front.
-
-    Raises:
-        struct.error: a value does not fit its field.
+    `shape` is the `host_shape` of its system flag, `head` the values of its fields up to body_length, in order. Topic
+    and properties have their length in front. Raises struct.error if a value does not fit its field.
     """
     return b"".join((HEAD_STRUCTS[shape].pack(*head), body, topic, properties))
 

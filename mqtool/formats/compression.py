@@ -33,12 +33,9 @@ class CompressionType(IntEnum):
 
 
 def compression_type(sys_flag: int) -> CompressionType | None:
-    """Returns how a body is compressed; None if it is not.
+    """Returns how a body is compressed; None if it is not, FormatError if the type is unknown.
 
     Type 0 means zlib, because clients before 4.9.4 do not set the type (CompressionType.findByValue).
-
-    Raises:
-        FormatError: the type is unknown.
     """
     if not sys_flag & _COMPRESSED:
         return None
@@ -51,14 +48,8 @@ def compression_type(sys_flag: int) -> CompressionType | None:
 def decode(body: Buffer, sys_flag: int, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
     """Returns the body that the producer sent.
 
-    Args:
-        body: as stored.
-        sys_flag: the record's.
-        max_size: maximum bytes of the result.
-
-    Raises:
-        TruncatedError: the compressed data is incomplete.
-        FormatError: it is malformed, of an unknown type, or decodes to more than `max_size`.
+    Raises TruncatedError if the compressed data is incomplete, FormatError if it is malformed, of an unknown type, or
+    decodes to more than `max_size` bytes.
     """
     kind = compression_type(sys_flag)
     if kind is None:

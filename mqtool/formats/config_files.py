@@ -223,16 +223,10 @@ def build_delay_offsets(offsets: DelayOffsets, style: JsonStyle) -> bytes:
 
 
 def parse_broadcast_offsets(data: Buffer) -> dict[tuple[str, str, int], int]:
-    """Parses `offsets.json` of a client of a broadcasting group.
+    """Parses `offsets.json` of a client of a broadcasting group: next queue offset by topic, broker name and queue id.
 
-    Both releases of fastjson write the keys of its table as objects, which is not JSON.
-    Source: LocalFileOffsetStore, OffsetSerializeWrapper (4.9.7, 5.5.0).
-
-    Returns:
-        Next queue offset by topic, broker name and queue id.
-
-    Raises:
-        FormatError: it is not a valid file of this kind.
+    Both releases of fastjson write the keys of its table as objects, which is not JSON. Source: LocalFileOffsetStore,
+    OffsetSerializeWrapper (4.9.7, 5.5.0).
     """
     try:
         text = bytes(data).decode("utf-8")

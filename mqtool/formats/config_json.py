@@ -56,13 +56,9 @@ class JsonStyle(Enum):
 
 
 def parse(data: Buffer) -> Document:
-    """Parses a configuration file.
+    """Returns the outermost object of a configuration file; unquoted keys are `int`.
 
-    Returns:
-        The outermost object; unquoted keys are `int`.
-
-    Raises:
-        FormatError: not UTF-8, not an object, or malformed; `position` is in the text.
+    Raises FormatError if it is not UTF-8, not an object, or malformed; its `position` is in the text.
     """
     try:
         text = bytes(data).decode("utf-8")
@@ -161,11 +157,7 @@ def _new_line(pieces: list[str], depth: int) -> None:
 
 
 def bean_of(kind: type[B], value: Any, path: str) -> B:
-    """Returns a document as a value of a class; absent members get the class's defaults.
-
-    Raises:
-        FormatError: a member has a wrong type.
-    """
+    """Returns a document as a value of a class, with its defaults; raises FormatError if a member has a wrong type."""
     rest = dict(expect(dict, value, path))
     known = {}
     for name, member, accepted in _members(kind):
@@ -195,13 +187,10 @@ def table_of(document: Document, member: str, kind: type[B]) -> dict[str, B]:
 
 
 def expect(kind: type[T], value: Any, path: str) -> T:
-    """Returns a value of the expected type.
+    """Returns a value of the expected type; raises FormatError if it is of another type.
 
     Numbers and Booleans are converted as fastjson converts them for the broker (1.2.69 in 4.9.7, 2.0.59 in 5.5.0), but
     not where the two differ, such as an empty text. `recovery.configuration` has what each of them refuses.
-
-    Raises:
-        FormatError: it is of another type.
     """
     if kind is int:
         value = _number_of(value)

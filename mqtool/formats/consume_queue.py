@@ -167,11 +167,7 @@ def _require(view: memoryview, position: int, size: int) -> None:
 
 
 def build_ext_unit(unit: ConsumeQueueExtUnit) -> bytes:
-    """Returns the bytes of a unit exactly as its fields state.
-
-    Raises:
-        FormatError: a value does not fit its field.
-    """
+    """Returns the bytes of a unit exactly as its fields state; raises FormatError if a value does not fit its field."""
     return codec.build(EXT_UNIT, structs.asdict(unit), name="ext unit")
 
 
@@ -239,11 +235,7 @@ def unit_key(topic: bytes, queue_id: int, queue_offset: int) -> bytes:
 
 
 def parse_unit_key(key: bytes) -> tuple[bytes, int, int]:
-    """Returns topic, queue id and queue offset of a unit's key.
-
-    Raises:
-        FormatError: it is not the key of a unit.
-    """
+    """Returns topic, queue id and queue offset of a unit's key; raises FormatError if it is not one."""
     topic = _topic_of(key)
     tail = key[_I32.size + 1 + len(topic) :]
     if len(tail) != _TAIL.size:
@@ -261,11 +253,7 @@ def bound_key(topic: bytes, queue_id: int, which: bytes) -> bytes:
 
 
 def parse_bound_key(key: bytes) -> tuple[bytes, int, bytes]:
-    """Returns topic, queue id, and `MIN` or `MAX`, of a bound's key.
-
-    Raises:
-        FormatError: it is not the key of a bound.
-    """
+    """Returns topic, queue id, `ROCKS_MIN` or `ROCKS_MAX` of a bound's key; raises FormatError if it is not one."""
     topic = _topic_of(key)
     tail = key[_I32.size + 1 + len(topic) :]
     which = tail[1:4]

@@ -98,11 +98,7 @@ INDEX_UNIT_SIZE = INDEX_UNIT.size
 
 
 def parse_state(data: Buffer) -> LedgerState:
-    """Parses `checkpoint`.
-
-    Raises:
-        FormatError: it is not a valid checkpoint.
-    """
+    """Parses `checkpoint`; raises FormatError if it is not valid."""
     committed = committed_index_text(data)
     if not committed:
         raise FormatError(f"expected {COMMITTED_INDEX} with a number, found none", layout="DLedger checkpoint")
@@ -113,10 +109,8 @@ def parse_state(data: Buffer) -> LedgerState:
 def committed_index_text(data: Buffer) -> str:
     """Returns the number of the last committed entry in `checkpoint` as a text; "" if it states none.
 
-    DLedgerMmapFileStore.recover trims the text and parses it.
-
-    Raises:
-        FormatError: java.util.Properties rejects the file.
+    DLedgerMmapFileStore.recover trims the text and parses it. Raises FormatError if java.util.Properties rejects the
+    file.
     """
     return java.trim(java.parse_properties(bytes(data)).get(COMMITTED_INDEX, ""))
 
@@ -128,10 +122,9 @@ def is_state_of(data: Buffer, end: int) -> bool:
 
 
 def parse_current_term(data: Buffer) -> int | None:
-    """Returns the term in `currterm`, which MemberState.loadTerm does not trim; None if it contains none.
+    """Returns the term in `currterm`; None if it contains none, FormatError if it is not valid.
 
-    Raises:
-        FormatError: it is not a valid file of this kind.
+    MemberState.loadTerm does not trim it.
     """
     values = java.parse_properties(bytes(data))
     return java.parse_long(values["currTerm"]) if "currTerm" in values else None

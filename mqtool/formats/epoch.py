@@ -26,10 +26,8 @@ class EpochEntry(Struct, frozen=True):
 def parse(data: Buffer) -> tuple[EpochEntry, ...]:
     """Parses an epoch file.
 
-    Raises:
-        TruncatedError: there are fewer entries than the first line states.
-        ChecksumError: the CRC in the second line is neither 0 nor that of the entries.
-        FormatError: a line is malformed, or there are more entries.
+    Raises TruncatedError if there are fewer entries than the first line states, ChecksumError if the CRC in the second
+    line is neither 0 nor that of the entries, FormatError if a line is malformed, or there are more entries.
     """
     lines = _text_of(data).splitlines(keepends=True)
     if len(lines) < 2:

@@ -171,8 +171,7 @@ def build_frame(record: bytes) -> bytes:
 def tag_code(tag: str) -> int:
     """Returns the hash of a tag as stored in queue entries.
 
-    Raises:
-        FormatError: the hash is the smallest int, which has no absolute value; the broker fails on it too.
+    Raises FormatError for the smallest int, which has no absolute value; the broker fails on it too.
     """
     if not tag:
         return 0
@@ -224,12 +223,7 @@ OLD_RECORD = Sequence("EQueue message record before 2016-09", _OldRecord, *_FIRS
 
 
 class Shape:
-    """Parses and builds one layout of the record.
-
-    Attributes:
-        name: "2.6" or "2.2".
-        sequence: the layout.
-    """
+    """Parses and builds one layout of the record; its name is "2.6" or "2.2"."""
 
     def __init__(self, name: str, *, producer: bool) -> None:
         self.name = name
@@ -237,13 +231,9 @@ class Shape:
         self._producer = producer
 
     def parse(self, data: Buffer, position: int = 0, end: int | None = None) -> tuple[MessageRecord, int]:
-        """Reads one record; the bytes after it, up to `end`, are ignored as the broker ignores them.
+        """Returns a record and the position after it; bytes after that, up to `end`, are ignored as by the broker.
 
-        Returns:
-            The record and the position after it.
-
-        Raises:
-            TruncatedError: it does not end before `end`.
+        Raises TruncatedError if it does not end before `end`.
         """
         if self._producer:
             return RECORD.parse(data, position, end)
@@ -264,12 +254,7 @@ SHAPES = (CURRENT, OLD)
 
 
 def detect(record: Buffer, position: int) -> Shape | None:
-    """Returns the shape that a record's bytes fit exactly, None if there is none.
-
-    Args:
-        record: the bytes between the two lengths.
-        position: global position of the frame.
-    """
+    """Returns the shape that the bytes between two lengths, at a global position, fit exactly; None without one."""
     for shape in SHAPES:
         try:
             parsed, after = shape.parse(record)
@@ -321,11 +306,7 @@ ID_LAYOUTS = {"equeue-id": _NAME_ID.layout, "equeue-id-address": _ADDRESS_ID.lay
 
 
 def parse_id(text: bytes | str) -> MessageId:
-    """Reads a message id.
-
-    Raises:
-        FormatError: it is neither of the two kinds.
-    """
+    """Reads a message id; raises FormatError if it is neither of the two kinds."""
     try:
         data = bytes.fromhex(text if isinstance(text, str) else text.decode("ascii"))
     except ValueError as error:

@@ -64,11 +64,7 @@ INDEX_NAME_DIGITS = 17
 
 
 def mapped_file_name(file_from_offset: int) -> str:
-    """Returns the 20-digit name of the mapped file that starts at an offset.
-
-    Raises:
-        FormatError: the offset is negative or exceeds a Java long.
-    """
+    """Returns the 20-digit name of the mapped file that starts at an offset; FormatError if none can start there."""
     if not 0 <= file_from_offset < 1 << 63:
         raise FormatError(f"no file starts at offset {file_from_offset}", layout="file name")
     return f"{file_from_offset:020d}"
@@ -88,12 +84,7 @@ def index_file_name(moment: datetime) -> str:
 
 
 def parse_index_file_name(name: str, zone: tzinfo) -> datetime | None:
-    """Returns the time in an index file's name; None if it is not an index file name.
-
-    Args:
-        name: 17 digits.
-        zone: the broker's time zone; the name does not contain it.
-    """
+    """Returns the time in an index file's name, in the broker's time zone; None if it is not an index file name."""
     if not is_index_file_name(name):
         return None
     try:

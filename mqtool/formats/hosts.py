@@ -34,11 +34,7 @@ class Host(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(data: bytes) -> Host:
-    """Parses the 8 or 20 bytes of a host; an IPv4-mapped IPv6 address remains IPv6.
-
-    Raises:
-        TruncatedError: neither 8 nor 20 bytes.
-    """
+    """Parses the 8 or 20 bytes (else TruncatedError) of a host; an IPv4-mapped IPv6 address remains IPv6."""
     if len(data) not in SIZES:
         raise TruncatedError(f"expected 8 or 20 bytes, found {len(data)}", layout="host")
     address = data[: -_PORT.size]
@@ -47,11 +43,7 @@ def parse(data: bytes) -> Host:
 
 
 def build(host: Host) -> bytes:
-    """Returns the 8 or 20 bytes of a host.
-
-    Raises:
-        FormatError: the address or the port is invalid.
-    """
+    """Returns the 8 or 20 bytes of a host; raises FormatError if the address or the port is invalid."""
     try:
         return ipaddress.ip_address(host.address).packed + _PORT.pack(host.port)
     except (ValueError, struct.error) as error:
@@ -59,11 +51,7 @@ def build(host: Host) -> bytes:
 
 
 def parse_text(text: str) -> Host:
-    """Reads "1.2.3.4:5" or "[::1]:5".
-
-    Raises:
-        FormatError: neither of them.
-    """
+    """Reads "1.2.3.4:5" or "[::1]:5"; raises FormatError if the text is neither."""
     address, colon, port = text.rpartition(":")
     bracketed = address.startswith("[") and address.endswith("]")
     try:
@@ -134,25 +122,13 @@ TEXT_LENGTHS = (2 * OFFSET_ID_V4.size, 2 * OFFSET_ID_V6.size)
 
 
 def parse_offset_id(text: str) -> OffsetMessageId:
-    """Reads an offset message id.
-
-    Raises:
-        FormatError: not 32 or 56 hexadecimal digits.
-    """
+    """Reads an offset message id; raises FormatError if it is not 32 or 56 hexadecimal digits."""
     data = _bytes_of(text, "offset message id")
     return (OFFSET_ID_V4 if len(data) == OFFSET_ID_V4.size else OFFSET_ID_V6).parse(data)
 
 
 def format_offset_id(store_host: bytes, physical_offset: int) -> str:
-    """Returns the id as upper-case hexadecimal digits.
-
-    Args:
-        store_host: the 8 or 20 bytes of the record's store host.
-        physical_offset: the record's.
-
-    Raises:
-        FormatError: a value does not fit.
-    """
+    """Returns the id as upper-case hexadecimal digits; raises FormatError if the host has not 8 or 20 bytes."""
     if len(store_host) not in SIZES:
         raise FormatError(f"expected a host of 8 or 20 bytes, found {len(store_host)}", layout="offset message id")
     try:

@@ -37,12 +37,9 @@ class IndexHeader(Struct, frozen=True):
         return self.index_count <= 1
 
     def after(self, first: "tuple[int, int]", last: "tuple[int, int]", entries: int, fresh: int) -> "IndexHeader":
-        """Returns the header after entries were added (IndexFile.putKey).
+        """Returns the header after entries were added (IndexFile.putKey), `fresh` of them in slots that were empty.
 
-        Args:
-            first, last: store timestamp and physical offset of the first and the last of the entries.
-            entries: number of entries added.
-            fresh: number of slots that were empty before.
+        `first` and `last` are store timestamp and physical offset of the first and the last of them.
         """
         begin = first if self.is_empty else (self.begin_timestamp, self.begin_physical_offset)
         slots, count = self.hash_slot_count + fresh, self.index_count + entries

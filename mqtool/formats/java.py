@@ -135,11 +135,7 @@ def is_blank(text: str) -> bool:
 
 
 def parse_long(text: str) -> int:
-    """Returns `Long.parseLong(text)`: an optional sign and decimal digits of any script.
-
-    Raises:
-        FormatError: Java would throw NumberFormatException.
-    """
+    """Returns `Long.parseLong(text)`, which takes digits of any script; FormatError is Java's NumberFormatException."""
     if text.isdecimal() and len(text) < _LONG_DIGITS and text.isascii():
         return int(text)
     return _parse(text, LONG_MIN, LONG_MAX, "long")
@@ -204,8 +200,7 @@ def _parse(text: str, lowest: int, highest: int, kind: str) -> int:
 def parse_properties(data: bytes) -> dict[str, str]:
     r"""Returns keys and values, in file order; of duplicate keys the last one applies.
 
-    Raises:
-        FormatError: `\u` without four hexadecimal digits, at which Java rejects the whole file.
+    Raises FormatError for `\u` without four hexadecimal digits, at which Java rejects the whole file.
     """
     return dict(_split(line) for line in _logical_lines(data.decode("iso-8859-1")))
 

@@ -51,9 +51,8 @@ class BatchedMessage(Struct, frozen=True):
 def parse(data: Buffer, position: int = 0) -> BatchedMessage:
     """Reads the message at a position of a batch.
 
-    Raises:
-        TruncatedError: it does not end inside `data`.
-        FormatError: a length is negative or does not fit the others.
+    Raises TruncatedError if it does not end inside `data`, FormatError if a length is negative or does not fit the
+    others.
     """
     view = memoryview(data)
     _require(view, position, _HEAD.size, position)
@@ -74,11 +73,7 @@ def parse(data: Buffer, position: int = 0) -> BatchedMessage:
 
 
 def build(message: BatchedMessage) -> bytes:
-    """Returns the bytes of one message exactly as its fields state.
-
-    Raises:
-        FormatError: a value does not fit its field.
-    """
+    """Returns the bytes of one message exactly as its fields state; raises FormatError if one does not fit."""
     return codec.build(BATCHED_MESSAGE, structs.asdict(message), name=_NAME)
 
 
@@ -105,11 +100,7 @@ def is_inner_batch(sys_flag: int) -> bool:
 def unwrap(body: Buffer, queue_offset: int) -> Iterator[tuple[int, BatchedMessage]]:
     """Yields the messages of an inner batch with their queue offsets (MessageDecoder.decodeMessage).
 
-    All other fields (hosts, timestamps, physical offset) are the record's.
-
-    Args:
-        body: the record's body, decompressed.
-        queue_offset: the record's.
+    All other fields (hosts, timestamps, physical offset) are the record's, of which this is the decompressed body.
     """
     for index, message in enumerate(split(body)):
         yield queue_offset + index, message

@@ -98,10 +98,7 @@ def places(stored: bytes) -> Iterator[tuple[int, int, int]]:
 def encode(properties: Iterable[tuple[str, str]], *, trailing_separator: bool = True) -> bytes:
     """Writes name and value pairs in the given order; nothing is escaped.
 
-    Args:
-        properties: e.g. `mapping.items()`.
-        trailing_separator: whether the last value ends in 0x02: yes in 4.0 to 4.9.0 and since 5.2.0,
-            no in 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4.
+    The last value ends in 0x02 in 4.0 to 4.9.0 and since 5.2.0, not in 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4.
     """
     data = java.encode_utf8(encode_text(properties))
     return data if trailing_separator else data[:-1]
@@ -133,12 +130,7 @@ def mark(name: str) -> bytes:
 
 
 def value(encoded: bytes, name_mark: bytes) -> bytes:
-    """Returns the value that `decode` finds for a name; b"" if there is none.
-
-    Args:
-        encoded: properties string.
-        name_mark: `mark` of the name.
-    """
+    """Returns the value that `decode` finds for the name of a `mark`; b"" if there is none."""
     at = encoded.rfind(name_mark)
     while at >= 0:
         if at == 0 or encoded[at - 1] == VALUE_END:
@@ -169,8 +161,7 @@ def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
 def crc32_tail(crc: int) -> bytes:
     """Returns the 20 bytes of `__CRC32#`: decimal digits from the least significant, padded with '0'.
 
-    Args:
-        crc: CRC-32 (`checksums.crc32`) of the record without these 20 bytes.
+    The CRC is that of the record without these 20 bytes.
     """
     return _CRC32_HEAD + str(crc)[::-1].ljust(_CRC32_DIGITS, "0").encode() + bytes((VALUE_END,))
 

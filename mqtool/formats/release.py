@@ -26,11 +26,7 @@ MEASURED = {V4_9: "4.9.7", V5_5: "5.5.0"}
 
 
 def release_of(text: str) -> Release:
-    """Returns the known release line that a version such as `5.5` or `5.5.0` belongs to.
-
-    Raises:
-        UsageError: the rules of that version are not known.
-    """
+    """Returns the known release line that a version such as `5.5` or `5.5.0` belongs to; UsageError without one."""
     for release in MEASURED:
         if text == str(release) or text.startswith(f"{release}."):
             return release
@@ -41,8 +37,7 @@ def release_of(text: str) -> Release:
 def parse(text: str) -> Release:
     """Returns the release line of a version such as `4.9`, `5.1` or `5.5.0`; for `4` and `5` alone the one assumed.
 
-    Raises:
-        UsageError: it is not a version.
+    Raises UsageError if it is not a version.
     """
     if text in ("4", "5"):
         return assumed_release(text)
@@ -55,10 +50,7 @@ def parse(text: str) -> Release:
 def assumed_release(line: str | None) -> Release:
     """Returns the known release whose rules stand in for a detected release line.
 
-    Args:
-        line: as detected: "4.9", "5", "5.1", "5.5", or None where nothing in a store reveals it.
-
-    Returns:
-        4.9 for any 4.x; 5.5 for any 5.x and for an unknown line, as a store is opened by a current broker next.
+    That is 4.9 for any 4.x, and 5.5 for any 5.x and for None, where nothing in a store reveals the line, as a store is
+    opened by a current broker next.
     """
     return V4_9 if line is not None and line.startswith("4") else V5_5

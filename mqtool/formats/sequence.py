@@ -53,13 +53,9 @@ class Step(Struct, frozen=True):
 class Sequence(Generic[T]):
     """A layout together with its value class and derived reader.
 
-    The value class is a `msgspec.Struct` whose field names are the layout's, in order.
-
-    Attributes:
-        name: for errors and docs.
-        layout: the construct declaration.
-        minimum: size in bytes if all variable fields are empty.
-        steps: its runs of fixed fields with the variable field after each, for readers of many values at once.
+    The value class is a `msgspec.Struct` whose field names are the layout's, in order. `minimum` is the size in bytes
+    if all variable fields are empty; `steps` are the runs of fixed fields with the variable field after each, for
+    readers of many values at once.
     """
 
     def __init__(self, name: str, view: type[T], *members: cs.Construct) -> None:
@@ -73,18 +69,9 @@ class Sequence(Generic[T]):
         self.minimum = sum(step.head.size + step.varint for step in self.steps)
 
     def parse(self, data: Buffer, position: int = 0, end: int | None = None) -> tuple[T, int]:
-        """Parses one value.
+        """Returns one value and the position after it; raises TruncatedError if it does not end before `end`.
 
-        Args:
-            data: contains it.
-            position: where it starts.
-            end: position at which it must end at the latest; by default the end of the data.
-
-        Returns:
-            The value, and the position after it.
-
-        Raises:
-            TruncatedError: a field does not end before `end`.
+        The end is by default that of the data.
         """
         end = len(data) if end is None else end
         values: list[Any] = []
@@ -110,11 +97,7 @@ class Sequence(Generic[T]):
         return self.view(*values), at
 
     def build(self, value: T) -> bytes:
-        """Returns the bytes of one value.
-
-        Raises:
-            FormatError: a value does not fit its field.
-        """
+        """Returns the bytes of one value; raises FormatError if a value does not fit its field."""
         values = [getattr(value, name) for name in self._names]
         parts: list[bytes] = []
         taken = 0

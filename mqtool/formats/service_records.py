@@ -62,9 +62,8 @@ IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Returns the delay of each level in ms, level 1 first.
 
-    Raises:
-        UsageError: not a list of whole numbers with s, m, h or d, or a delay of more than 64 bits; only a configuration
-            states it.
+    Raises UsageError for anything but whole numbers with s, m, h or d, and for more than 64 bits; only a configuration
+    states it.
     """
     delays = []
     for word in text.split():
@@ -79,15 +78,10 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def due(store_timestamp: int, level: int, delays: tuple[int, ...]) -> int | None:
-    """Returns the deliver time of a message with a delay level, ms since epoch; None if that is not a level.
+    """Returns the deliver time of a message with a delay level, ms since epoch; None if DELAY states no level.
 
     The broker writes it into the unit instead of the tag's hash (CommitLog.checkMessageAndReturnSize,
-    DefaultMessageStore.computeDeliverTimestamp).
-
-    Args:
-        store_timestamp: of its record.
-        level: as the record's DELAY states it; a level above the last counts as the last.
-        delays: of the levels in ms.
+    DefaultMessageStore.computeDeliverTimestamp). A level above the last counts as the last; `delays` are in ms.
     """
     level = min(level, len(delays))
     return java.to_int64(store_timestamp + delays[level - 1]) if level > 0 else None
@@ -148,8 +142,7 @@ class Ack(NamedTuple):
     def identities(self, own_names: Iterable[str]) -> list[PointIdentity]:
         """Keys of the checkpoints that it may refer to (PopReviveService.consumeReviveMessage).
 
-        Args:
-            own_names: name of the broker, which stands for a missing one; if it is unknown, all that it may have.
+        A name of the broker stands for a missing one; if it is unknown, all that it may have are given.
         """
         names = (self.broker_name,) if self.broker_name else own_names
         return [(self.key, self.start, self.pop_time, name) for name in names]
@@ -162,14 +155,10 @@ class Ack(NamedTuple):
 
 
 def destination(values: Mapping[str, str], *, default_queue: str | None = None) -> Destination:
-    """Returns the topic and queue to which a waiting message will be delivered.
+    """Returns the topic and queue to which a waiting message will be delivered, by its properties.
 
-    Args:
-        values: its properties.
-        default_queue: replaces a missing REAL_QID; None if REAL_QID is required.
-
-    Raises:
-        FormatError: REAL_TOPIC or REAL_QID is missing or invalid.
+    `default_queue` replaces a missing REAL_QID, unless it is None. Raises FormatError if REAL_TOPIC or REAL_QID is
+    missing or invalid.
     """
     topic = values.get(properties.REAL_TOPIC)
     if not topic or not file_names.is_directory_name(topic):
@@ -193,9 +182,7 @@ def roll_times(values: Mapping[str, str]) -> int:
 def recall_name(topic: str | None, key: str, *, with_topic: bool) -> str:
     """Returns the name by which a request recalls a timer message (TimerMessageStore.buildDeleteKey).
 
-    Args:
-        topic, key: destination and unique key of the message.
-        with_topic: appendTopicForTimerDeleteKey; releases before it had the topic always or never.
+    `with_topic` is appendTopicForTimerDeleteKey; releases before it had the topic always or never.
     """
     return f"{topic}+{key}" if with_topic else key
 
@@ -203,9 +190,8 @@ def recall_name(topic: str | None, key: str, *, with_topic: bool) -> str:
 def is_recalled(topic: str | None, key: str | None, named: Collection[str]) -> bool:
     """Whether the timer drops a message because a request names it, by the rule of any release.
 
-    Args:
-        topic, key: destination and unique key of the message; one without a key cannot be recalled.
-        named: TIMER_DEL_UNIQKEY of the requests in the message's slot (`timer.is_recall`), stored before or after it.
+    `named` has TIMER_DEL_UNIQKEY of the requests in the message's slot (`timer.is_recall`), stored before or after it.
+    A message without a unique key cannot be recalled.
     """
     if not key or not named:
         return False
@@ -226,11 +212,7 @@ def check_times(values: Mapping[str, str]) -> int:
 
 
 def op_offsets(body: bytes) -> list[int]:
-    """Returns the queue offsets of the half messages that an op message ends.
-
-    Raises:
-        FormatError: one of them is not a queue offset.
-    """
+    """Returns the queue offsets of the half messages that an op message ends; FormatError if one is not an offset."""
     pieces = [piece for piece in bytes(body).decode("ascii", "replace").split(",") if piece.strip()]
     offsets = [java.parse_long(piece) for piece in pieces]
     if offsets and min(offsets) < 0:
@@ -239,17 +221,9 @@ def op_offsets(body: bytes) -> list[int]:
 
 
 def revive_record(tag: str, body: bytes) -> "CheckPoint | Ack | None":
-    """Parses a message of the revive topic.
+    """Parses a message of the revive topic; None if the tag is not one of POP's: the broker ignores such a message.
 
-    Args:
-        tag: its tag.
-        body: of the message.
-
-    Returns:
-        None if the tag is not one of POP's: the broker ignores such a message.
-
-    Raises:
-        FormatError: the body does not have the format that its tag implies.
+    Raises FormatError if the body does not have the format that its tag implies.
     """
     if tag not in (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG):
         return None
@@ -274,12 +248,9 @@ def _message_of(error: Exception) -> str:
 
 
 def check_revive_time(point: CheckPoint, stored: int, max_delay_s: int) -> None:
-    """Raises FormatError if a checkpoint has a revive time that no pop could have set.
+    """Raises FormatError if a checkpoint, which the timer delivers, has a revive time that no pop could have set.
 
-    Args:
-        point: the checkpoint, which the timer delivers at its revive time.
-        stored: store timestamp of its record, ms since epoch.
-        max_delay_s: timerMaxDelaySec.
+    `stored` is the store timestamp of its record, ms since epoch; `max_delay_s` is timerMaxDelaySec.
     """
     if point.revive_time > stored + max_delay_s * 1000:
         reason = f"body: expected a time that is over, found {point.revive_time} ms"
@@ -323,10 +294,7 @@ def has_format(topic: str) -> bool:
 def problem_of(topic: str, values: Mapping[str, str], body: bytes, stored: int, max_delay_s: int) -> str | None:
     """Returns why the service of a system topic cannot process a message; None if it can, or the topic has no service.
 
-    Args:
-        topic, body, stored: of the message; store timestamp in ms since epoch.
-        values: its properties.
-        max_delay_s: timerMaxDelaySec.
+    `stored` is its store timestamp in ms since epoch, `values` are its properties, `max_delay_s` is timerMaxDelaySec.
     """
     try:
         if topic == SCHEDULE_TOPIC:

@@ -230,21 +230,12 @@ def _double(text: str) -> float:
 
 
 class Expression:
-    """A compiled expression.
-
-    Attributes:
-        text: as given.
-    """
+    """A compiled expression."""
 
     def __init__(self, text: str, *, release: Release = V5_5) -> None:
-        """Compiles an expression.
+        """Compiles an expression of a consumer's subscription by the grammar of a release.
 
-        Args:
-            text: from a consumer's subscription.
-            release: whose grammar applies; 4.9 does not know CONTAINS and similar keywords.
-
-        Raises:
-            UsageError: the broker would refuse the subscription; states what was expected at which position.
+        Raises UsageError where the broker would refuse the subscription; it states what was expected at which position.
         """
         self.text = text
         self._node = _Parser(text, release=release).parse()

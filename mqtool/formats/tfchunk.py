@@ -190,11 +190,7 @@ def parse_name(name: str) -> ChunkName | None:
 
 
 def parse_footer(data: Buffer, position: int = 0) -> ChunkFooter:
-    """Parses a footer in the layout that its own flags state.
-
-    Raises:
-        TruncatedError: fewer than 128 bytes are available.
-    """
+    """Parses a footer in the layout that its own flags state; TruncatedError if fewer than 128 bytes are available."""
     footer = FOOTER.parse(data, position)
     return footer if footer.flags & _WIDE_MAP else NARROW_FOOTER.parse(data, position)
 
@@ -353,11 +349,8 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
     """Parses one record without its lengths, from a position to the end of the data.
 
     The server expects the length after the last field (TFChunkReadSide.TryReadForwardInternal), so a record fills its
-    frame.
-
-    Raises:
-        BadMagicError: another type or version.
-        FormatError: it does not fit, does not fill the data, or has a value with which the server does not read it.
+    frame. Raises BadMagicError for another type or version, FormatError if it does not fit, does not fill the data, or
+    has a value with which the server does not read it.
     """
     head = HEAD.parse(data, position)
     layout = LAYOUTS.get((head.record_type, head.version))
@@ -376,11 +369,7 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
 
 
 def build_record(record: Record) -> bytes:
-    """Returns the bytes of a record without its lengths.
-
-    Raises:
-        FormatError: a value does not fit its field.
-    """
+    """Returns the bytes of a record without its lengths; raises FormatError if a value does not fit its field."""
     layout = LAYOUTS.get((record.record_type, record.version))
     if layout is None:
         raise FormatError(f"no type {record.record_type} of version {record.version}", layout="EventStore record")

@@ -56,9 +56,7 @@ class TimerSlot(Struct, frozen=True):
     def after(self, position: int, unit_magic: int) -> "TimerSlot":
         """Returns the slot after a unit was added to its chain (TimerWheel.putSlot, TimerMessageStore.doEnqueue).
 
-        Args:
-            position: timer log position of the unit.
-            unit_magic: of the unit: one that deletes counts -1.
+        The magic is that of the unit: one that deletes counts -1.
         """
         first = position if self.first_position == NO_POSITION else self.first_position
         count = java.to_int32(self.count + (-1 if unit_magic & TimerMagic.DELETE else 1))
@@ -162,9 +160,7 @@ def slot_index(time_ms: int, precision_ms: int = DEFAULT_PRECISION_MS) -> int:
 def slot_at(stored: TimerSlot | None, time: int) -> TimerSlot:
     """Returns the slot of a time: the stored one, or an empty one if that belongs to another time (TimerWheel.getSlot).
 
-    Args:
-        stored: the slot at the time's place in the wheel; None if nothing is known to be there.
-        time: deliver time / precision.
+    `stored` is None if nothing is known to be at its place in the wheel; `time` is deliver time / precision.
     """
     return stored if stored is not None and stored.time == time else TimerSlot(time, NO_POSITION, NO_POSITION, 0, 0)
 
@@ -177,10 +173,7 @@ def used_slots(slots: "np.ndarray") -> "np.ndarray":
 def unread_slots(slots: "np.ndarray", read_to: int, precision_ms: int) -> "np.ndarray":
     """Returns a bool per slot of `SLOT.dtype`: it leads to a unit that has not been delivered.
 
-    Args:
-        slots: of the wheel.
-        read_to: last_read_time_ms of the checkpoint: the broker reads the slot of this time next.
-        precision_ms: time span of a slot.
+    `read_to` is last_read_time_ms of the checkpoint: the broker reads the slot of this time next.
     """
     return used_slots(slots) & (slots["time"] >= -(-read_to // precision_ms))
 
@@ -188,13 +181,8 @@ def unread_slots(slots: "np.ndarray", read_to: int, precision_ms: int) -> "np.nd
 def time_in_wheel(due: int, write_time: int, window: int, precision_ms: int) -> tuple[int, bool]:
     """Returns the time of the slot that a message enters, in ms, and whether it is rolled when it leaves that slot.
 
-    A message that is due after the window enters an earlier slot (TimerMessageStore.doEnqueue).
-
-    Args:
-        due: deliver time, ms.
-        write_time: current time rounded to slots, ms.
-        window: timerRollWindowSlot, in slots.
-        precision_ms: time span of a slot.
+    A message that is due after the window, which is timerRollWindowSlot slots, enters an earlier slot
+    (TimerMessageStore.doEnqueue). `write_time` is the current time rounded to slots; all times are in ms.
     """
     excess = due - write_time - window * precision_ms
     if excess < 0:

@@ -127,12 +127,9 @@ def dead_letter_topic(group: str) -> str:
 
 
 def pop_retry_topic(group: str, topic: str, *, second_form: bool = False) -> str:
-    """Returns the POP retry topic, for popped messages that were not acknowledged.
+    """Returns the POP retry topic, for popped messages of a topic that a group did not acknowledge.
 
-    Args:
-        group: that popped them.
-        topic: from which they were popped.
-        second_form: `%RETRY%group+topic`, which brokers with enableRetryTopicV2 use (KeyBuilder.buildPopRetryTopicV2).
+    The second form, `%RETRY%group+topic`, is that of brokers with enableRetryTopicV2 (KeyBuilder.buildPopRetryTopicV2).
     """
     return f"{RETRY_PREFIX}{group}{'+' if second_form else '_'}{topic}"
 
@@ -152,14 +149,10 @@ def is_retry_of(topic: str, group: str) -> bool:
 
 
 def group_of_retry(topic: str, groups: Collection[str]) -> str:
-    """Returns the group of a retry or dead-letter topic.
+    """Returns the group of a retry or dead-letter topic, `%RETRY%…` or `%DLQ%…`.
 
     Retry topics of POP are named after group and topic, `%RETRY%group_topic` or `%RETRY%group+topic` (KeyBuilder,
-    5.5.0). In the former, only a list of groups determines where the group name ends.
-
-    Args:
-        topic: `%RETRY%…` or `%DLQ%…`.
-        groups: known groups.
+    5.5.0). In the former, only a list of known groups determines where the group name ends.
     """
     name = topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)
     if name in groups or topic.startswith(DEAD_LETTER_PREFIX):

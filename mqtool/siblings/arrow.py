@@ -121,11 +121,7 @@ def _batches_of(rows: Iterator[Row], table: Table) -> "Iterator[pa.RecordBatch]"
 
 
 def write(rows: Iterator[Row], table: Table, target: Path) -> int:
-    """Writes rows of a table as one Parquet file; returns the number of rows.
-
-    Raises:
-        ExportError: the file exists already.
-    """
+    """Writes rows of a table as one Parquet file; returns the number of rows, raises ExportError if it exists."""
     return _write(_batches_of(rows, table), table, target)
 
 
@@ -147,11 +143,7 @@ def export(
     table: str | None = None,
     at_damage: Callable[[Damage], None] = lambda _: None,
 ) -> int:
-    """Writes a table as one Parquet file; returns the number of rows.
-
-    Raises:
-        ExportError: the file exists already.
-    """
+    """Writes a table as one Parquet file; returns the number of rows, raises ExportError if it exists."""
     return export_part(opened, target, table, at_damage)
 
 
@@ -163,11 +155,7 @@ def export_part(
     *,
     part: str = "",
 ) -> int:
-    """Writes one part of a table as one Parquet file; returns the number of rows.
-
-    Raises:
-        ExportError: the file exists already.
-    """
+    """Writes one part of a table as a Parquet file; returns the number of rows, raises ExportError if it exists."""
     return _write(batches(opened, table, at_damage, part=part), opened.table(table), target)
 
 

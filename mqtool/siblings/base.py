@@ -32,16 +32,7 @@ LISTED_CHUNKS = 256
 def finding(
     code: str, severity: Severity, path: Path | None, evidence: str, next_step: str = "", position: int | None = None
 ) -> Finding:
-    """Returns a finding about a file or directory of a store.
-
-    Args:
-        code: stable name of the invariant.
-        severity: severity of the finding.
-        path: the file or directory.
-        evidence: what was expected and what was found.
-        next_step: what to do.
-        position: position in the file, if the finding has one.
-    """
+    """Returns a finding about a file or directory of a store; `evidence` is what was expected and what was found."""
     return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
 
 
@@ -82,11 +73,8 @@ def missing_chunks(
 ) -> list[Damage]:
     """Returns a damage for each missing chunk, or one for a whole gap of more than `LISTED_CHUNKS`.
 
-    Args:
-        gaps: ranges of consecutive missing chunk numbers.
-        others: numbers of chunks that exist but cannot be read.
-        capacity: number of positions in a chunk, in bytes.
-        path_of: returns the path of a chunk by its number.
+    `gaps` are ranges of consecutive missing chunk numbers, `others` numbers of chunks that exist but cannot be read;
+    the capacity of a chunk is in positions.
     """
     missing: list[Damage] = []
     for gap in gaps:
@@ -108,11 +96,8 @@ def chunks_in_order(
 ) -> Iterator[Chunk | Damage]:
     """Yields chunks with a damage for each missing one between them, after a damage for each unreadable one.
 
-    Args:
-        chunks: in the order of positions.
-        missing: see `missing_chunks`.
-        unreadable: reason by path.
-        name: file name of the only chunk to read; "" for all.
+    `missing` is the result of `missing_chunks`, `unreadable` has reasons by path; `name` is the file name of the only
+    chunk to read, "" for all.
     """
     for path, reason in unreadable.items():
         if name in ("", path.name):
@@ -136,8 +121,7 @@ class OpenedStore(ABC):
     def __init__(self, path: Path) -> None:
         """Opens a store for reading.
 
-        Raises:
-            NotAStoreError, StoreError, UnsupportedFormatError: the store cannot be read.
+        Raises NotAStoreError, StoreError or UnsupportedFormatError if the store cannot be read.
         """
 
     @staticmethod
@@ -154,12 +138,7 @@ class OpenedStore(ABC):
         """Yields the rows of one table in the store's order, and damage at its position."""
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:  # noqa: ARG002 - as below
-        """Yields the rows of a table as `pyarrow.RecordBatch`, and damage; None if the table is available only as rows.
-
-        Args:
-            table: name of the table.
-            part: one of `parts`; "" for all.
-        """
+        """Yields a table, or one of its `parts`, as `pyarrow.RecordBatch` and damage; None if it has only rows."""
         return None
 
     def parts(self, table: str) -> tuple[str, ...]:  # noqa: ARG002 - as below
@@ -174,11 +153,9 @@ class OpenedStore(ABC):
     def get(self, address: str) -> list[Row | Damage]:
         """Returns the rows at an address, and damage at it next to them; empty if the text is not an address.
 
-        Several brokers can share a store, in which one address then has a row of each.
-
-        Raises:
-            CorruptionError: there is no valid record at the address.
-            UnreadableError: the system cannot read the record, and no other broker has one.
+        Several brokers can share a store, in which one address then has a row of each. Raises CorruptionError if there
+        is no valid record at the address, UnreadableError if the system cannot read the record, and no other broker has
+        one.
         """
 
     @abstractmethod
@@ -196,24 +173,16 @@ class OpenedStore(ABC):
     def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row] | None:  # noqa: ARG002 - for kinds that rebuild
         """Writes rebuilt queues to a new directory; returns None if the kind has nothing to rebuild.
 
-        Args:
-            out: the directory.
-            on_damage: called with each range without a message, for which queues have no new entries, and with each
-                range of unreadable entries.
-
-        Returns:
-            A row for each queue: queue, entries, kept, placed, filled.
+        `on_damage` is called with each range without a message, for which queues have no new entries, and with each
+        range of unreadable entries. The result has a row for each queue: queue, entries, kept, placed, filled.
         """
         return None
 
     def salvage(self, target: Path | None) -> list[Row] | None:  # noqa: ARG002 - as above
         """Salvages records of damaged files, scanning each file from both ends; None if the kind does not support it.
 
-        Args:
-            target: new directory for the records found; None to report only.
-
-        Returns:
-            A row for each file: file, forwards, backwards, between (numbers of records), damaged_bytes.
+        The target is a new directory for the records found; None to report only. The result has a row for each file:
+        file, forwards, backwards, between (numbers of records), damaged_bytes.
         """
         return None
 

@@ -68,12 +68,9 @@ class FrameRun(Struct, frozen=True):
 
 
 def scan_frames(data: bytes, base: int, limit: int) -> FrameRun:
-    """Returns the frames from the start of a buffer up to the first invalid or incomplete one.
+    """Returns the frames from the start of a buffer, at data position `base`, to the first invalid or incomplete one.
 
-    Args:
-        data: the buffer.
-        base: data position of its first byte.
-        limit: maximum size of a record in bytes.
+    A record has at most `limit` bytes.
     """
     view, size = memoryview(data), LENGTH.size
     first_length, two, last = _ONE.unpack_from, _TWO.unpack_from, len(view) - _TWO.size
@@ -123,14 +120,7 @@ class SequenceColumns(Struct):
 
 
 def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> SequenceColumns:
-    """Reads the fields of many values.
-
-    Args:
-        sequence: layout of the values.
-        data: uint8 buffer.
-        starts: int64, position in the buffer at which each value begins.
-        ends: int64, position at which each value must end at the latest.
-    """
+    """Reads the fields of many values, from `starts` in a buffer (uint8) to `ends` (both int64) at the latest."""
     columns = SequenceColumns(data, np.ones(len(starts), bool), starts)
     at = starts.copy()
     for step in sequence.steps:
@@ -212,25 +202,14 @@ R = TypeVar("R", bound=_Record)
 
 
 class FrameFile:
-    """A file of frames after a header of 128 bytes.
-
-    *Data positions* count from the end of the header.
-
-    Attributes:
-        path: path of the file.
-        size: size of the file in bytes.
-    """
+    """A file of frames after a header of 128 bytes. *Data positions* count from the end of the header."""
 
     start: int  # global position, in the whole store, of data position 0; set by the subclass
     # distance in bytes from the start of a frame to the field that states the position of its record
     position_field: int
 
     def __init__(self, path: Path) -> None:
-        """Opens the file.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Opens the file; raises StoreError if it cannot be read."""
         self.path = path
         self._file = ReadFile(path)
         self.size = self._file.size
@@ -261,13 +240,9 @@ class FrameFile:
         return self._window[at : at + count]
 
     def run(self, start: int, end: int, limit: int, window: int) -> FrameRun:
-        """Returns the consecutive frames from a data position that could be read, as many as fit into a window.
+        """Returns the consecutive frames from a data position that could be read, as many as fit into `window` bytes.
 
-        Args:
-            start: data position of the first frame.
-            end: data position at which the last frame must end at the latest.
-            limit: maximum size of a record in bytes.
-            window: number of bytes to read.
+        The last frame ends at `end` at the latest; a record has at most `limit` bytes.
         """
         run = scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
         unread = [] if self._unreadable is None else self._unreadable.ranges(self.path, -HEADER_SIZE)
@@ -280,10 +255,7 @@ class FrameFile:
     def frame_at(self, start: int, end: int, limit: int) -> Frame | InvalidFrame:
         """Reads the frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
 
-        Args:
-            start: data position of the length before the record.
-            end: data position at which the frame must end at the latest.
-            limit: maximum size of a record in bytes.
+        It must end at `end` at the latest; a record has at most `limit` bytes.
         """
         if start + FRAME_OVERHEAD > end:
             return InvalidFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
@@ -302,13 +274,7 @@ class FrameFile:
         return Frame(start, data[:length])
 
     def frame_before(self, end: int, start: int, limit: int) -> Frame | InvalidFrame:
-        """Reads the frame that ends at a data position, by the length after its record.
-
-        Args:
-            end: data position after the second length.
-            start: data position at which the frame must begin at the earliest.
-            limit: maximum size of a record in bytes.
-        """
+        """Reads the frame that ends at a data position, by the length after its record; see `frame_at`."""
         if end - FRAME_OVERHEAD < start:
             return InvalidFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
         length = _length(self.read(end - LENGTH.size, LENGTH.size))
@@ -333,16 +299,10 @@ class FrameFile:
     ) -> Generator[V | R | Damage, None, tuple[int, InvalidFrame] | None]:
         """Yields the records of the file in order, with damage between them.
 
-        Args:
-            end: data position at which to stop.
-            limit: maximum size of a record in bytes.
-            valid_run: returns the valid records at the start of a run of frames.
-            read: reads the record at a data position, also one that is longer than a read window.
-            resume: returns the data position of the next valid record after a damaged one, None if there is none. By
-                default the walk ends there.
-
-        Returns:
-            The data position after which no record follows, and what is wrong there; None if records end at `end`.
+        `valid_run` returns the valid records at the start of a run of frames. `read` reads the record at a data
+        position, also one that is longer than a read window. `resume` returns the data position of the next valid
+        record after a damaged one, None if there is none; by default the walk ends there. Returns the data position
+        after which no record follows, and what is wrong there; None if records end at `end`.
         """
         at, window = 0, FIRST_WINDOW
         while at < end:
@@ -375,13 +335,7 @@ class FrameFile:
         return self.unread(start, start + FRAME_OVERHEAD + max(frame.length, 0))
 
     def refuse(self, start: int, frame: InvalidFrame, what: str) -> StoreError:
-        """Returns the error for a data position at which a caller expected a frame.
-
-        Args:
-            start: the data position.
-            frame: what is there.
-            what: what the caller expected, in words that its detail can follow.
-        """
+        """Returns the error for a data position at which a caller expected `what`: words that its detail can follow."""
         unread = self.unread_at(start, frame)
         if unread is not None:
             return UnreadableError(unread.detail, self.path)

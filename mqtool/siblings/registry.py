@@ -40,8 +40,7 @@ class Kind(Struct, frozen=True):
     def open(self, path: Path) -> "OpenedStore":
         """Opens a store for reading.
 
-        Raises:
-            NotAStoreError, StoreError, UnsupportedFormatError: the store cannot be read.
+        Raises NotAStoreError, StoreError or UnsupportedFormatError if the store cannot be read.
         """
         return self._class(path)
 

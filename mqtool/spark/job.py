@@ -48,14 +48,11 @@ class SparkJob(Generic[Item, Answer]):
         size: Callable[[Item], int],
         on_progress: OnProgress = ignore,
     ) -> None:
-        """Uses a running session.
+        """Uses a running classic session (not Spark Connect), because the job uses an RDD.
 
-        Args:
-            session: a classic session (not Spark Connect), because the job uses an RDD.
-            group: name under which Spark lists the job.
-            work: runs on an executor; yields one answer for each item.
-            size: returns the bytes of an item.
-            on_progress: called several times a second with bytes, estimated from the tasks that have finished.
+        Spark lists the job under the name `group`. `work` runs on an executor and yields one answer for each item;
+        `size` returns the bytes of an item. `on_progress` is called several times a second with bytes, estimated from
+        the tasks that have finished.
         """
         self._context: SparkContext = session.sparkContext
         self._group, self._work, self._size, self._on_progress = group, work, size, on_progress
@@ -63,10 +60,8 @@ class SparkJob(Generic[Item, Answer]):
     def run(self, items: list[Item], what: str) -> list[Answer]:
         """Returns the answers; Spark shows `what` as the description.
 
-        Raises:
-            CorruptionError: the work found damage that it must not tolerate; it is not retried.
-            MqtoolError, OSError: the work failed in every attempt that Spark made.
-            SparkJobError: Spark gave up.
+        Raises CorruptionError if the work found damage that it must not tolerate, which is not retried; MqtoolError or
+        OSError if it failed in every attempt that Spark made; SparkJobError if Spark gave up.
         """
         if not items:
             return []
@@ -163,11 +158,7 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def require_shared(path: object, *, is_here: bool) -> None:
-    """Checks, on an executor, that it sees a file that the driver saw or wrote.
-
-    Raises:
-        SparkJobError: it does not.
-    """
+    """Raises SparkJobError unless an executor sees a file that the driver saw or wrote."""
     if not is_here:
         where = f"is not on the executor {socket.gethostname()}"
         raise SparkJobError(f"{path}: {where}; driver and executors must reach stores and target under the same paths")
@@ -202,21 +193,14 @@ class SparkRunner:
     """Runs tasks as one Spark job; see `plain.Runner`."""
 
     def __init__(self, session: "SparkSession", on_progress: OnProgress = ignore) -> None:
-        """Uses a running session.
-
-        Args:
-            session: a classic session (not Spark Connect), because the job uses an RDD.
-            on_progress: see `SparkJob`.
-        """
+        """Uses a running session; see `SparkJob`."""
         self._session, self._on_progress = session, on_progress
 
     def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
         """Runs all tasks.
 
-        Raises:
-            CorruptionError: damage, in mode failfast.
-            StoreError, OSError: reading or writing failed.
-            SparkJobError: Spark gave up, or an executor does not see the stores or the target of the driver.
+        Raises CorruptionError for damage, in mode failfast, StoreError or OSError if reading or writing failed,
+        SparkJobError if Spark gave up, or an executor does not see the stores or the target of the driver.
         """
         for task in tasks[:1]:
             target_of(task.target).replace(_probe(task), b"")
@@ -239,9 +223,7 @@ def _size(task: Task) -> int:
 def _run(newest: dict[str, str], tasks: Iterable[Task]) -> Iterator[TaskResult]:
     """Runs on an executor.
 
-    Args:
-        newest: by broker, the newest segment to read: a directory without it is not the store that the driver saw.
-        tasks: what to do.
+    `newest` is the newest segment to read by broker: a directory without it is not the store that the driver saw.
     """
     for task in tasks:
         segment = newest[task.partition.source.broker]

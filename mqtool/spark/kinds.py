@@ -42,19 +42,12 @@ class Part(InputPartition):
 
 
 class KindSource:
-    """The request of a `load()` of another system's store.
-
-    Attributes:
-        root: of the store.
-        table: which of its tables.
-        columns: of the table, in order.
-    """
+    """The request of a `load()` of another system's store: some columns of one of its tables, in order."""
 
     def __init__(self, root: str, kind: Kind, options: Mapping[str, str]) -> None:
         """Parses the options, whose names are in lower case.
 
-        Raises:
-            UsageError: an option that such a store does not support, or an unknown table or column.
+        Raises UsageError for an option that such a store does not support, and for an unknown table or column.
         """
         unknown = [name for name in options if name not in KNOWN]
         if unknown:
@@ -129,16 +122,10 @@ class WriteResult(Struct, frozen=True):
 
 
 def export_table(session: "SparkSession", root: str, table: Table, target: Path) -> list[WriteResult]:
-    """Writes a table as a directory of Parquet files, one per part, on executors.
+    """Writes a table as a new directory of Parquet files, one per part, on executors of a classic session.
 
-    Args:
-        session: a classic session (not Spark Connect).
-        root: of the store; it and the target must be reachable by every executor under the same names.
-        table: of its kind.
-        target: a new directory.
-
-    Raises:
-        SparkJobError: Spark gave up, or an executor wrote into a directory of its own.
+    Store and target must be reachable by every executor under the same names. Raises SparkJobError if Spark gave up, or
+    an executor wrote into a directory of its own.
     """
     target.mkdir(parents=True)
     writer = _Writer(target)

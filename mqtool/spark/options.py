@@ -83,14 +83,10 @@ def where(
 ) -> "Reader":
     """Returns a reader of messages that meet a condition, for `load` or a stream.
 
-    Args:
-        reader: `spark.read.format("rocketmq-store")`, or `spark.readStream` of that format.
-        condition: in SQL syntax, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/lake.md.
-        columns: names; empty for all.
-        trust: "queues", "index", "clock": what may be used to skip records; see docs/sql.md.
-
-    Raises:
-        UsageError: no condition, or an unknown column.
+    The reader is `spark.read.format("rocketmq-store")`, or `spark.readStream` of that format. The condition is in SQL
+    syntax, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/lake.md. Without names of columns, it reads all.
+    `trust` ("queues", "index", "clock") is what may be used to skip records; see docs/sql.md. Raises UsageError if
+    there is no condition, and for an unknown column.
     """
     expression_of(condition, schema_of())
     restricted: Any = reader.option("where", condition)
@@ -105,15 +101,9 @@ def ask(reader: "DataFrameReader", paths: str | list[str], question: "Callable[[
     """Returns the result of a query as a lazy frame that reads only the columns and records that it needs.
 
     The query is built twice: on a frame of everything, whose plan shows what is used, and on a frame restricted to
-    that.
-
-    Args:
-        reader: `spark.read.format("rocketmq-store")` with any options except `where` and `columns`.
-        paths: of stores.
-        question: builds the result frame from the frame of messages; it must not run a query itself.
-
-    Raises:
-        UsageError: Spark Connect, which does not expose plans.
+    that. The reader is `spark.read.format("rocketmq-store")` with any options except `where` and `columns`, the paths
+    are those of stores. `question` builds the result frame from the frame of messages; it must not run a query itself.
+    Raises UsageError for Spark Connect, which does not expose plans.
     """
     frame = reader.load(paths)
     plan = _Plan(question(frame))
@@ -125,11 +115,7 @@ class _Plan:
     """What the optimized plan of a query shows about the messages that it reads."""
 
     def __init__(self, frame: "DataFrame") -> None:
-        """Lets Spark optimize the query; nothing is run.
-
-        Raises:
-            UsageError: Spark Connect.
-        """
+        """Lets Spark optimize the query; nothing is run. Raises UsageError for Spark Connect."""
         frame_in_java = getattr(frame, "_jdf", None)
         if frame_in_java is None:
             raise UsageError("Spark Connect does not expose plans; give the condition with where(reader, condition)")
@@ -260,11 +246,7 @@ class SourceOptions(Struct, frozen=True):
 
 
 def where_of(condition: str) -> Where:
-    """Parses a condition on messages.
-
-    Raises:
-        UsageError: it is not a valid condition.
-    """
+    """Parses a condition on messages; raises UsageError if it is not valid."""
     schema = schema_of()
     return Where.of(expression_of(condition, schema) if condition else None, schema)
 
@@ -272,9 +254,7 @@ def where_of(condition: str) -> Where:
 def parse(options: Mapping[str, str]) -> SourceOptions:
     """Parses the options of a `load()`.
 
-    Raises:
-        UsageError: an unknown option, or an invalid value.
-        NotAStoreError: a glob matches nothing.
+    Raises UsageError for an unknown option, or an invalid value, NotAStoreError if a glob matches nothing.
     """
     given = {name.lower(): str(value) for name, value in dict(options).items()}
     known = {name.lower() for name in KNOWN}

@@ -65,12 +65,7 @@ def spark_type(arrow_type: Any) -> DataType:
 
 
 def spark_schema(arrow_schema: Any, damage_column: str | None = None) -> StructType:
-    """Returns the Spark schema of an Arrow schema, with docs as comments.
-
-    Args:
-        arrow_schema: of a table.
-        damage_column: name of a string column to add at the end.
-    """
+    """Returns the Spark schema of an Arrow schema, with docs as comments, and with a string column for damage."""
     fields = [
         StructField(field.name, spark_type(field.type), True, {"comment": field.metadata[b"docs"].decode()})
         for field in arrow_schema
@@ -89,11 +84,7 @@ def table_schema(table: Table, request: ReadRequest, damage_column: str | None) 
 
 
 def require_subset(requested: StructType, available: StructType) -> None:
-    """Checks a schema that the user specified.
-
-    Raises:
-        UsageError: it has other columns, or other types.
-    """
+    """Checks a schema that the user specified; raises UsageError if it has other columns, or other types."""
     types = {field.name: field.dataType for field in available}
     for field in requested:
         if field.name not in types:
@@ -104,13 +95,7 @@ def require_subset(requested: StructType, available: StructType) -> None:
 
 
 def for_spark(batch: Any, names: list[str], missing: dict[str, Any] | None = None) -> Any:
-    """Returns a batch with the columns that Spark requests, in its order and types.
-
-    Args:
-        batch: `pa.RecordBatch`.
-        names: columns.
-        missing: types of columns that the batch does not have; they become null.
-    """
+    """Returns a `pa.RecordBatch` with the columns that Spark requests, in its order and types; `missing` are null."""
     arrays = []
     batch = compact(batch)
     for name in names:
@@ -152,17 +137,10 @@ def splits_of_points(source: Source, points: PointReads, split_bytes: int) -> li
 
 
 def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False) -> Iterator[Any]:
-    """Yields the batches of a task.
+    """Yields the batches of a task, with the columns that Spark requests, in order.
 
-    Args:
-        split: the task.
-        options: of the `load()`.
-        names: columns that Spark requests, in order.
-        fail_on_loss: raise an error for a range without a file; for streams, which never read a range again.
-
-    Raises:
-        CorruptionError: damage, in mode failfast.
-        ExportError: a segment is missing.
+    `fail_on_loss` raises ExportError for a range without a file; for streams, which never read a range again. Raises
+    CorruptionError for damage, in mode failfast.
     """
     shape = _Shape(options, names)
     for where, damage in split.damage:

@@ -52,11 +52,7 @@ def java_version() -> int | None:
 
 
 def require_spark() -> None:
-    """Checks that Spark can start on this machine.
-
-    Raises:
-        UnavailableError: pyspark or Java is missing, or Java is too old.
-    """
+    """Raises UnavailableError if pyspark or Java is missing, or Java is too old."""
     try:
         import pyspark  # noqa: F401, PLC0415
     except ImportError as error:
@@ -74,16 +70,10 @@ def require_spark() -> None:
 
 
 def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
-    """Starts a session.
+    """Starts a session of a master: `local[*]`, `spark://HOST:PORT`, `yarn`, …; `conf` overrides the defaults.
 
-    Args:
-        master: `local[*]`, `spark://HOST:PORT`, `yarn`, …
-        conf: settings that override the defaults.
-
-    Raises:
-        UsageError: the master URL is invalid.
-        UnavailableError: see `require_spark`.
-        SparkJobError: Spark does not start, or does not reach the master.
+    Raises UsageError if the master URL is invalid, SparkJobError if Spark does not start, or does not reach the master,
+    and as `require_spark`.
     """
     if not _MASTER.fullmatch(master):
         raise UsageError(f"--master {master!r}: expected local[N], spark://HOST:PORT, yarn or k8s://URL")

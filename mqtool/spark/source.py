@@ -93,12 +93,7 @@ class StoreReader(DataSourceReader):
     """Reads stores once, up to the bound that `partitions` fixes."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
-        """Opens nothing, because the reader is copied to every task.
-
-        Args:
-            options: of the `load()`.
-            names: columns.
-        """
+        """Opens nothing, because the reader is copied to every task."""
         self._options = options
         self._names = names
 
@@ -115,9 +110,8 @@ class StoreReader(DataSourceReader):
 def splits_of_all(options: SourceOptions) -> list[Split]:
     """Returns the tasks that read all stores.
 
-    Raises:
-        NothingFoundError: no store has a topic that the option `topics` names.
-        UsageError: two stores hold the same log.
+    Raises NothingFoundError if no store has a topic that the option `topics` names, UsageError if two hold the same
+    log.
     """
     plans: list[StorePlan] = []
     named: list[Split] = []

@@ -35,12 +35,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the messages that brokers append."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
-        """Opens nothing.
-
-        Args:
-            options: of the `load()`.
-            names: columns.
-        """
+        """Opens nothing."""
         self._options = options
         self._names = names
         self._target: dict[str, int] | None = None
@@ -70,8 +65,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Returns the end of the next micro-batch: at a record, within the limit, and at least one record further.
 
-        Raises:
-            ExportError: a log was truncated, or lost messages that were not read yet.
+        Raises ExportError if a log was truncated, or lost messages that were not read yet.
         """
         share = max(1, limit.max_bytes // len(self._options.sources)) if isinstance(limit, ReadMaxBytes) else None
         ends = {source.broker: self._next(source, start, share) for source in self._options.sources}
@@ -115,11 +109,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LOG.warning("%s path=%s", lost, store.path)
 
     def partitions(self, start: Offset, end: Offset) -> list[Split]:
-        """Returns the tasks of a micro-batch.
-
-        Raises:
-            ExportError: see `latestOffset`.
-        """
+        """Returns the tasks of a micro-batch; raises as `latestOffset`."""
         plans: list[StorePlan] = []
         for source in self._options.sources:
             first, last = _position_of(start, source.broker), _position_of(end, source.broker)
@@ -175,8 +165,7 @@ def _position(store: Store, offset: int) -> Position:
 def _position_of(offset: Offset, broker: str) -> Position | None:
     """Returns a store's part of an offset; None if the store joined the stream later.
 
-    Raises:
-        ExportError: the checkpoint was written by another release.
+    Raises ExportError if the checkpoint was written by another release.
     """
     if offset.get("version") != VERSION:
         raise ExportError(f"expected version {VERSION}, found {offset.get('version')}", "checkpoint")

@@ -32,17 +32,11 @@ def verify_on(
     on_progress: OnProgress = ignore,
     broker: str | None = None,
 ) -> Verification:
-    """Checks a store as `mqtool.verify.verify` does.
+    """Checks a store as `mqtool.verify.verify` does, on executors that reach it under the same name.
 
-    Args:
-        session: a classic session (not Spark Connect); its executors must reach the store under the same name.
-        store: opened on the driver.
-        topics: globs; None for all.
-        on_progress: see `SparkJob`.
-        broker: release whose next start is evaluated; by default the detected one.
-
-    Raises:
-        SparkJobError: Spark gave up, or an executor cannot reach the store.
+    The session is a classic one (not Spark Connect); topics are globs, None for all. The next start is evaluated for
+    the release `broker`, by default the detected one. Raises SparkJobError if Spark gave up, or an executor cannot
+    reach the store.
     """
     begun = time.monotonic()
     store_survey = survey(store, topics, broker=broker)
@@ -71,10 +65,9 @@ def _run(shared: Any, tasks: Iterable[Task]) -> Iterator[Result]:
 
 
 def _require_store(store_survey: Survey) -> None:
-    """Prevents a store that is not mounted on this machine from being reported as a store with missing files.
+    """Raises SparkJobError if the newest segment that the driver saw does not exist here.
 
-    Raises:
-        SparkJobError: the newest segment that the driver saw does not exist here.
+    So a store that is not mounted on this machine is not reported as a store with missing files.
     """
     witness = store_survey.segments[store_survey.last_used].path if store_survey.segments else store_survey.root
     require_shared(witness, is_here=witness.exists())

@@ -33,16 +33,7 @@ def check_checkpoint(
     index: Sequence[IndexFacts],
     collector: FindingCollector,
 ) -> None:
-    """Checks the checkpoint.
-
-    Args:
-        survey: the store.
-        store: the same store, to read single records.
-        newest: latest store timestamp in the log in ms, 0 if it contains no record.
-        damages: damaged ranges of the log.
-        index: facts about the index files.
-        collector: receives the findings.
-    """
+    """Checks the checkpoint; `newest` is the latest store timestamp in the log in ms, 0 if it contains no record."""
     path = survey.root / file_names.CHECKPOINT
     if not path.exists():
         if survey.segments and survey.end > 0:

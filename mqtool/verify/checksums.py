@@ -47,12 +47,7 @@ MAX_BUCKETS = 32
 
 
 class Buckets:
-    """Maps physical offsets to bucket numbers.
-
-    Attributes:
-        count: number of buckets.
-        first: int64, number of the first bucket of each segment, followed by `count`.
-    """
+    """Maps physical offsets to bucket numbers; `first` has that of each segment, followed by the number of buckets."""
 
     def __init__(self, segments: Sequence[MappedFile]) -> None:
         self._bases = np.array([segment.base for segment in segments], np.int64)
@@ -79,15 +74,8 @@ class Buckets:
     ) -> tuple[int, int, int] | None:
         """Adds the units of a ConsumeQueue to their buckets by `native.logs`, if all refer to records of the log.
 
-        Args:
-            sums: are updated.
-            units: `CONSUME_QUEUE_UNIT.dtype`.
-            start: queue offset of the first unit.
-            key: `queue_key` of the queue.
-            end: end of the log, physical offset.
-
-        Returns:
-            Minimum and maximum physical offset, and the largest end of a record; None if nothing was added.
+        `units` have the type `CONSUME_QUEUE_UNIT.dtype`, and start at queue offset `start`; `end` is the log's. Returns
+        minimum and maximum physical offset, and the largest end of a record; None if nothing was added.
         """
         if not native.in_use():
             return None
@@ -99,16 +87,9 @@ class Buckets:
     ) -> tuple[int, int, int]:
         """Adds index entries to their buckets, and makes them the heads of their slots, as far as `native.logs` does.
 
-        Args:
-            sums: are updated.
-            entries: `index_file.ENTRY.dtype`.
-            first: number of the first entry.
-            heads: number of the newest entry of each slot.
-            end: end of the log, physical offset.
-
-        Returns:
-            How many were added: all before the first that contradicts its file or refers to no record of the log; and
-            their minimum and maximum physical offset.
+        `entries` have the type `index_file.ENTRY.dtype`; `heads` is the number of the newest entry of each slot; `end`
+        is the log's. Returns how many were added (all before the first that contradicts its file or refers to no record
+        of the log), and their minimum and maximum physical offset.
         """
         if not native.in_use():
             return 0, 0, 0
@@ -127,24 +108,14 @@ class Buckets:
 
 
 class Sums:
-    """Sum and count per bucket.
-
-    Attributes:
-        total: uint64, sum of the mixed values.
-        count: int64.
-    """
+    """Sum of the mixed values (uint64) and count (int64) per bucket."""
 
     def __init__(self, buckets: int) -> None:
         self.total = np.zeros(buckets, np.uint64)
         self.count = np.zeros(buckets, np.int64)
 
     def add(self, buckets: np.ndarray, values: np.ndarray) -> None:
-        """Adds values to their buckets.
-
-        Args:
-            buckets: int64, not negative; fastest if equal ones are adjacent.
-            values: uint64, one for each item of `buckets`.
-        """
+        """Adds values (uint64) to their buckets (int64, not negative); fastest if equal buckets are adjacent."""
         if not len(buckets):
             return
         starts = run_starts(buckets)
@@ -173,10 +144,7 @@ def mix_units(
 ) -> np.ndarray:
     """Returns one uint64 per unit; equal units have equal numbers.
 
-    Args:
-        queue_keys: `queue_key` of each unit's queue, uint64; an array of one for all.
-        offsets: queue offsets.
-        physical, sizes, tags: the unit's fields.
+    `queue_keys` has the `queue_key` of each unit's queue, uint64, or is an array of one for all.
     """
     mixed = _word(physical) * _OFFSET
     mixed += _word(offsets) * _PLACE
@@ -244,17 +212,10 @@ def groups_of(differing: np.ndarray, buckets: Buckets) -> Iterator[tuple[int, in
 def read_records(
     survey: Survey, number: int, span: tuple[int, int], start: int, rules: DispatchRules | None = None
 ) -> Records:
-    """Reads the records of a range of one segment.
+    """Reads the records of a segment that start in a range of physical offsets.
 
-    Args:
-        survey: the store.
-        number: of the segment.
-        span: physical offsets; records that start in it are read.
-        start: physical offset of the first record in it, -1 if there is none.
-        rules: if they differ from the survey's.
-
-    Raises:
-        StoreError: the segment cannot be read.
+    `start` is the physical offset of the first record in it, -1 if there is none. `rules` are given if they differ from
+    the survey's.
     """
     dispatcher = Dispatcher(rules or survey.rules)
     parts = list(_frames(survey, number, span, start)) if start >= 0 else []

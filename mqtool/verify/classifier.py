@@ -278,11 +278,7 @@ class Classifier:
         self._extensions()
 
     def _queue_files(self, lagging: set[tuple[str, int]]) -> None:
-        """Checks names and lengths of queue files, and the directories around them.
-
-        Args:
-            lagging: queues without a unit for some record.
-        """
+        """Checks names and lengths of queue files, and their directories; `lagging` queues lack a unit for a record."""
         survey, layout = self._survey, self._store.layout
         simple = _size(
             CONSUME_QUEUE, layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files]

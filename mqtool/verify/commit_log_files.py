@@ -43,17 +43,10 @@ _JUDGED = 16
 def check_files(
     survey: Survey, layout: StoreLayout, size: int | None, ahead: Sequence[Run], collector: FindingCollector
 ) -> list[DamagedRange]:
-    """Checks names and lengths.
+    """Checks names and lengths; returns the ranges that no file covers.
 
-    Args:
-        survey: the store.
-        layout: lists the files in the log's directories.
-        size: bytes of a segment, None if unknown.
-        ahead: units of all queues that point to or past the end of the log.
-        collector: receives the findings.
-
-    Returns:
-        Ranges that no file covers.
+    `size` is the bytes of a segment, None if unknown; `ahead` has the units of all queues that point to or past the end
+    of the log.
     """
     directory = survey.root / file_names.COMMIT_LOG
     if directory.exists() and not directory.is_dir():
@@ -180,11 +173,8 @@ def _leftovers(
 ) -> None:
     """Reports files after the end of the log that contain zeros or bytes that do not belong to the log.
 
-    Args:
-        survey: the store.
-        named: files of the right size.
-        explained: ranges of physical offsets, half-open, that other findings report.
-        collector: receives the findings.
+    `named` are files of the right size; `explained` are half-open ranges of physical offsets that other findings
+    report.
     """
     full = [segment.path for segment, _ in survey.behind]
     end = survey.segments[survey.last_used].end if survey.segments else 0

@@ -43,11 +43,7 @@ class CompactionCheck:
         return bool(queue_directories(self._logs) or queue_directories(self._queues) or self._dispatched())
 
     def run(self) -> str:
-        """Checks all of them; returns a text that states what was checked.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
+        """Checks all; returns a text that states what was checked, and raises StoreError if a file cannot be read."""
         names = {
             (topic, queue_id) for root in (self._logs, self._queues) for topic, queue_id, _ in queue_directories(root)
         }

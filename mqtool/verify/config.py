@@ -72,14 +72,8 @@ _DEFAULTS = {_WARNING_LEVEL: 90, _FORCIBLY: 85, _MAX_USED: 75}
 def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> tuple[str, frozenset[str]]:
     """Checks every file.
 
-    Args:
-        survey: of the store.
-        config: of the broker.
-        collector: receives the findings.
-
-    Returns:
-        Why the check could not run, "" if it could; and the names of files that the operating system refuses to
-        read.
+    Returns why the check could not run, "" if it could; and the names of files that the operating system refuses to
+    read.
     """
     directory = survey.root / file_names.CONFIG
     if directory.exists() and not directory.is_dir():
@@ -141,10 +135,7 @@ def _file(
 def _problem(path: Path, name: str, release: Release | None) -> str:
     """Returns why a file, or its backup, cannot be read; "" if it can.
 
-    Args:
-        path: the file.
-        name: name of the table.
-        release: whose parser decides about the values in it; None if unknown.
+    The parser of the release decides about the values in it, if that is known.
     """
     try:
         data = read_file(path)
@@ -163,14 +154,7 @@ def _problem(path: Path, name: str, release: Release | None) -> str:
 def check_topics(
     survey: Survey, topics: Mapping[str, TopicConfig], readable: bool, collector: FindingCollector
 ) -> None:
-    """Compares the topics with the queues on disk.
-
-    Args:
-        survey: the store.
-        topics: as configured.
-        readable: whether topics.json or its .bak was read.
-        collector: receives the findings.
-    """
+    """Compares the topics with the queues on disk; `readable` is whether topics.json or its .bak was read."""
     path = survey.root / file_names.CONFIG / file_names.TOPICS
     seen: set[str] = set()
     for queue in survey.queues:

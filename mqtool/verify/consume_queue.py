@@ -290,8 +290,7 @@ def check_extensions(
 ) -> str:
     """Reports malformed extension files, addresses without a unit, and units that belong to another record.
 
-    Returns:
-        Why some of it could not be read; "" if all was.
+    Returns why some of it could not be read; "" if all was.
     """
     unread = ""
     for queue, queue_facts in zip(survey.queues, facts, strict=True):

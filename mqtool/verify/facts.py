@@ -150,12 +150,9 @@ class Facts(Struct, frozen=True, dict=True):
 def _separate_cut_off(facts: QueueFacts, following: int) -> None:
     """Separates units whose records were cut off the log from invalid ones.
 
-    Physical offsets ascend in a queue. If a unit points past the end of the log but a later unit, or a later record
-    of the queue, is inside the log, the unit is invalid and no message was cut off.
-
-    Args:
-        facts: of the queue; is changed.
-        following: queue offset after the queue's last record in the log.
+    Physical offsets ascend in a queue. If a unit points past the end of the log but a later unit, or a later record of
+    the queue, is inside the log, the unit is invalid and no message was cut off. `following` is the queue offset after
+    the queue's last record in the log.
     """
     known = max(facts.max_offset, following)
     wrong = [run for run in facts.ahead if run.last_offset < known]

@@ -20,20 +20,10 @@ MAX_OF_A_CODE = 10_000
 
 
 class FindingCollector:
-    """Collects the findings of one task.
-
-    Attributes:
-        root: the store's root directory.
-    """
+    """Collects the findings of one task."""
 
     def __init__(self, root: Path, config: Path | None = None, release: str | None = None) -> None:
-        """Starts empty.
-
-        Args:
-            root: the store's root directory as the user named it.
-            config: the file of `--config`, if there was one.
-            release: the value of `--release`, if there was one.
-        """
+        """Starts empty; the options are the values of `--config` and `--release`, if there were any."""
         self.root = root
         self._opened = Opened(root, config, release)
         self._findings: list[Finding] = []
@@ -56,17 +46,9 @@ class FindingCollector:
     ) -> None:
         """Adds one finding.
 
-        Args:
-            code: key of `CATALOGUE`.
-            path: the file or directory.
-            evidence: expected and found.
-            position: byte in the file.
-            span: physical offsets concerned, half-open; its first is the finding's `physical_offset`.
-            queue: topic and queue id.
-            group: consumer group, for the next step.
-            lost_bytes, lost_messages: see `Finding`.
-            severity: if it differs from the code's default.
-            words: of a command, for the next step.
+        The first offset of `span`, which is half-open, is the finding's `physical_offset`. `queue` is topic and queue
+        id. `severity` is given if it differs from the code's default, `group` and the `words` of a command for the next
+        step.
         """
         check = CATALOGUE[code]
         if check.severity is Severity.UNKNOWN and is_denied(Path(path)):

@@ -64,13 +64,7 @@ class IndexDetail:
         self.differences = IndexDifferences()
 
     def compare(self, records: Records, number: int, first_record: int) -> None:
-        """Compares the keys of a range's records with the entries that point into it.
-
-        Args:
-            records: of the range.
-            number: of the segment.
-            first_record: physical offset of the first of them.
-        """
+        """Compares the keys of a range's records with the entries that point into it."""
         if any(segment.start <= records.start < segment.end for segment in self._foreign_segments):
             return  # the finding about the segment explains every difference
         keys = records.keys
@@ -232,9 +226,7 @@ class IndexReport:
     def write(self, detail: IndexDifferences, wrong: Collection[int | None]) -> None:
         """Reports files, then entries, then keys without entries.
 
-        Args:
-            detail: differences between index and log.
-            wrong: physical offsets of records that are reported themselves, and therefore explain a difference.
+        The `wrong` physical offsets are of records that are reported themselves, and therefore explain a difference.
         """
         for path in self._survey.index.strays:
             self._stray(path)
@@ -369,15 +361,8 @@ def check_absent(
 ) -> str:
     """Checks a store whose index has no files, or only unreadable ones.
 
-    Args:
-        survey: the store.
-        checkpoint: None if it cannot be read.
-        enabled: messageIndexEnable as configured; None if it is not configured.
-        keyed: number of records with keys in the log.
-        collector: receives the findings.
-
-    Returns:
-        Why the index could not be checked; "" if there is nothing to check.
+    `enabled` is messageIndexEnable, None if it is not configured; `keyed` is the number of records with keys in the
+    log. Returns why the index could not be checked; "" if there is nothing to check.
     """
     path = survey.root / file_names.INDEX
     if path.exists() and not path.is_dir():

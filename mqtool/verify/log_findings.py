@@ -94,11 +94,7 @@ def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, i
 
 
 class LogReport:
-    """Reports the findings of the CommitLog.
-
-    Attributes:
-        known_lost: number of lost messages that are on record.
-    """
+    """Reports the findings of the CommitLog; `known_lost` is the number of lost messages that are on record."""
 
     def __init__(
         self,

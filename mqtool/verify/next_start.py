@@ -38,20 +38,12 @@ def next_start(
     """Returns what the next start does; None for a store in object storage.
 
     While a broker is running it is unknown, because it depends on how the broker stops. A second broker started
-    meanwhile checks the lock only after load(), which cuts and deletes files (DefaultMessageStore.start, 4.9.7,
-    5.5.0).
+    meanwhile checks the lock only after load(), which cuts and deletes files (DefaultMessageStore.start, 4.9.7, 5.5.0).
 
-    Args:
-        store: the store.
-        facts: about the store.
-        state: the verdict so far.
-        in_foreign: messages that are lost because another broker's segment is in the place of their own. Its records
-            name the same places in queues, so that to the start they are those messages, and not served.
-        broker: release that would be started; by default the detected one.
-        is_consistent: log and queues were read and compared, and no fault was found in them.
-
-    Raises:
-        UsageError: the rules of that release are not known.
+    Messages `in_foreign` are lost because another broker's segment is in the place of their own. Its records name the
+    same places in queues, so that to the start they are those messages, and not served. `broker` is the release that
+    would be started, by default the detected one; UsageError if its rules are not known. `is_consistent` is whether log
+    and queues were read and compared, and no fault was found in them.
     """
     survey = facts.survey
     if store.is_remote:
@@ -123,21 +115,12 @@ def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
 
 
 def uncounted_timers(what: str) -> str:
-    """Returns why it is unknown what a start loses, for timer files that are damaged or unreadable.
-
-    Args:
-        what: what is wrong with the files, as the predicate of a sentence.
-    """
+    """Returns why it is unknown what a start loses, for timer files with a fault: the predicate of a sentence."""
     return f"the timer's files {what}, and messages that wait there are not counted"
 
 
 def without_timer(start: NextStart, what: str) -> NextStart:
-    """Returns the prediction for a store with damaged or unreadable timer files: waiting messages are not counted.
-
-    Args:
-        start: the prediction without them.
-        what: what is wrong with the files, as the predicate of a sentence.
-    """
+    """Returns the prediction for a store with damaged or unreadable timer files: waiting messages are not counted."""
     if start.do_not_start is not False:
         return start
     return replace(start, verdict=uncounted_timers(what), losses=None, do_not_start=None)

@@ -45,12 +45,7 @@ def check_queue_files(
 ) -> None:
     """Checks names and lengths of one queue's files.
 
-    Args:
-        survey: the store.
-        queue, facts: the queue, and the facts about its units.
-        size: bytes of a queue file, None if unknown.
-        collector: receives the findings.
-        is_whole: no unit of the queue is missing.
+    `size` is the bytes of a queue file, None if unknown; `is_whole` means that no unit of the queue is missing.
     """
     for file in queue.files:
         if size is not None and file.size != size:
@@ -284,18 +279,9 @@ def absent_queues(
 ) -> str:
     """Reports queues that have messages in the log but no files on disk.
 
-    Args:
-        survey: the store.
-        span: queues in the log.
-        explained: messages of a queue that are reported as records of another.
-        topics: as configured.
-        readable: whether the configured topics are known.
-        recovery: what the next start repairs.
-        dispatched: which records a running broker has dispatched.
-        collector: receives the findings.
-
-    Returns:
-        Why it is unknown whether queues are missing; "" if it is known.
+    `explained` are messages of a queue that are reported as records of another; `readable` is whether the configured
+    topics are known; `dispatched` is which records a running broker has dispatched. Returns why it is unknown whether
+    queues are missing; "" if it is known.
     """
     if survey.has_rocksdb or survey.has_dledger:
         return ""

@@ -36,11 +36,8 @@ MAX_JUMPS = 100_000
 class RecordRules:
     """Checks the records of one segment, window by window.
 
-    Attributes:
-        without_crc, first_without_crc: number of records with a body and CRC 0, and the physical offset of the
-            first.
-        first_times: store timestamp and physical offset of the first two records.
-        last: int64 of shape (2, n), n up to 2: store timestamps and physical offsets of the last records.
+    `without_crc` counts the records with a body and CRC 0. `first_times` has store timestamp and physical offset of the
+    first two records; `last`, int64 of shape (2, n), n up to 2, those of the last records, in two rows.
     """
 
     def __init__(
@@ -48,11 +45,8 @@ class RecordRules:
     ) -> None:
         """Starts before the first window.
 
-        Args:
-            collector: receives the findings.
-            segment: the file.
-            bad_bodies: receives (topic, queue id, queue offset, physical offset, size) of each record with an
-                invalid body.
+        `bad_bodies` receives (topic, queue id, queue offset, physical offset, size) of each record with an invalid
+        body.
         """
         self._collector = collector
         self._segment = segment
@@ -74,9 +68,8 @@ class RecordRules:
     def continue_after(self, first: np.ndarray, last: np.ndarray) -> None:
         """Continues after records that another pass has checked without finding a fault.
 
-        Args:
-            first: store timestamp and physical offset of the first of them, one row each, at most two rows.
-            last: the same for the last two records read, by either pass.
+        `first` has store timestamp and physical offset of the first of them, one row each, at most two rows; `last` has
+        the same for the last two records read, by either pass.
         """
         if len(self.first_times) < 2:
             self.first_times += [(int(time), int(at)) for time, at in first][: 2 - len(self.first_times)]
@@ -287,19 +280,10 @@ class QueueSpan(Struct):
 
 
 class Continuity:
-    """Follows all queues through one segment.
-
-    Attributes:
-        numbers: of the queues in `span`, by topic number and queue id in one word.
-        span: result so far.
-    """
+    """Follows all queues through one segment; `numbers` are topic number and queue id in one word, as in `span`."""
 
     def __init__(self, topics: "list[str]") -> None:
-        """Starts before the first record.
-
-        Args:
-            topics: names by topic number; may grow.
-        """
+        """Starts before the first record; the names of `topics` are by topic number, and may grow."""
         self._topics = topics
         self.numbers = WordTable()
         self.span = QueueSpan()

@@ -54,11 +54,7 @@ class LedgerCheck:
         return bool(self._files)
 
     def run(self) -> str:
-        """Runs the checks; returns a text that states what was checked.
-
-        Raises:
-            StoreError: a file cannot be read, so the check is incomplete.
-        """
+        """Runs the checks; returns a text that states what was checked. Raises StoreError if a file cannot be read."""
         assert self._survey.ledger is not None
         directory = self._survey.ledger.directory
         self._units = {file.base: file for file in list_mapped_files(directory / dledger.INDEX).files}
@@ -187,11 +183,8 @@ def _heads_of(frames: Frames) -> np.ndarray:
 def check_controller(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> str | None:
     """Checks the epoch file; returns a text that states what was checked, None if the store needs no epoch file.
 
-    Args:
-        survey: the store.
-        config: states where the files are, and enableControllerMode. If that is not configured, the existence of
-            brokerIdentity decides, which a broker writes when a controller has registered it.
-        collector: receives the findings.
+    If enableControllerMode is not configured, the existence of brokerIdentity decides, which a broker writes when a
+    controller has registered it.
     """
     enabled = config.flag("enableControllerMode")
     path = epoch_file(survey.root, config)

@@ -44,9 +44,8 @@ class RocksCheck:
     def run(self) -> str:
         """Compares all queues; returns a text that states what was checked.
 
-        Raises:
-            UnavailableError: the library for RocksDB is not installed.
-            UnreadableError: the system does not let a file be read; this is also a finding.
+        Raises UnavailableError if the library for RocksDB is not installed, UnreadableError if the system does not let
+        a file be read; this is also a finding.
         """
         try:
             with QueueDatabase(self._path) as database:

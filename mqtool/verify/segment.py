@@ -49,25 +49,14 @@ FOREIGN = "foreign"
 
 
 class Timeline(Struct):
-    """Counts.
-
-    Attributes:
-        topics: records and bytes by topic.
-    """
+    """Counts records and bytes by topic."""
 
     messages: Counter[tuple[str, int]] = field(default_factory=Counter)  # by (topic, minute since epoch)
     records: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
 
     def add(self, topics: np.ndarray, times: np.ndarray, sizes: np.ndarray, names: list[str]) -> None:
-        """Counts the records of one window.
-
-        Args:
-            topics: topic number of each record.
-            times: store timestamps in ms.
-            sizes: bytes of each record.
-            names: of the topic numbers.
-        """
+        """Counts the records of one window: topic numbers, store timestamps in ms, bytes, names by topic number."""
         counts = np.bincount(topics, minlength=len(names))
         volume = np.bincount(topics, sizes, minlength=len(names))
         for number in np.flatnonzero(counts).tolist():
@@ -110,9 +99,7 @@ class State(IntEnum):
 class KnownQueues:
     """Properties of the queues seen so far, by the number that `Continuity` assigns to them.
 
-    Attributes:
-        keys: uint64, `checksums.queue_key`.
-        flags: uint8, `COUNTED` and `BATCH`.
+    `keys` are `checksums.queue_key` as uint64, `flags` are `COUNTED` and `BATCH` as uint8.
     """
 
     def __init__(self) -> None:
@@ -143,12 +130,7 @@ class Shared(Struct, frozen=True):
 
 
 class PlainPass:
-    """Reads plain records and adds them to the facts about a segment.
-
-    Attributes:
-        records: number of records read.
-        newest: their latest store timestamp, 0 if there is none.
-    """
+    """Adds plain records to the facts about a segment; `newest` is their latest store timestamp, 0 if there is none."""
 
     def __init__(
         self,
@@ -159,11 +141,8 @@ class PlainPass:
     ) -> None:
         """Prepares the pass; reads nothing yet.
 
-        Args:
-            survey: the store.
-            file: descriptor of the open file, the segment, and the position after which no record may end.
-            shared: is updated.
-            throttle: receives the number of bytes read.
+        `file` is the descriptor of the open file, the segment, and the position after which no record may end; `shared`
+        is updated.
         """
         self._survey = survey
         self._descriptor, segment, self._end = file
@@ -276,12 +255,8 @@ def check_segment(
 ) -> SegmentFacts:
     """Reads one segment; a read error ends it early and is reported, not raised.
 
-    Args:
-        survey: the store.
-        number: of the segment.
-        throttle: receives the number of bytes read.
-        part: positions of the first record and after the last one, None for the segment's end. Facts that need the
-            complete segment are left to `tasks.merge_parts`.
+    `part` has the positions of the first record and after the last one, None for the segment's end. Facts that need the
+    complete segment are left to `tasks.merge_parts`.
     """
     return _Check(survey, number, throttle).run(*part)
 

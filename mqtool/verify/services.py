@@ -74,12 +74,9 @@ class TimerCheck:
     ) -> None:
         """Prepares the check.
 
-        Args:
-            survey: the store.
-            queue_end: queue offset after the last unit of the queue of parked messages, None if there is none.
-            newest: latest store timestamp in the log, 0 if it contains no record.
-            config: of the broker; a timerPrecisionMs that it does not state is inferred from the slots.
-            collector: receives the findings.
+        `queue_end` is the queue offset after the last unit of the queue of parked messages, None if there is none;
+        `newest` the latest store timestamp in the log, 0 if it contains no record. A timerPrecisionMs that is not
+        configured is inferred from the slots.
         """
         self._survey = survey
         self._queue_end = queue_end
@@ -181,11 +178,7 @@ class TimerCheck:
         return checkpoint
 
     def _is_file(self, path: Path) -> bool:
-        """Whether a path is a regular file; reports it if it is another one.
-
-        Raises:
-            UnreadableError: the system does not tell.
-        """
+        """Whether a path is a regular file; reports another one. Raises UnreadableError if the system does not say."""
         is_regular = is_file(path)
         if not is_regular and path.exists():
             evidence = f"expected a file, found a {kind_of(path.stat().st_mode)}"

@@ -62,9 +62,7 @@ _CLASSES: dict[str, Any] = {
 def state_file(path: Path, survey: Survey) -> TaskLog[Result]:
     """Opens or creates the state file for a store; ignores results of another store, or of this one before it changed.
 
-    Raises:
-        UsageError: it is another kind of file.
-        OSError: it cannot be read or written.
+    Raises UsageError if it is another kind of file.
     """
     require_regular(path)
     return TaskLog(path, {"mqtool": __version__, "store": _digest(survey)}, "verify", decode)
@@ -142,11 +140,9 @@ class Options(Struct, frozen=True):
 def verify(store: Store, options: Options | None = None, on_progress: OnProgress = ignore) -> Verification:
     """Checks a store.
 
-    Nothing is written, and no lock is taken. If a broker is writing to the store, the check describes its state at
-    the time of the call, and only what is certain is reported.
-
-    Raises:
-        UsageError: the state file is not a state file of verify.
+    Nothing is written but the state file, and no lock is taken. If a broker is writing to the store, the check
+    describes its state at the time of the call, and only what is certain is reported. Raises UsageError if the state
+    file is another kind of file.
     """
     return examine(store, options, on_progress)[0]
 

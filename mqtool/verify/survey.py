@@ -57,12 +57,7 @@ class IndexPlan(Struct, frozen=True):
     begins: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def times(self, physical: np.ndarray, stored: np.ndarray) -> np.ndarray:
-        """Returns the seconds that entries state (IndexFile.putKey).
-
-        Args:
-            physical: of the records, ascending.
-            stored: their store timestamps.
-        """
+        """Returns the seconds that entries state (IndexFile.putKey); the records' physical offsets are ascending."""
         if not len(physical) or not len(self.starts):
             return np.zeros(len(physical), np.int64)
         low, high = np.searchsorted(self.starts, physical[[0, -1]], side="right") - 1
@@ -130,11 +125,7 @@ class QueueFiles(Struct, frozen=True):
         return self.files[0].base // self.unit.size if self.files else 0
 
     def chunks(self) -> Iterator[tuple[MappedFile, int, np.ndarray]]:
-        """Yields (file, number of the first unit in that file, units); unwritten ends of files are left out.
-
-        Raises:
-            StoreError: a file cannot be read.
-        """
+        """Yields (file, number of the first unit in that file, units); unwritten ends of files are left out."""
         for file in self.files:
             for first, units in unit_chunks(file, self.unit):
                 yield file, first, units
@@ -147,10 +138,8 @@ def unit_chunks(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (number of the first unit, units) of one file up to its last extent with data.
 
-    Args:
-        file: of the queue.
-        unit: layout of its units.
-        memory: `CHUNK_BYTES` into which each chunk is read: then units are only valid until the next ones are taken.
+    Each chunk is read into `memory`, `CHUNK_BYTES`, if it is given: then units are only valid until the next ones are
+    taken.
     """
     step = CHUNK_BYTES // unit.size
     with ReadFile(file.path) as opened:
@@ -332,16 +321,8 @@ def _queues(root: Path) -> Iterator[QueueFiles]:
 def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> tuple[int | None, str, Severity | None]:
     """Returns its length, a description, and its severity if that differs from the finding's default.
 
-    Since 5.5 a broker skips directories, and deletes an empty file that sorts after all others.
-
-    Args:
-        path: of the file.
-        offset: the name that it should have.
-        release: of the broker that would load it.
-        is_last: whether its name sorts after all others in the directory.
-
-    Returns:
-        The length is None for a directory.
+    The length is None for a directory; `offset` is the name that the file should have. Since 5.5 a broker skips
+    directories, and deletes an empty file that sorts after all others (`is_last`).
     """
     if path.is_dir():
         return None, "a directory", None if release < (5, 5) else Severity.NOTE

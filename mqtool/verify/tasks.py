@@ -51,13 +51,7 @@ Tick = Callable[[int], None]
 
 
 def parts_of(survey: Survey, number: int, jobs: int) -> list[tuple[int, int | None]]:
-    """Returns start and end positions of the parts of a segment, None for its end; one part if it is not divided.
-
-    Args:
-        survey: the store.
-        number: of the segment.
-        jobs: number of processes that read the log.
-    """
+    """Returns start and end positions of the parts of a segment, None for its end; one part if it is not divided."""
     segment = survey.segments[number]
     log_bytes = sum(part.size for part in survey.segments[: survey.last_used + 1])
     size = max(PART_BYTES, log_bytes // (MAX_PARTS * jobs))
@@ -202,14 +196,7 @@ def tasks_of(survey: Survey) -> list[Task]:
 def run_task(
     survey: Survey, task: Task, tick: Tick | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> Result:
-    """Runs one task.
-
-    Args:
-        survey: the store.
-        task: one of `tasks_of`.
-        tick: receives the number of bytes read.
-        sleep: waits for seconds where a throttle asks for it.
-    """
+    """Runs one task; `tick` receives the number of bytes read, `sleep` waits for seconds where a throttle asks."""
     throttle = Throttle(survey.throttle, tick, sleep=sleep)
     numbers = range(task.first, task.last)
     if task.kind == "segment":
@@ -235,19 +222,10 @@ def run_all(
     deadline: float | None,
     tick: Tick | None = None,
 ) -> dict[str, Result]:
-    """Runs all tasks that are not done yet.
+    """Runs all tasks of which `done` has no result; returns results by key, fewer than tasks if the deadline passed.
 
-    Args:
-        survey: the store.
-        tasks: all of them.
-        jobs: number of processes or threads; 1 for this process alone.
-        done: results of an earlier run, by key.
-        finished: called with each new result.
-        deadline: `time.monotonic()` after which no new task is started; None for none.
-        tick: receives the number of bytes that this process reads.
-
-    Returns:
-        Results by key; fewer than tasks if the deadline passed.
+    With `jobs` 1 they run in this process alone. `finished` is called with each new result, `tick` with the number of
+    bytes that this process reads. After `deadline`, a `time.monotonic()`, no new task is started.
     """
     results = dict(done)
 

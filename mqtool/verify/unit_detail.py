@@ -117,13 +117,7 @@ class UnitDetail:
     """Compares the groups of buckets one by one."""
 
     def __init__(self, survey: Survey, facts: list[QueueFacts], damages: list[DamagedRange]) -> None:
-        """Starts with the results of the first pass.
-
-        Args:
-            survey: the store.
-            facts: of each queue of the survey, in its order.
-            damages: of the whole log, in order.
-        """
+        """Starts with the results of the first pass: facts in the survey's order of queues, damages of the log."""
         self._survey = survey
         self._damage_starts = np.array([damage.start for damage in damages], np.int64)
         self._damage_ends = np.array([damage.end for damage in damages], np.int64)

@@ -26,26 +26,14 @@ _DIGITS = np.full(256, 255, np.uint8)
 
 
 class ChunkFile(FrameFile):
-    """A chunk file, open for reading.
-
-    Attributes:
-        header: the first 128 bytes.
-        footer: the last 128 bytes; None if the file is too short for a header and a footer.
-        footer_data_size: the data size that the footer states.
-    """
+    """A chunk file, open for reading; `footer` is None if the file is too short for a header and a footer."""
 
     position_field = LENGTH.size
 
     def __init__(self, path: Path, unreadable: UnreadableParts | None = None) -> None:
-        """Opens the file and reads header and footer.
+        """Opens the file and reads header and footer; raises TruncatedError if it is shorter than a header.
 
-        Args:
-            path: path of the file.
-            unreadable: where to note unreadable parts between header and footer; None to raise an error for them.
-
-        Raises:
-            TruncatedError: the file is shorter than a header.
-            StoreError: the file cannot be read.
+        Unreadable parts between header and footer are noted in `unreadable`, or an error without it.
         """
         super().__init__(path)
         try:
@@ -90,11 +78,9 @@ class ChunkFile(FrameFile):
     ) -> "Iterator[tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]] | Damage]":
         """Yields (queue offset of the first entry, array of entries) of a queue chunk, with unreadable parts between.
 
-        The positions of a damage are those of entries: a queue offset times 12 bytes.
-
-        Args:
-            is_last: stop where the broker finds the end of the queue, at the first entry without a position. After an
-                unreadable part without such an entry before it, the queue may have ended in that part.
+        The positions of a damage are those of entries: a queue offset times 12 bytes. In the last chunk it stops where
+        the broker finds the end of the queue, at the first entry without a position. After an unreadable part without
+        such an entry before it, the queue may have ended in that part.
         """
         entries = self.entries(min(self.header.capacity, self.room) // ENTRY_SIZE)
         first = self.header.chunk_number * (self.header.capacity // ENTRY_SIZE)
@@ -223,12 +209,9 @@ class DictionaryColumn(Struct, frozen=True):
 
 
 def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> DictionaryColumn:
-    """Returns a field of bytes, dictionary-encoded; all values are empty if the records do not have the field.
+    """Returns a field of bytes, dictionary-encoded, with `without_end` bytes dropped from the end of each value.
 
-    Args:
-        valid: the run of records.
-        name: name of the field.
-        without_end: number of bytes to drop from the end of each value.
+    All values are empty if the records do not have the field.
     """
     starts, lengths = valid.fields.starts.get(name), valid.fields.lengths.get(name)
     if starts is None or lengths is None:

@@ -86,9 +86,7 @@ def unserved_entries(
 def message(start: Start, position: int, settings: EQueueSettings, shape: Shape) -> MessageRecord | None:
     """Returns the message at a global position as the broker reads it; None if the broker finds nothing there.
 
-    Raises:
-        ServeError: the broker throws an exception.
-        UnreadableError: the system cannot read the message.
+    Raises ServeError if the broker throws an exception, UnreadableError if the system cannot read the message.
     """
     if start.current is None or position >= start.current.global_end:
         return None
@@ -271,12 +269,8 @@ class Explanation(Struct):
 def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
     """Predicts a start of the broker on a store; nothing is written.
 
-    Args:
-        root: root of the store.
-        settings: settings of the broker that will start; by default those of the majority of the chunk headers.
-
-    Raises:
-        NotAStoreError, UnsupportedFormatError, StoreError: the store cannot be read.
+    The settings of the broker are by default those of the majority of the chunk headers. Raises NotAStoreError,
+    UnsupportedFormatError or StoreError if the store cannot be read.
     """
     with EQueueStore(root, unreadable=UnreadableParts()) as store:
         chosen = settings or settings_of(root, store.listing)

@@ -80,11 +80,7 @@ def _messages(valid: ValidRun) -> Any:
 
 
 class OpenedEQueue(OpenedStore):
-    """An EQueue store, read-only.
-
-    Attributes:
-        store: the underlying store.
-    """
+    """An EQueue store, read-only."""
 
     tables = TABLES
     recognises = staticmethod(is_store)
@@ -159,9 +155,8 @@ class OpenedEQueue(OpenedStore):
     def get(self, address: str) -> list[Row | Damage]:
         """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.
 
-        Raises:
-            CorruptionError: there is no message at the position.
-            UnreadableError: the system cannot read the message, or the entry at the queue offset.
+        Raises CorruptionError if there is no message at the position, UnreadableError if the system cannot read the
+        message, or the entry at the queue offset.
         """
         position = self._position_of(address)
         return [] if position is None else [message_row(self.store.message_at(position))]

@@ -48,23 +48,14 @@ class Listing(Struct, frozen=True):
 
 
 def is_store(path: Path) -> bool:
-    """Whether a directory contains message chunks or queue chunks.
-
-    Raises:
-        UnreadableError: it cannot be listed.
-        OSError: the system does not say what is there.
-    """
+    """Whether a directory contains message or queue chunks; UnreadableError or OSError if the system does not say."""
     return any(_chunks(path / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)[0]) or (
         (path / equeue.QUEUE_CHUNKS).is_dir() and bool(_queues(path / equeue.QUEUE_CHUNKS)[0])
     )
 
 
 def list_store(root: Path) -> Listing:
-    """Lists the files of a store.
-
-    Raises:
-        NotAStoreError: the path is not a directory, or contains no chunks.
-    """
+    """Lists the files of a store; raises NotAStoreError if the path is not a directory, or contains no chunks."""
     require_directory(root)
     messages, strays = _chunks(root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)
     queues, bad, unread = _queues(root / equeue.QUEUE_CHUNKS)
@@ -77,10 +68,9 @@ def list_store(root: Path) -> Listing:
 
 
 def setting(directory: Path) -> QueueSetting:
-    """Reads the queue.setting file of a queue.
+    """Reads the queue.setting file of a queue; FormatError if it is not a JSON object of booleans.
 
-    Raises:
-        FormatError: the file is not a JSON object of booleans; the broker does not start with it.
+    The broker does not start with such a file.
     """
     path = directory / equeue.QUEUE_SETTING
     text = read_file(path) if path.is_file() else b""
@@ -105,11 +95,7 @@ def setting(directory: Path) -> QueueSetting:
 def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
     """Reads consume-offsets.json or its backup: group → topic → queue → last consumed queue offset.
 
-    Returns:
-        None if the file is missing or empty: the broker then has no offsets.
-
-    Raises:
-        FormatError: the file is not JSON of this form.
+    None if the file is missing or empty: the broker then has no offsets. FormatError if it is not JSON of this form.
     """
     text = read_file(path) if path.is_file() else b""
     if not text:

@@ -44,11 +44,7 @@ def filler(message_position: int) -> QueueEntry:
 
 
 def first_filler(log_start: int) -> QueueEntry:
-    """Returns a filler for the start of a queue: it points before the log, or into the first frame.
-
-    Args:
-        log_start: global position at which the oldest message chunk starts.
-    """
+    """Returns a filler for the start of a queue: it points before the oldest message chunk, or into its first frame."""
     return QueueEntry(log_start, 0) if log_start > 0 else filler(0)
 
 
@@ -92,13 +88,9 @@ def plan_queues(
     """Computes the entries of every queue.
 
     The message chunks determine them. Valid existing entries keep their queue offsets, and entries of deleted messages
-    are kept.
-
-    Args:
-        store: contains the messages.
-        settings: chunk sizes of the rebuilt queues; by default those of the majority of the chunk headers.
-        on_damage: called with each damaged range of the message chunks, and each unreadable one of the queue chunks:
-            the messages of entries there are placed like those without an entry.
+    are kept. The settings are by default those of the majority of the chunk headers. `on_damage` is called with each
+    damaged range of the message chunks, and each unreadable one of the queue chunks: the messages of entries there are
+    placed like those without an entry.
     """
     limit = offset_limit(settings or settings_of(store.path, store.listing))
     logged: dict[TopicQueue, list[_LoggedMessage]] = {}
@@ -166,14 +158,10 @@ def _plan(
 
 
 def stated_places(stated: list[int], limit: int) -> list[int]:
-    """Returns a queue offset of its own for each message of a queue.
+    """Returns a queue offset of its own for each message of a queue, in the order of the log.
 
-    It is the one that the message states, if it is plausible and no earlier message states it, otherwise one after all
-    of these.
-
-    Args:
-        stated: queue offsets that the messages state, in the order of the log.
-        limit: see `offset_limit`.
+    It is the one that the message states, if it is plausible (`offset_limit`) and no earlier message states it,
+    otherwise one after all of these.
     """
     believed = _plausible_range(stated, limit)
     taken: set[int] = set()
@@ -214,19 +202,9 @@ def _free(plan: QueuePlan, rest: list[_LoggedMessage], believed: range) -> list[
 def write_queues(
     store: EQueueStore, target: Path, settings: EQueueSettings, on_damage: Callable[[Damage], None] | None = None
 ) -> list[QueuePlan]:
-    """Writes rebuilt queue chunks to a new directory.
+    """Writes rebuilt queue chunks to an empty or absent directory; returns the plans, see `plan_queues`.
 
-    Args:
-        store: contains the messages.
-        target: receives `queue-chunks`; must be empty or absent.
-        settings: chunk sizes.
-        on_damage: see `plan_queues`.
-
-    Returns:
-        The plans that were written.
-
-    Raises:
-        StoreError: the target is not empty, or a topic cannot be a directory name. Nothing is written in either case.
+    Raises StoreError, before anything is written, if the target is not empty, or a topic cannot be a directory name.
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)
@@ -243,14 +221,7 @@ def write_queues(
 
 
 def write_queue(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_start: int) -> None:
-    """Writes the chunks of a queue; queue offsets without an entry get a filler.
-
-    Args:
-        plan: at least one entry, or an end.
-        directory: folder of the queue.
-        settings: chunk sizes.
-        log_start: global position at which the oldest message chunk starts.
-    """
+    """Writes the chunks of a queue that has an entry or an end; queue offsets without an entry get a filler."""
     appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
     appender.begin(_first(plan, settings) // settings.queue_chunk_entries)
     try:

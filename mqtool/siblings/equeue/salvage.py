@@ -142,15 +142,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
     Messages keep their times, and their queue offset if it is plausible and no earlier message of the queue states it.
     They get new positions, and new ids, which contain the position. The entry of a message is at its queue offset,
     because a consumer continues after the queue offset that its last message states (PullMessageService, EQueue 2.6.3).
-    Consumed offsets are copied.
-
-    Args:
-        root: the damaged store; it is only read.
-        target: an empty or absent directory.
-        settings: settings of the new store.
-
-    Returns:
-        The result for each chunk; the chunk files are closed.
+    Consumed offsets are copied. Returns the result for each chunk; the chunk files are closed.
     """
     with EQueueStore(root, settings.max_record_size, UnreadableParts()) as store:
         reports = scan(store)

@@ -105,15 +105,9 @@ class Start(Struct):
 def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
     """Computes the result of a broker start; writes nothing. Bytes that decide nothing may be unreadable.
 
-    Args:
-        root: root of the store.
-        settings: settings of the broker that will start, which may differ from those of the broker that wrote the
-            store.
-        shape: record layout that this broker reads.
-
-    Raises:
-        UnreadableError: the system cannot read a header, a footer, or what follows the last valid record or entry of a
-            chunk that would be continued.
+    The settings may differ from those of the broker that wrote the store; `shape` is the record layout that this broker
+    reads. Raises UnreadableError if the system cannot read a header, a footer, or what follows the last valid record or
+    entry of a chunk that would be continued.
     """
     outcome = Start()
     listed = listing.list_store(root)

@@ -50,29 +50,19 @@ class Tail(Struct, frozen=True):
 class EQueueStore:
     """A store of EQueue's chunk files, read-only.
 
-    Attributes:
-        path: root of the store.
-        listing: its files.
-        chunks: message chunks in the broker's order, without those in `unopened` and `duplicates`.
-        unopened: chunk files without a valid header, or that the system refuses to read.
-        duplicates: by path, for chunk files that state the number of another file in their folder: that file.
-        opened: opens a chunk file as this store opens them.
+    `chunks` are message chunks in the broker's order, without those in `unopened` (no valid header, or the system
+    refuses to read them) and `duplicates` (by path, files that state the number of another file in their folder: that
+    file). `opened` opens a chunk file as this store opens them.
     """
 
     def __init__(
         self, path: Path, max_record_size: int = MAX_RECORD_SIZE, unreadable: UnreadableParts | None = None
     ) -> None:
-        """Opens the message chunks.
+        """Opens the message chunks; records larger than `max_record_size` bytes count as damage.
 
-        Args:
-            path: the root directory.
-            max_record_size: maximum record size in bytes; larger records count as damage.
-            unreadable: where to note unreadable parts of chunks, which then are damage of kind `unreadable`; None to
-                raise an error for them.
-
-        Raises:
-            NotAStoreError: there are no chunks.
-            UnsupportedFormatError: a later version of ECommon wrote the chunks.
+        Unreadable parts of chunks are noted in `unreadable`, and then are damage of kind `unreadable`, or an error
+        without it. Raises NotAStoreError if there are no chunks, UnsupportedFormatError if a later version of ECommon
+        wrote them.
         """
         self.path = path
         self.max_record_size = max_record_size
@@ -116,12 +106,9 @@ class EQueueStore:
         return self._queues[queue.directory]
 
     def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
-        """Yields all messages in the order of global positions, with the damaged ranges between them.
+        """Yields the messages of a chunk file, or of all, by global position, with damaged ranges between them.
 
         A damaged range ends at the next record that states its own position.
-
-        Args:
-            name: file name of the only chunk to read; "" for all.
         """
         for item in self.runs(name):
             if isinstance(item, ValidRun):
@@ -130,12 +117,9 @@ class EQueueStore:
                 yield item
 
     def runs(self, name: str = "") -> Iterator[ValidRun | StoredMessage | Damage]:
-        """Yields the messages as columns: runs of valid records, with damage between them.
+        """Yields the messages of a chunk file, or of all, as columns: runs of valid records, with damage between them.
 
         A record longer than a read window is yielded as a `StoredMessage`.
-
-        Args:
-            name: file name of the only chunk to read; "" for all.
         """
         self.tail = None
         last = self.chunks[-1] if self.chunks else None
@@ -161,14 +145,10 @@ class EQueueStore:
         return *paths[-1:], *distinct[-1:]
 
     def lost_end(self, chunk: ChunkFile, at: int) -> Damage | None:
-        """Returns the range after the last valid record of a chunk that may hold further ones; None without one.
+        """Returns the range after `at`, the end of a chunk's last valid record, that may hold further ones, or None.
 
         The system cannot read the next record, or the chunk was completed and lost its footer. A file in which only the
         footer is damaged has no such range: the footer follows the last record.
-
-        Args:
-            chunk: the chunk.
-            at: data position after its last valid record.
         """
         if chunk.is_finished or chunk.size == HEADER_SIZE + at + FOOTER_SIZE:
             return None
@@ -254,9 +234,7 @@ class EQueueStore:
     def message_at(self, position: int) -> StoredMessage:
         """Returns the message whose frame begins at a global position.
 
-        Raises:
-            CorruptionError: there is no valid record at the position.
-            UnreadableError: the system cannot read what is there.
+        Raises CorruptionError if there is no valid record, UnreadableError if the system cannot read what is there.
         """
         chunk = self.chunk_of(position)
         if chunk is None:
@@ -297,11 +275,7 @@ class EQueueStore:
                 yield number, equeue.QueueEntry(*values)
 
     def entry_at(self, queue: QueueFiles, offset: int) -> equeue.QueueEntry | None:
-        """Returns the entry at a queue offset; None if the queue has none there.
-
-        Raises:
-            UnreadableError: the system cannot read it.
-        """
+        """Returns the entry at a queue offset; None if the queue has none there. Raises UnreadableError."""
         for item in self.entry_arrays(queue):
             if isinstance(item, Damage):
                 if item.start <= offset * ENTRY_SIZE < item.end:
@@ -320,11 +294,7 @@ class EQueueStore:
     ) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"] | Damage]:
         """Yields (queue offset of the first entry, array of entries) of a queue's chunks, see `ChunkFile.entry_parts`.
 
-        The last array ends where the broker finds the end of the queue.
-
-        Args:
-            queue: the queue.
-            only: the only chunk file to read; None for all.
+        The last array ends where the broker finds the end of the queue. `only` limits this to one chunk file.
         """
         chunks = self.queue_chunks(queue)
         for chunk in chunks:
@@ -335,11 +305,7 @@ class EQueueStore:
         """Returns a damage for each chunk of a queue that cannot be read, and for each missing one between others.
 
         `entry_arrays` yields the unreadable parts of other chunks. Positions are those of entries: a queue offset times
-        12 bytes.
-
-        Args:
-            queue: the queue.
-            only: the only chunk file to look at; None for all.
+        12 bytes. `only` limits this to one chunk file.
         """
         chunks = self.queue_chunks(queue)
         unread = {path: reason for path, reason in self.unread.items() if path.parent == queue.directory}
@@ -413,13 +379,7 @@ class EQueueStore:
             yield chunk.damage(at, end, reason)
 
     def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
-        """Returns the data position of the next valid record that states its own position; None if there is none.
-
-        Args:
-            chunk: the chunk.
-            after: data position of the invalid record.
-            end: data position at which to stop.
-        """
+        """Returns the data position of the next record up to `end` that states its own position; None without one."""
         for start in chunk.candidates(after + 1, end):
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start
@@ -430,10 +390,6 @@ def _numbers(chunks: list[ChunkFile], paths: tuple[Path, ...]) -> tuple[list[int
     """Returns the sorted numbers that are certain, and all that a name or a header states.
 
     A number is certain if name and header state it; without such a chunk, all headers' numbers count.
-
-    Args:
-        chunks: the readable chunks of a folder.
-        paths: all chunk files of the folder.
     """
     stated = {chunk.header.chunk_number for chunk in chunks}
     certain = {

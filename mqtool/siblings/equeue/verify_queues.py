@@ -29,10 +29,7 @@ def verify_queues(
 ) -> Generator[Finding, None, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
     """Yields findings about entries and messages that do not agree; returns the global positions in all entries.
 
-    Args:
-        store: the store whose queues are checked.
-        messages: all valid messages.
-        damage: ranges of the log without a message; entries that point into them are not reported.
+    Entries that point into damage are not reported.
     """
     comparison = _Comparison(messages)
     unread: dict[TopicQueue, int] = {}
@@ -77,9 +74,7 @@ def _entries_not_opened(store: EQueueStore, queue: QueueFiles) -> int:
 class _Comparison:
     """Compares messages with the entries that point to them.
 
-    Attributes:
-        positions, queues, codes, offsets: ascending by position; see `MessageArrays`.
-        names: (topic, queue id) by queue number.
+    The arrays are ascending by position, see `MessageArrays`; `names` are (topic, queue id) by queue number.
     """
 
     def __init__(self, messages: MessageTable) -> None:
@@ -221,12 +216,8 @@ def _missing(store: EQueueStore, comparison: _Comparison, unread: dict[TopicQueu
     """Yields findings about messages that have no entry or several.
 
     The broker deletes a queue whose messages were all consumed: it marks it in queue.setting, then removes its folder
-    (Queue.Delete). The messages stay in the log.
-
-    Args:
-        store: the store.
-        comparison: its messages and entries.
-        unread: number of entries of each queue that the system cannot read; messages may have theirs there.
+    (Queue.Delete). The messages stay in the log. `unread` is the number of entries of each queue that the system cannot
+    read; messages may have theirs there.
     """
     folders = {(queue.topic, queue.queue_id): queue for queue in store.queues}
     for (topic, queue_id), count in comparison.without_entry():

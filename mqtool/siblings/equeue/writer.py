@@ -45,13 +45,7 @@ class ChunkAppender:
     """
 
     def __init__(self, directory: Path, prefix: str, capacity: int) -> None:
-        """Creates an appender; opens no file.
-
-        Args:
-            directory: the folder; created if it does not exist.
-            prefix: name prefix of its chunk files.
-            capacity: data bytes of each new chunk.
-        """
+        """Creates an appender for chunks of `capacity` data bytes in a folder, which is created; opens no file."""
         self._directory = directory
         self._prefix = prefix
         self._capacity = capacity
@@ -66,11 +60,7 @@ class ChunkAppender:
         return self._header.start + self._data_end
 
     def resume(self, chunk: LoadedChunk) -> None:
-        """Continues at the data end that the start model found; bytes after it are not changed.
-
-        Args:
-            chunk: the chunk that is written to.
-        """
+        """Continues a chunk at the data end that the start model found; bytes after it are not changed."""
         self._next_number = chunk.number + 1
         if chunk.file is None:
             self.begin(chunk.number)
@@ -82,8 +72,7 @@ class ChunkAppender:
     def begin(self, number: int) -> None:
         """Creates a chunk of full length under a temporary name, and renames it once its header is on disk.
 
-        Raises:
-            StoreError: a file of this name exists. The broker would delete it.
+        Raises StoreError if a file of this name exists. The broker would delete it.
         """
         path = self._directory / equeue.chunk_name(self._prefix, number)
         if path.exists():
@@ -101,17 +90,10 @@ class ChunkAppender:
         sync_directory(self._directory)
 
     def append(self, build: Callable[[int], bytes]) -> int:
-        """Writes one record; starts the next chunk if the current one has no room for it.
+        """Writes one record, in the next chunk if the current one has no room for it; returns its global position.
 
-        Args:
-            build: returns the record's bytes for a global position; called again if the record moves to the next chunk.
-
-        Returns:
-            The global position of the record.
-
-        Raises:
-            MessageRejectedError: the record does not fit into an empty chunk.
-            StoreError: the file of the next chunk exists; see `begin`.
+        `build` returns the record's bytes for a position, and is called again if the record moves to the next chunk.
+        Raises MessageRejectedError if the record does not fit into an empty chunk, StoreError as `begin`.
         """
         if self._descriptor is None:
             self.begin(self._next_number)
@@ -171,12 +153,7 @@ class AppendResult(Struct, frozen=True):
 
 
 class EQueueWriter:
-    """A store opened for writing. Use it as a context manager.
-
-    Attributes:
-        root: the store's root.
-        settings: sizes of chunks and records.
-    """
+    """A store opened for writing. Use it as a context manager."""
 
     def __init__(
         self,
@@ -185,16 +162,9 @@ class EQueueWriter:
         shape: Shape = equeue.CURRENT,
         clock: Callable[[], int] = now_ticks,
     ) -> None:
-        """Recovers an existing store, or creates a new one in an empty or absent directory.
+        """Recovers an existing store, or creates a new one in an empty or absent directory; `clock` returns ticks.
 
-        Args:
-            root: the root directory.
-            settings: settings of the broker whose store it is.
-            shape: record layout to write.
-            clock: returns the stored time in ticks.
-
-        Raises:
-            StoreError: the broker would not start on the store, or would delete it. Nothing is written in either case.
+        Raises StoreError, before anything is written, if the broker would not start on the store, or would delete it.
         """
         self.root = root
         self.settings = settings
@@ -222,18 +192,10 @@ class EQueueWriter:
         producer_address: str = "",
         created_time: int | None = None,
     ) -> AppendResult:
-        """Stores one message: its record, then its queue's entry.
+        """Stores one message: its record, then its queue's entry; creates the queue if it is new.
 
-        Args:
-            topic, queue_id: the queue; created if it is new.
-            body: the message.
-            tag: "" for none.
-            code: the application's message code, above 0.
-            producer_address: "" if unknown.
-            created_time: ticks, local time; by default the stored time.
-
-        Raises:
-            MessageRejectedError: the record is larger than the settings allow.
+        `code` is the application's message code, above 0; `created_time` is in ticks of local time, by default the
+        stored time. Raises MessageRejectedError if the record is larger than the settings allow.
         """
         stored = self._clock()
         record = MessageRecord(
@@ -254,13 +216,10 @@ class EQueueWriter:
     def append(self, record: MessageRecord, *, entry: bool = True) -> AppendResult:
         """Stores a complete record unchanged, except for its global position, which also changes its id.
 
-        Args:
-            record: the record; it keeps its queue offset.
-            entry: also add the entry at the end of the queue. The broker adds it in another thread, so entries of
-                messages that were sent at the same time may be in another order; use `append_entry` to do the same.
-
-        Raises:
-            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's name.
+        `entry` is whether to add the entry at the end of the queue too. The broker adds it in another thread, so
+        entries of messages that were sent at the same time may be in another order; use `append_entry` to do the same.
+        Raises MessageRejectedError if the record is larger than the settings allow, or its topic cannot be a folder's
+        name.
         """
         # The broker reads invalid UTF-8 as replacement characters (Encoding.UTF8.GetString).
         tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace")) if entry else 0

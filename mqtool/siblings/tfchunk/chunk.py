@@ -36,29 +36,19 @@ class StoredRecord(Struct, frozen=True):
 
 
 class TFChunkFile(FrameFile):
-    """A chunk file, open for reading.
+    """A chunk file, open for reading; `name` has the numbers stated in the file name.
 
-    Attributes:
-        name: numbers stated in the file name.
-        header: the first 128 bytes.
-        footer: the last 128 bytes.
-        written: data position up to which there may be records. For the chunk that the server continues it is the
-            position in writer.chk once `TFChunkDb` has set it. For another completed chunk the footer states it, and
-            for another ongoing one it is the end of the file.
+    `written` is the data position up to which there may be records. For the chunk that the server continues it is the
+    position in writer.chk once `TFChunkDb` has set it. For another completed chunk the footer states it, and for
+    another ongoing one it is the end of the file.
     """
 
     position_field = _STATED_AT
 
     def __init__(self, path: Path, unreadable: UnreadableParts | None = None) -> None:
-        """Opens the file and reads header and footer.
+        """Opens the file and reads header and footer; raises FormatError if it is too short for them.
 
-        Args:
-            path: path of the file.
-            unreadable: where to note unreadable parts between header and footer; None to raise an error for them.
-
-        Raises:
-            FormatError: the file is too short for header and footer.
-            StoreError: the file cannot be read.
+        Unreadable parts between header and footer are noted in `unreadable`, or an error without it.
         """
         super().__init__(path)
         try:

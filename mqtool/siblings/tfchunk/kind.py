@@ -151,11 +151,7 @@ def _between(chunk: TFChunkFile, at: int, end: int) -> Iterator[StoredRecord]:
 
 
 class OpenedTFChunk(OpenedStore):
-    """An EventStore database, read-only.
-
-    Attributes:
-        database: the underlying database.
-    """
+    """An EventStore database, read-only."""
 
     tables = TABLES
     recognises = staticmethod(is_database)
@@ -207,9 +203,7 @@ class OpenedTFChunk(OpenedStore):
     def get(self, address: str) -> list[Row | Damage]:
         """Returns the record at a log position.
 
-        Raises:
-            CorruptionError: there is no record at the position.
-            UnreadableError: the system cannot read what is there.
+        Raises CorruptionError if there is no record, UnreadableError if the system cannot read what is there.
         """
         return [record_row(self.database.record_at(int(address)))] if is_position(address) else []
 

@@ -37,25 +37,17 @@ def _begins_like_a_chunk(path: Path) -> bool:
 class TFChunkDb:
     """An EventStore database, read-only.
 
-    Attributes:
-        path: directory of the database.
-        chunks: files in use, by number; if there are several versions of a number, the highest version.
-        superseded: files of lower versions, and files covered by a merged one; the server deletes them when it starts.
-        unread: files without header or footer, or that the system refuses to read.
-        checkpoints: value by file name without `.chk`, for existing files.
-        short_checkpoints: names of checkpoint files that are not 8 bytes long.
+    `chunks` are the files in use, by number; if there are several versions of a number, the highest version.
+    `superseded` are files of lower versions, and files covered by a merged one; the server deletes them when it starts.
+    `unread` are files without header or footer, or that the system refuses to read. `checkpoints` has the value by file
+    name without `.chk`, for existing files; `short_checkpoints` names those that are not 8 bytes long.
     """
 
     def __init__(self, path: Path, unreadable: UnreadableParts | None = None) -> None:
-        """Opens the files.
+        """Opens the files; raises NotAStoreError if the directory contains no chunk files.
 
-        Args:
-            path: directory of the database.
-            unreadable: where to note unreadable parts of chunks, which then are damage of kind `unreadable`; None to
-                raise an error for them.
-
-        Raises:
-            NotAStoreError: the directory contains no chunk files.
+        Unreadable parts of chunks are noted in `unreadable`, and then are damage of kind `unreadable`, or an error
+        without it.
         """
         require_directory(path)
         self.path = path
@@ -76,11 +68,7 @@ class TFChunkDb:
         return self.checkpoints.get("writer")
 
     def records(self, name: str = "") -> Iterator[StoredRecord | Damage]:
-        """Yields all records up to writer.chk in the order of the log, with damage between them.
-
-        Args:
-            name: file name of the only chunk to read; "" for all.
-        """
+        """Yields the records of a chunk file, or of all up to writer.chk, in the log's order, with damage between."""
         for item in self.runs(name):
             if isinstance(item, ValidRun):
                 yield from records_of(item)
@@ -88,12 +76,9 @@ class TFChunkDb:
                 yield item
 
     def runs(self, name: str = "") -> Iterator[ValidRun | StoredRecord | Damage]:
-        """Yields the records as columns: runs of valid records, with damage between them.
+        """Yields the records of a chunk file, or of all, as columns: runs of valid records, with damage between them.
 
         A record longer than a read window is yielded as a `StoredRecord`.
-
-        Args:
-            name: file name of the only chunk to read; "" for all.
         """
         for item in chunks_in_order(self.chunks, self.missing_chunks(), self.unread.reasons, name):
             if isinstance(item, Damage):
@@ -117,14 +102,10 @@ class TFChunkDb:
             yield chunk.damage(at, end, frame)
 
     def data_end(self, chunk: TFChunkFile, at: int) -> int:
-        """Returns the data position up to which the log says that a chunk has records.
+        """Returns the data position up to which the log says that a chunk has records; `at` if the log does not say it.
 
         A chunk before that of writer.chk was completed. Without its footer, it may have had records up to its last log
-        position.
-
-        Args:
-            chunk: the chunk.
-            at: data position after its last valid record, which is returned if the log does not say it.
+        position. Its last valid record ends at `at`.
         """
         if chunk.is_completed or self._is_active(chunk):
             return max(at, chunk.written)
@@ -177,9 +158,7 @@ class TFChunkDb:
     def record_at(self, position: int) -> StoredRecord:
         """Returns the record with a log position.
 
-        Raises:
-            CorruptionError: there is no such record.
-            UnreadableError: the system cannot read what is there.
+        Raises CorruptionError if there is no such record, UnreadableError if the system cannot read what is there.
         """
         chunk = next((c for c in self.chunks if c.start <= position < c.header.end), None)
         if chunk is None:

@@ -18,11 +18,7 @@ _ADDRESS = re.compile("(.+)/([0-9]{1,9})@([0-9]{1,18})")
 
 
 class OpenedTiered(OpenedStore):
-    """A tiered store, read-only.
-
-    Attributes:
-        store: the underlying store.
-    """
+    """A tiered store, read-only."""
 
     tables = TABLES
     recognises = staticmethod(is_tiered)
@@ -80,9 +76,8 @@ class OpenedTiered(OpenedStore):
     def get(self, address: str) -> list[Row | Damage]:
         """Returns the message of each broker at `topic/queue@offset`, or the damage that a broker has there.
 
-        Raises:
-            CorruptionError: no broker has a valid record at the address.
-            UnreadableError: the system cannot read a record there, and no broker has a valid one.
+        Raises CorruptionError if no broker has a valid record there, UnreadableError if the system cannot read one
+        either.
         """
         place = _ADDRESS.fullmatch(address)
         if place is None:

@@ -172,11 +172,7 @@ class TieredQueue(Struct):
                         yield damage
 
     def record(self, position: int, size: int) -> Message:
-        """Returns the record at a position in the queue's commit log.
-
-        Raises:
-            StoreError, FormatError: there is no record at the position.
-        """
+        """Returns the record at a position in the queue's commit log; StoreError or FormatError if there is none."""
         segment = self._log_of(position)
         if segment is None:
             raise StoreError(f"has no data at {position}", self.path)
@@ -264,14 +260,10 @@ def _damage(error: StoreError | FormatError, start: int, size: int, segment: Map
 class TieredStore:
     """The directory that `tieredStoreFilePath` names.
 
-    Attributes:
-        path: the directory.
-        clusters: directory by cluster name.
-        queues: the queues of all clusters, also those that only the metadata lists.
-        metadata: what the store that contains the directory knows of its segments.
-        owners: clusters and brokers to which the metadata belongs.
-        strays: paths that do not belong to a tiered store.
-        open_indexes: index files outside the tier that the broker is still writing to.
+    `queues` are those of all clusters, also those that only the metadata lists; `metadata` is what the store that
+    contains the directory knows of its segments, and `owners` are the clusters and brokers to which it belongs.
+    `strays` are paths that do not belong to a tiered store, `open_indexes` index files outside the tier that the broker
+    is still writing to.
     """
 
     def __init__(self, path: Path) -> None:

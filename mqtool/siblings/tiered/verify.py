@@ -31,14 +31,11 @@ Item = tiered.TieredIndexItem | tiered.TieredIndexNode
 
 
 def verify_index(path: Path, store: TieredStore, owners: frozenset[Owner], *, is_open: bool) -> Iterator[Finding]:
-    """Yields the findings about one index file.
+    """Yields the findings about one index file; the store's metadata maps topic ids to topics.
 
-    Args:
-        path: the file.
-        store: its metadata maps topic ids to topics.
-        owners: the brokers to which the file may belong, of those to which the metadata belongs.
-        is_open: whether the file is outside of the tier, in `tiered_index_file`. A full one has the magic code of a
-            compacted file, and still chains (IndexStoreFile.flushNewMetadata).
+    `owners` are the brokers to which the file may belong, of those to which the metadata belongs. An `is_open` file is
+    outside of the tier, in `tiered_index_file`. A full one has the magic code of a compacted file, and still chains
+    (IndexStoreFile.flushNewMetadata).
     """
     try:
         with ReadFile(path) as file:
@@ -81,11 +78,7 @@ def _index_error(path: Path, detail: str, position: int | None = None) -> Findin
 
 
 class _Compacted:
-    """A compacted index file.
-
-    Attributes:
-        items: (position in the file, entry), filled by `check`.
-    """
+    """A compacted index file; `check` fills `items` with (position in the file, entry)."""
 
     def __init__(self, path: Path, data: bytes, header: TieredIndexHeader, size: int) -> None:
         """Stores the used part of a file, and the size of the whole file in bytes."""
