@@ -13,10 +13,8 @@ from mqtool.words import size
 if TYPE_CHECKING:
     from mqtool.cli.schema import Column
 
-CELL_WIDTH = 60
-"""Characters of a cell in `--format table` that cannot be wrapped; `wide` cuts nothing."""
 TEXT_WIDTH = 1000
-"""Characters of other cells."""
+"""Characters of a cell in `--format table`; `wide` cuts nothing."""
 
 WORDS = re.compile(r" *[^ ]+")
 PARTS = re.compile(r" *(?:[^ /]+/?|/)")
@@ -77,9 +75,10 @@ def width(text: str) -> int:
 
 
 def shorten(text: str) -> str:
-    """Returns a cell of `--format table`: what cannot be wrapped is cut early, as it is data that nobody reads."""
-    is_data = len(text) > CELL_WIDTH and max(map(len, PARTS.findall(text))) > CELL_WIDTH
-    return clip(text, CELL_WIDTH if is_data else TEXT_WIDTH)
+    """Returns a cell of `--format table`: of very long text the beginning, and how much is missing."""
+    first = clip(text, TEXT_WIDTH)
+    more = f" {len(text) - len(first) + 1} more characters: --format wide shows all"
+    return first if first == text else first + more
 
 
 def clip(text: str, limit: int) -> str:

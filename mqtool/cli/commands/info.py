@@ -257,7 +257,7 @@ def _biggest(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     system = [topic for topic in by_size if not is_for_consumers(topic["topic"])]
     biggest = [topic for topic in own[:_SHOWN] if topic["messages"]]
     rest = {f"{len(own) - len(biggest)} more: --all": own[len(biggest) :], f"{len(system)} system topics": system}
-    limit = max((cells.screen_width() or cells.CELL_WIDTH) - _BESIDES, _BESIDES // 2)
+    limit = max((cells.screen_width() or cells.TEXT_WIDTH) - _BESIDES, _BESIDES // 2)
     first = [{**topic, "topic": cells.clip(topic["topic"], limit)} for topic in biggest]
     return [*first, *(_together(name, topics) for name, topics in rest.items() if topics)]
 
