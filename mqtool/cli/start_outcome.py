@@ -18,7 +18,6 @@ from mqtool.cli.output import Output
 from mqtool.cli.schema import CONFIG, Column, OutputSchema, count, flag, listing, nested, text
 from mqtool.commands import Opened, command
 from mqtool.errors import PermissionDeniedError, StoreError, UnreadableError
-from mqtool.formats import file_names
 from mqtool.formats.release import release_of
 from mqtool.words import size
 
@@ -158,8 +157,6 @@ def print_start_outcome(
         wide = output_format is Format.WIDE
         facts = _facts(path, config, outcome, other)
         sections = _sections(outcome, waiting, wide=wide)
-        if not timer and waiting is not None:  # the timer's files were checked
-            sections[_UNDECIDED] = [line for line in sections[_UNDECIDED] if not line.startswith(_TIMER_FILES)]
         return output.page(_page(verdict, code, facts, steps, sections, wide=wide), code)
     prediction = {
         "path": str(path),
@@ -290,7 +287,6 @@ def _unknown(
 
 
 _UNDECIDED = "what the files do not decide"
-_TIMER_FILES = (file_names.TIMER_LOG, file_names.TIMER_WHEEL)
 
 
 def _page(
@@ -352,7 +348,9 @@ def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: b
                 ("messages lost already", outcome.gone),
             )
         },
-        "messages that wait for delivery": waiting or [],
+        "messages that wait for delivery": [
+            {**row, "lost": "unknown" if row["lost"] is None else row["lost"]} for row in waiting or ()
+        ],
         "files that are deleted": outcome.files.deleted,
         "files that are created": outcome.files.created,
         "files that are changed": outcome.files.changed,

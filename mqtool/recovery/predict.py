@@ -271,9 +271,7 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     result = losses.losses_of(proof, own, readings, state.log.max_offset, confirmed, intact)
     expired = sum(claim.expired for claim in claims.values())
     if expired:
-        start.actions.log_accepted(
-            f"{expired} unit(s) of queues point before the log's minimum, {log_min}: taken as expired"
-        )
+        start.actions.log_reason(f"{expired} queue unit(s) point before physical offset {log_min}: they have expired")
     _note_deliveries(start, readings)
     if result.unqueued:
         start.actions.log_accepted(

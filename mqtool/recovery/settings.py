@@ -41,8 +41,6 @@ _OTHER_ENGINES = {
     "rocksdbCQDoubleWriteEnable": "the queues are in RocksDB too",
     "enableAcceleratedRecovery": "recovery starts inside a segment",
 }
-_BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL)
-
 
 DEFAULT_SEGMENT_SIZE = COMMIT_LOG.default
 DEFAULT_SIZES = {
@@ -85,9 +83,7 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
 
 def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
     """Returns the parts of a store that a start uses and that are not modelled, in words."""
-    parts = [
-        f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()
-    ]
+    parts = []
     if config.flag("enableConsumeQueueExt"):
         parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are cut and written too")
     if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
@@ -142,7 +138,7 @@ def settings_of(
         UsageError: the node of the DLedger group cannot be determined.
     """
     refuse_other_engines(root, config)
-    config = _with_defaults(config)
+    config = with_defaults(config)
     detected = _layout(root, config)
     segment = _size_or_default(detected.commit_log_size if detected else None, DEFAULT_SEGMENT_SIZE)
     queue = _size_or_default(detected.consume_queue_size if detected else None, consume_queue.DEFAULT_FILE_SIZE)
@@ -167,7 +163,7 @@ def settings_of(
         whole_broker=whole_broker,
         **_keys_of(config, release, topics),
         has_further_queues=has_further_queues(config, topics),
-        timer_log_size=log_file_size(root, config) if _has_timer(config, release) else None,
+        timer_log_size=log_file_size(root, config) if has_timer(config, release) else None,
         compaction_sizes=_compaction_sizes(root, config, release),
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
@@ -180,7 +176,7 @@ def settings_of(
     )
 
 
-def _with_defaults(config: BrokerConfig) -> BrokerConfig:
+def with_defaults(config: BrokerConfig) -> BrokerConfig:
     """Returns a configuration file's keys with the defaults of sizes that it lacks or that the broker ignores.
 
     A broker does not look at its files: without `mappedFileSizeCommitLog`, and with `mappedFileSizeCommitLog=abc`, it
@@ -189,6 +185,8 @@ def _with_defaults(config: BrokerConfig) -> BrokerConfig:
     if config.file is None:
         return config
     missing = {key: str(default) for key, default in DEFAULT_SIZES.items() if config.integer(key) is None}
+    if not config.flag("enableConsumeQueueExt"):  # then a broker opens none of these files
+        missing.pop(CONSUME_QUEUE_EXT.key, None)
     return structs.replace(config, values={**config.values, **missing})
 
 
@@ -201,7 +199,7 @@ def _keys_of(config: BrokerConfig, release: Release, topics: Collection[str]) ->
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch", default=has_light),
         "lmq": flag("enableLmq", default=has_light),
-        "timer_wheel": _has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
+        "timer_wheel": has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
     }
 
 
@@ -212,7 +210,8 @@ def _compaction_sizes(root: Path, config: BrokerConfig, release: Release) -> tup
     return compaction_sizes(config, *(layout.queue_files(root / part) for part in parts))
 
 
-def _has_timer(config: BrokerConfig, release: Release) -> bool:
+def has_timer(config: BrokerConfig, release: Release) -> bool:
+    """Whether a broker has the timer for messages with a deliver time."""
     return config.flag_or_default("timerWheelEnable", release=release, default=release >= (5, 0), since=(5, 0))
 
 

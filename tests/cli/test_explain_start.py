@@ -205,6 +205,9 @@ def test_what_is_lost_of_timers_with_damaged_files_is_unknown(mqtool, tmp_path, 
     )
     assert found.document["verdict"] == ("starts, and no message is lost" if is_known else verdict) + UNCHECKED
     assert found.document["verdict"] in text
+    assert found.document["undecided"] == []
+    shown = [line.split() for line in text.splitlines() if line.startswith("  timer ")]
+    assert [cells[-1] for cells in shown] == ([] if harm == "unreadable" else ["0" if is_known else "unknown"])
     rows = found.document["waiting"] or []
     assert [(row["kind"], row["messages"], row["lost"]) for row in rows] == (
         [] if harm == "unreadable" else [("timer", 21, 0 if is_known else None)]
