@@ -10,7 +10,6 @@ docs/backup.md describes both. The manifest is written last: a snapshot exists i
 """
 
 from mqtool.repair.backup.create import BackupResult, backup
-from mqtool.repair.backup.restore import RestoreResult, restore
-from mqtool.repair.backup.snapshots import Snapshot, snapshots
+from mqtool.repair.backup.snapshots import RestoreResult, Snapshot, restore, snapshots
 
 __all__ = ["BackupResult", "RestoreResult", "Snapshot", "backup", "restore", "snapshots"]
