@@ -23,14 +23,10 @@ _PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
 
 
 class OutputFiles:
-    """Writes below one directory; keeps some files open.
-
-    Attributes:
-        root: the directory; nothing outside it is ever written.
-    """
+    """Writes below one directory; keeps some files open."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root  # the directory; nothing outside it is ever written
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def write(self, name: str, size: int, position: int, data: "bytes | memoryview") -> None:
@@ -103,20 +99,15 @@ class OutputFiles:
 
 
 class FileSequence:
-    """Consecutive files of equal size, written sequentially: the files of one queue.
-
-    Attributes:
-        end: offset after the last byte.
-        buffered: bytes that are not written yet.
-    """
+    """Consecutive files of equal size, written sequentially: the files of one queue."""
 
     BUFFER = 1 << 17
 
     def __init__(self, files: OutputFiles, directory: str, file_size: int) -> None:
         """Starts an empty sequence in a directory; the first append determines where it begins."""
         self.file_size = file_size
-        self.end = 0
-        self.buffered = 0
+        self.end = 0  # offset after the last byte
+        self.buffered = 0  # bytes that are not written yet
         self._files = files
         self._directory = directory
         self._bases: list[int] = []
@@ -209,15 +200,11 @@ def _put(data: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
 
 
 class Segments:
-    """Segments of one size, written by physical offset.
-
-    Attributes:
-        size: of a segment in bytes.
-    """
+    """Segments of one size, written by physical offset."""
 
     def __init__(self, output: OutputFiles, size: int) -> None:
         """Takes the files, which get the segments in `commitlog/`."""
-        self.size = size
+        self.size = size  # of a segment in bytes
         self._output = output
 
     def base(self, physical_offset: int) -> int:
@@ -232,18 +219,13 @@ class Segments:
 
 
 class SegmentWriter:
-    """Appends records to segments of a fixed size.
-
-    Attributes:
-        end: physical offset after the last record.
-        last_record: physical offset of the last record; -1 if none was written.
-    """
+    """Appends records to segments of a fixed size."""
 
     def __init__(self, output: OutputFiles, start: int, size: int) -> None:
         """Takes the files, which get the segments in `commitlog/`; the first record starts the first segment."""
         self._segments = Segments(output, size)
-        self.end = start
-        self.last_record = -1
+        self.end = start  # physical offset after the last record
+        self.last_record = -1  # physical offset of the last record; -1 if none was written
 
     def place(self, sizes: np.ndarray) -> np.ndarray:
         """Returns the physical offset at which each of the following records will be appended.

@@ -73,16 +73,11 @@ class LogSurvey(Struct):
 
 
 class Surveyor:
-    """Collects a survey from the windows of a log, passed in log order.
-
-    Attributes:
-        survey: what was seen so far.
-        is_complete: the whole log has been seen; set by the caller that walks it.
-    """
+    """Collects a survey from the windows of a log, passed in log order."""
 
     def __init__(self) -> None:
-        self.survey = LogSurvey()
-        self.is_complete = False
+        self.survey = LogSurvey()  # what was seen so far
+        self.is_complete = False  # the whole log has been seen; set by the caller that walks it
         self._delays: list[np.ndarray] = []
 
     def add(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:

@@ -66,16 +66,12 @@ def _unclaimed(_offset: int) -> None:
 
 
 class HoleBudget:
-    """Limits the fill units of all queues together to slightly more than the number of records that fit into the log.
-
-    Attributes:
-        remaining: units that remain.
-    """
+    """Limits the fill units of all queues together to slightly more than the records that fit into the log."""
 
     _SPARE = 1 << 20
 
     def __init__(self, log_bytes: int) -> None:
-        self.remaining = log_bytes // MIN_RECORD_SIZE + self._SPARE
+        self.remaining = log_bytes // MIN_RECORD_SIZE + self._SPARE  # units that remain
 
     def take(self, count: int) -> bool:
         """Takes `count` units if that many are left; returns whether they were."""
@@ -89,19 +85,16 @@ class Placement:
     """Places the units of one queue.
 
     Attributes:
-        next: queue offset after the last unit placed; None before the first.
-        shift: stated offset minus placed offset, after a jump that was not filled.
         waiting: stated offset and unit that wait for the unit after them.
-        notes: what was unusual.
     """
 
     def __init__(self, budget: HoleBudget, claim: Claim = _unclaimed, *, is_light: bool = False) -> None:
         self._claim = claim
         self._is_light = is_light
-        self.next: int | None = None
-        self.shift = 0
+        self.next: int | None = None  # queue offset after the last unit placed; None before the first
+        self.shift = 0  # stated offset minus placed offset, after a jump that was not filled
         self.waiting: tuple[np.ndarray, np.ndarray] | None = None
-        self.notes: Listing[Note] = Listing()
+        self.notes: Listing[Note] = Listing()  # what was unusual
         self._budget = budget
 
     def place(self, offsets: np.ndarray, units: np.ndarray, *, is_end: bool = False) -> Iterator[Step]:

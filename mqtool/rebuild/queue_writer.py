@@ -77,21 +77,14 @@ class UnitBatch(Struct):
 
 
 class SimpleQueueWriter:
-    """Writes one ConsumeQueue.
-
-    Attributes:
-        name: of the queue.
-        placement: decides the queue offsets of units.
-        files: that are written.
-        first: queue offset of its first unit; None before there is one.
-    """
+    """Writes one ConsumeQueue."""
 
     def __init__(self, name: QueueName, output: OutputFiles, file_size: int, budget: HoleBudget, claim: Claim) -> None:
         """Starts an empty queue; the size of a file is a multiple of the unit size."""
         self.name = name
-        self.placement = Placement(budget, claim, is_light=is_lmq(name.topic))
+        self.placement = Placement(budget, claim, is_light=is_lmq(name.topic))  # decides the queue offsets of units
         self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE), file_size)
-        self.first: int | None = None
+        self.first: int | None = None  # queue offset of its first unit; None before there is one
         self._hole = range(0)  # the last one that was filled
 
     @property
@@ -187,15 +180,13 @@ class BatchQueueWriter:
     """Writes one BatchConsumeQueue: one unit per record, consecutively, whatever their queue offsets.
 
     Attributes:
-        name: of the queue.
         files: that are written.
-        last_physical: physical offset of the last unit's record; -1 before there is one.
     """
 
     def __init__(self, name: QueueName, output: OutputFiles, file_size: int) -> None:
         """Starts an empty queue; `file_size` in bytes."""
         self.name = name
-        self.last_physical = -1
+        self.last_physical = -1  # physical offset of the last unit's record; -1 before there is one
         unit = BATCH_CONSUME_QUEUE_UNIT.size
         self.files = FileSequence(output, name.below(file_names.BATCH_CONSUME_QUEUE), file_size // unit * unit)
 
@@ -264,7 +255,7 @@ class ExtensionWriter:
 class ExpiredQueue(Struct, frozen=True):
     """The last unit of a queue that has no message left."""
 
-    name: QueueName  # of the queue
+    name: QueueName
     is_batch: bool  # whether it is a BatchConsumeQueue
     queue_offset: int  # of the unit
     physical_offset: int  # of its record, before the start of the log

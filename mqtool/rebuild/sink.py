@@ -34,11 +34,7 @@ Writer = SimpleQueueWriter | BatchQueueWriter
 
 
 class IndexWriter:
-    """Writes all index files of a rebuild.
-
-    Attributes:
-        names: of the files written, oldest first.
-    """
+    """Writes all index files of a rebuild."""
 
     def __init__(self, output: OutputFiles, slots: int, capacity: int, zone: tzinfo | None = None) -> None:
         """Starts without a file.
@@ -46,7 +42,7 @@ class IndexWriter:
         The broker names a file after the time at which it creates it; here it is the store timestamp of the first
         record in the file, in a time zone; None for the machine's.
         """
-        self.names: list[str] = []
+        self.names: list[str] = []  # of the files written, oldest first
         self._output = output
         self._slots = slots
         self._capacity = capacity
@@ -177,11 +173,7 @@ class Result(Struct):
 
 
 class Sink:
-    """Writes the contents of dispatch batches.
-
-    Attributes:
-        result: so far; `finish` completes it.
-    """
+    """Writes the contents of dispatch batches."""
 
     def __init__(
         self,
@@ -193,7 +185,7 @@ class Sink:
         bit_maps: BitMaps | None = None,
     ) -> None:
         """Starts with nothing written. The size of the log limits the number of fill units."""
-        self.result = Result()
+        self.result = Result()  # so far; `finish` completes it
         self._output = output
         self._settings = settings
         self._scope = scope

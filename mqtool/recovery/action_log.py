@@ -63,31 +63,21 @@ class ActionLog(Struct):
 
 
 class StartFailed(Exception):  # noqa: N818 - an end, not an error
-    """A start that fails.
-
-    Attributes:
-        exit: -3 (load returned false) or -1 (load or start ended with an exception).
-        refusal: the broker's message.
-        at_once: the process ends immediately; nothing is closed.
-    """
+    """A start that fails."""
 
     def __init__(self, code: int, refusal: str, *, at_once: bool = False) -> None:
         super().__init__(refusal)
-        self.exit = code
-        self.refusal = refusal
-        self.at_once = at_once
+        self.exit = code  # -3 (load returned false) or -1 (load or start ended with an exception)
+        self.refusal = refusal  # the broker's message
+        self.at_once = at_once  # the process ends immediately; nothing is closed
 
 
 class StartHung(Exception):  # noqa: N818 - an end, not an error
-    """A start that never ends.
-
-    Attributes:
-        where: the loop that does not end.
-    """
+    """A start that never ends."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where)
-        self.where = where
+        self.where = where  # the loop that does not end
 
 
 def load_fails(refusal: str) -> StartFailed:

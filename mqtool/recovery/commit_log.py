@@ -22,11 +22,7 @@ _LARGE_ARRAY = 64 << 20
 
 
 class LogRecovery:
-    """One recovery of the log.
-
-    Attributes:
-        queues_end: largest end of any queue after the queues were recovered.
-    """
+    """One recovery of the log."""
 
     def __init__(self, state: StoreState, *, normally: bool | None = None) -> None:
         """Takes a store whose queues have been recovered; by default the abort file says how to recover."""
@@ -36,7 +32,7 @@ class LogRecovery:
         self._check = RecordCheck(state.settings, recovering=True)
         self._dispatcher = StartDispatch(state, self._check)
         self._files = state.log.files
-        self.queues_end = state.queues_end
+        self.queues_end = state.queues_end  # largest end of any queue after the queues were recovered
 
     def run(self) -> None:
         """Scans, dispatches, moves positions back, deletes what follows the end."""

@@ -39,15 +39,11 @@ _WAIT = "start() waits for dispatch"
 
 
 class DispatchFailed(StartFailed):
-    """The broker throws while it dispatches a record; no later record has been dispatched.
-
-    Attributes:
-        physical_offset: of the record.
-    """
+    """The broker throws while it dispatches a record; no later record has been dispatched."""
 
     def __init__(self, failure: StartFailed, physical_offset: int) -> None:
         super().__init__(failure.exit, failure.refusal)
-        self.physical_offset = physical_offset
+        self.physical_offset = physical_offset  # of the record
 
 
 class StartDispatch:

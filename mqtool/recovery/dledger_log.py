@@ -22,20 +22,14 @@ from mqtool.store.files import read_file
 
 
 class MixedLog(Segments):
-    """Both lists as one address space.
-
-    Attributes:
-        plain, data: the lists.
-        ledger_start: start of the second list; -1 if there is none.
-        recovery: result of DLedger's recovery.
-    """
+    """Both lists as one address space."""
 
     def __init__(self, plain: Segments, data: DataFiles, ledger_start: int, recovery: LedgerRecoveryResult) -> None:
         super().__init__(plain.directory, plain.file_size, plain._actions)
-        self.plain = plain
+        self.plain = plain  # plain and data: the lists
         self.data = data
-        self.ledger_start = ledger_start
-        self.recovery = recovery
+        self.ledger_start = ledger_start  # start of the second list; -1 if there is none
+        self.recovery = recovery  # result of DLedger's recovery
         self.files = [*plain.files, *data.files]
 
     @property

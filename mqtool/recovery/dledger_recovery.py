@@ -28,15 +28,11 @@ _FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerExcep
 
 
 class LedgerFile(SimulatedFile):
-    """One file of a list.
-
-    Attributes:
-        start: number of bytes at its front that no longer count.
-    """
+    """One file of a list."""
 
     def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
         super().__init__(path, base, wrote, is_new=is_new, is_first=is_first)
-        self.start = 0
+        self.start = 0  # number of bytes at its front that no longer count
 
 
 class DataFile(LedgerFile):
@@ -134,11 +130,7 @@ def rewritten_units(place: LedgerPlace, file_size: int) -> frozenset[int]:
 
 
 class LedgerRecovery:
-    """One recovery of a DLedger log.
-
-    Attributes:
-        result: its result.
-    """
+    """One recovery of a DLedger log."""
 
     def __init__(self, directory: Path, data: LedgerFiles, index: LedgerFiles, actions: ActionLog) -> None:
         """Takes the loaded files; `data` has at least one."""

@@ -50,11 +50,8 @@ class SimulatedIndex:
     """All index files in the order of their names.
 
     Attributes:
-        files: those in use.
-        full_until: end timestamp of the last file that dispatch filled, which goes into the checkpoint; None if
-            none.
+        full_until: end timestamp of the last file that dispatch filled, which goes into the checkpoint; None if none.
         is_broken: no file can be created because something else is in place of the directory.
-        deleted: files that the start deletes, and their headers.
         indexed_from: physical offset of the first record whose keys dispatch added; None if it added none.
     """
 
@@ -62,9 +59,9 @@ class SimulatedIndex:
         self._settings = settings
         self._actions = actions
         self._directory = settings.root / file_names.INDEX
-        self.files: list[SimulatedIndexFile] = []
+        self.files: list[SimulatedIndexFile] = []  # those in use
         self.full_until: int | None = None
-        self.deleted: list[tuple[Path, IndexHeader]] = []
+        self.deleted: list[tuple[Path, IndexHeader]] = []  # files that the start deletes, and their headers
         self.indexed_from: int | None = None
         self.is_broken = self._directory.exists() and not self._directory.is_dir()
         self.refusal: str | None = None

@@ -26,22 +26,16 @@ _TWO: struct.Struct = BLANK_ENTRY.struct
 
 
 class SegmentScan:
-    """Iterator over the records of a segment that pass the test, in order, window by window.
-
-    Attributes:
-        end: position after the last record that passed.
-        stop: result of the test there; known after the last item.
-        last_start: position of the last record that passed; None if none did.
-    """
+    """Iterator over the records of a segment that pass the test, in order, window by window."""
 
     def __init__(self, check: RecordCheck, read: Read, limit: int, start: int = 0) -> None:
         """Prepares a scan from the position of the first record to the end of a segment's buffer."""
         self._check = check
         self._read = read
         self._limit = limit
-        self.end = start
-        self.stop = CheckResult(-1, ok=False)
-        self.last_start: int | None = None
+        self.end = start  # position after the last record that passed
+        self.stop = CheckResult(-1, ok=False)  # result of the test there; known after the last item
+        self.last_start: int | None = None  # position of the last record that passed; None if none did
 
     def __iter__(self) -> Iterator[tuple[Frames, int]]:
         """Yields records that passed, and the position in the segment of their view's first byte."""

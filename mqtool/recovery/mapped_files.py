@@ -103,40 +103,29 @@ class SimulatedFile:
     """One file of a list.
 
     Attributes:
-        path: of the existing or future file.
-        base: file_from_offset.
-        wrote: number of bytes that count as written; what follows is not read.
-        is_new: created by this start, filled with zeros.
-        is_first: created while the list was empty.
         entries: each record in it is the body of a DLedger entry.
     """
 
     entries = False
 
     def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
-        self.path = path
-        self.base = base
-        self.wrote = wrote
-        self.is_new = is_new
-        self.is_first = is_first
+        self.path = path  # of the existing or future file
+        self.base = base  # file_from_offset
+        self.wrote = wrote  # number of bytes that count as written; what follows is not read
+        self.is_new = is_new  # created by this start, filled with zeros
+        self.is_first = is_first  # created while the list was empty
 
 
 F = TypeVar("F", bound=SimulatedFile)
 
 
 class MappedFiles(ABC, Generic[F]):
-    """Files in the order of their names; subclasses define their content.
-
-    Attributes:
-        directory: where new files are created.
-        file_size: configured size in bytes.
-        files: the present list.
-    """
+    """Files in the order of their names; subclasses define their content."""
 
     def __init__(self, directory: Path, file_size: int, actions: ActionLog) -> None:
-        self.directory = directory
-        self.file_size = file_size
-        self.files: list[F] = []
+        self.directory = directory  # where new files are created
+        self.file_size = file_size  # configured size in bytes
+        self.files: list[F] = []  # the present list
         self._actions = actions
 
     def load(self, entries: Iterable[Entry], *, release: Release) -> None:

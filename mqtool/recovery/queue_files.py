@@ -19,18 +19,14 @@ _LAST_FILES = 3
 
 
 class UnitContent:
-    """The units of one file, shared by every list entry that maps it.
-
-    Attributes:
-        changed_from: position of the first unit that was written in memory; None if none was.
-    """
+    """The units of one file, shared by every list entry that maps it."""
 
     def __init__(self, path: Path, unit: Unit[Any], size: int, *, is_new: bool) -> None:
         """Takes a file of `size` bytes; a new one is all zeros, whatever is at its path."""
         self.path = path
         self.unit = unit
         self.is_new = is_new
-        self.changed_from: int | None = None
+        self.changed_from: int | None = None  # position of the first unit that was written in memory; None if none was
         self._count = size // unit.size
         self._written: np.ndarray | None = None
 
@@ -75,11 +71,7 @@ class UnitContent:
 
 
 class QueueFile(SimulatedFile):
-    """One file of a queue.
-
-    Attributes:
-        content: its units.
-    """
+    """One file of a queue."""
 
     def __init__(self, path: Path, base: int, wrote: int, content: UnitContent, *, is_first: bool = False) -> None:
         super().__init__(path, base, wrote, is_new=content.is_new, is_first=is_first)
@@ -105,15 +97,11 @@ class QueueFile(SimulatedFile):
 
 
 class FileBlocked(Exception):  # noqa: N818 - an obstacle, not an error
-    """A file of a queue cannot be created.
-
-    Attributes:
-        path: of the directory that is there.
-    """
+    """A file of a queue cannot be created."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.path = path
+        self.path = path  # of the directory that is there
 
 
 class QueueFiles(MappedFiles[QueueFile]):

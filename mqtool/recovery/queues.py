@@ -27,22 +27,16 @@ from mqtool.recovery.settings import RecoverySettings
 
 
 class SimpleQueue:
-    """A ConsumeQueue of 20-byte units.
-
-    Attributes:
-        topic, queue_id: names the queue.
-        files: with positions.
-        max_physical_offset: end of the record of the last unit, as the broker remembers it; -1 at first.
-    """
+    """A ConsumeQueue of 20-byte units."""
 
     kind = SIMPLE_QUEUES
 
     def __init__(self, topic: str, queue_id: int, settings: RecoverySettings, actions: ActionLog) -> None:
         directory = settings.root / file_names.CONSUME_QUEUE / topic / str(queue_id)
-        self.topic = topic
+        self.topic = topic  # topic and queue_id: names the queue
         self.queue_id = queue_id
         self.files = QueueFiles(directory, settings.queue_file_size, CONSUME_QUEUE_UNIT, actions)
-        self.max_physical_offset = -1
+        self.max_physical_offset = -1  # end of the record of the last unit, as the broker remembers it; -1 at first
         self._extension: Segments | None = None
         if settings.queue_ext_file_size is not None:
             directory = settings.root / file_names.CONSUME_QUEUE_EXT / topic / str(queue_id)
@@ -207,21 +201,18 @@ class BatchQueue:
     """A BatchConsumeQueue of 46-byte units.
 
     Attributes:
-        topic, queue_id: names the queue.
         files: with positions; their bases count bytes and are unrelated to queue offsets.
-        max_physical_offset: *start* of the record of the last unit; -1 at first.
-        min_offset, max_offset: queue offsets; -1 and 0 for an empty queue.
     """
 
     kind = BATCH_QUEUES
 
     def __init__(self, topic: str, queue_id: int, settings: RecoverySettings, actions: ActionLog) -> None:
         directory = settings.root / file_names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
-        self.topic = topic
+        self.topic = topic  # topic and queue_id: names the queue
         self.queue_id = queue_id
         self.files = QueueFiles(directory, settings.batch_file_size, BATCH_CONSUME_QUEUE_UNIT, actions)
-        self.max_physical_offset = -1
-        self.min_offset = -1
+        self.max_physical_offset = -1  # *start* of the record of the last unit; -1 at first
+        self.min_offset = -1  # min_offset and max_offset: queue offsets; -1 and 0 for an empty queue
         self.max_offset = 0
         self._actions = actions
 

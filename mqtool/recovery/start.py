@@ -49,12 +49,7 @@ class StartResult(Struct):
 
 
 class Start:
-    """One start of one store.
-
-    Attributes:
-        state: the store, as far as the start has come.
-        result: how it ended.
-    """
+    """One start of one store."""
 
     def __init__(
         self,
@@ -66,8 +61,8 @@ class Start:
         self.actions = ActionLog()
         self.lock_holder = lock_holder
         self.settings = settings
-        self.state = StoreState(settings, self.actions, checked)
-        self.result = StartResult()
+        self.state = StoreState(settings, self.actions, checked)  # the store, as far as the start has come
+        self.result = StartResult()  # how it ended
         self.abort = settings.root / file_names.ABORT
         self.had_abort = self.abort.is_file()
 

@@ -69,47 +69,33 @@ class StoreState:
     """Everything that a start reads and changes.
 
     Attributes:
-        settings, actions: of this start.
-        clean_stop: no abort file was there.
-        log: segments with positions.
         queues: by topic and queue id, those in directories and those that dispatch made.
-        index: the index files.
-        checkpoint: as it would be written; `loaded_checkpoint` as it was read, None before that.
         next_offsets: what the next append to each queue takes, as the broker noted it last.
-        flushed_where: end of the log by recovery.
-        reput_from: where dispatch stands.
-        is_writeable: no error flag is set.
-        scanned: how much was looked at.
-        queue_types: of topics with queues of another type than SimpleCQ.
-        compacted_topics: those that are served from their own compacted logs.
-        compacted_ends: last queue offset in each of these logs that is loaded.
-        last_queued: the record that was last given to a queue.
         loaded_segments, loaded_queues: files as they were loaded, before recovery.
-        checked: records that need not be tested again, see `predict`.
     """
 
     def __init__(
         self, settings: RecoverySettings, actions: ActionLog, checked: Mapping[int, np.ndarray] | None = None
     ) -> None:
-        self.settings = settings
+        self.settings = settings  # settings and actions: of this start
         self.actions = actions
-        self.checked = checked or {}
-        self.clean_stop = True
-        self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, actions)
+        self.checked = checked or {}  # records that need not be tested again, see `predict`
+        self.clean_stop = True  # no abort file was there
+        self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, actions)  # segments with positions
         self.segments = SegmentFiles()
         self.queues: dict[TopicQueue, AnyQueue] = {}
-        self.index = SimulatedIndex(settings, actions)
+        self.index = SimulatedIndex(settings, actions)  # the index files
         self.loaded_checkpoint: Checkpoint | None = None
-        self.checkpoint = Checkpoint()
+        self.checkpoint = Checkpoint()  # as it would be written; `loaded_checkpoint` as it was read, None before that
         self.next_offsets: dict[TopicQueue, int] = {}
-        self.flushed_where = 0
-        self.reput_from = 0
-        self.is_writeable = True
-        self.scanned = ScanTotals()
-        self.queue_types: dict[str, str] = {}
-        self.compacted_topics: frozenset[str] = frozenset()
-        self.compacted_ends: dict[TopicQueue, int] = {}
-        self.last_queued: LastQueued | None = None
+        self.flushed_where = 0  # end of the log by recovery
+        self.reput_from = 0  # where dispatch stands
+        self.is_writeable = True  # no error flag is set
+        self.scanned = ScanTotals()  # how much was looked at
+        self.queue_types: dict[str, str] = {}  # of topics with queues of another type than SimpleCQ
+        self.compacted_topics: frozenset[str] = frozenset()  # those that are served from their own compacted logs
+        self.compacted_ends: dict[TopicQueue, int] = {}  # last queue offset in each of these logs that is loaded
+        self.last_queued: LastQueued | None = None  # the record that was last given to a queue
         self.loaded_segments: tuple[SimulatedFile, ...] = ()
         self.loaded_queues: dict[TopicQueue, tuple[QueueFile, ...]] = {}
 

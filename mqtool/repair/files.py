@@ -115,14 +115,10 @@ def sha256_of(path: Path) -> str | None:
 
 
 class Places:
-    """The three places of each file of a change.
-
-    Attributes:
-        home: directory of mqtool below the root.
-    """
+    """The three places of each file of a change."""
 
     def __init__(self, root: Path, time: str, files: RepairFiles) -> None:
-        self.home = home_of(root)
+        self.home = home_of(root)  # directory of mqtool below the root
         self._root = root
         self._time = time
         self._files = files

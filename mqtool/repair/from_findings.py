@@ -25,10 +25,10 @@ from mqtool.repair.changes import (
     SetAside,
     Truncate,
 )
+from mqtool.repair.log_files import is_padded, sole_records
 from mqtool.repair.outlook import Comparison, LossesError, Preview
 from mqtool.repair.paths import check_name
 from mqtool.repair.plan_builder import build, forecast_of, steps_of
-from mqtool.repair.trimming import is_padded, sole_records
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 from mqtool.store.known_losses import LostOffsets

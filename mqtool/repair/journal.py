@@ -55,19 +55,13 @@ class Begin(Struct, frozen=True):
 
 
 class Journal:
-    """The journal of a store.
-
-    Attributes:
-        path: of the file.
-        begin: the first line; None if it is missing or incomplete.
-        kind: kind of the last complete line; None if there is none.
-    """
+    """The journal of a store."""
 
     def __init__(self, root: Path, files: RepairFiles) -> None:
         """Reads the journal, if there is one; raises RefusedError if it is not a journal, or incomplete."""
         self.path = home_of(root) / JOURNAL
-        self.begin: Begin | None = None
-        self.kind: str | None = None
+        self.begin: Begin | None = None  # the first line; None if it is missing or incomplete
+        self.kind: str | None = None  # kind of the last complete line; None if there is none
         self._files = files
         self._chain = ""
         self._count = 0

@@ -134,15 +134,11 @@ class Comparison(Struct, frozen=True):
 
 
 class LossesError(RefusedError):
-    """A repair was refused because after it a start would lose messages that the store holds.
-
-    Attributes:
-        comparison: the store before and after the repair.
-    """
+    """A repair was refused because after it a start would lose messages that the store holds."""
 
     def __init__(self, comparison: Comparison, message: str, root: Path) -> None:
         super().__init__(LOSSES, message, root)
-        self.comparison = comparison
+        self.comparison = comparison  # the store before and after the repair
 
 
 class IntendedLog(Struct, frozen=True):
@@ -295,9 +291,6 @@ class Preview:
     """Judges changes of a store before they are applied, on trees of links that look like the changed store.
 
     The broker's lock is ignored: the start is predicted for a time when no other process has the store open.
-
-    Attributes:
-        release: release whose start is predicted.
     """
 
     def __init__(self, store: Store, broker: str | None = None) -> None:
@@ -305,7 +298,7 @@ class Preview:
         self._is_ledger = bool(store.layout.dledger_dirs)
         self._root = store.path
         self._config = store.config
-        self.release = release_for(store, broker)
+        self.release = release_for(store, broker)  # release whose start is predicted
         self._last: tuple[Mapping[str, Path], Collection[str], Outlook | str] | None = None
 
     @cached_property

@@ -30,6 +30,7 @@ from mqtool.repair.changes import (
 )
 from mqtool.repair.derived import rebuild_index, rebuild_metadata, rebuild_queues, rebuild_timer, undelete
 from mqtool.repair.files import fingerprint, is_left_out, result_of
+from mqtool.repair.log_files import pad, rename_segments, set_aside, trim, trimmed, truncate
 from mqtool.repair.offsets import move_offsets
 from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
@@ -37,8 +38,6 @@ from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.purge import purge, redact
 from mqtool.repair.recovering import recover
 from mqtool.repair.staged_files import Builder, StagedFiles, check_layout
-from mqtool.repair.trimming import pad, rename_segments, set_aside, trim, trimmed
-from mqtool.repair.truncation import truncate
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.groups.unread import ADVICE, combined, first_needed, needed_by_segment
 from mqtool.store.lock import lock_holder

@@ -24,14 +24,11 @@ class Moves:
     """Ranges of a log that moved, each by one distance, ascending in both logs; bytes outside of them are left out.
 
     A range takes 24 bytes: where kept and purged records alternate there is one for each record.
-
-    Attributes:
-        start: physical offset at which the new log begins.
     """
 
     def __init__(self, start: int = 0) -> None:
         """Starts without a range."""
-        self.start = start
+        self.start = start  # physical offset at which the new log begins
         self._old, self._new, self._length = array("q"), array("q"), array("q")
 
     def add(self, old: int, new: int, length: int) -> None:

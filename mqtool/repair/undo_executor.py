@@ -23,9 +23,9 @@ from mqtool.repair.journal import (
     open_journal,
     root_of,
 )
+from mqtool.repair.log_files import sole_records
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
 from mqtool.repair.plan import Fingerprint, Plan, Step
-from mqtool.repair.trimming import sole_records
 from mqtool.store.named_files import is_inside
 from mqtool.store.store import open_store
 

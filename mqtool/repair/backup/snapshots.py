@@ -164,18 +164,12 @@ def _file_of(document: dict[str, Any], path: Path) -> FileEntry:
 
 
 class Pieces:
-    """The pieces in one backup destination.
-
-    Attributes:
-        written: number of pieces added by this object.
-        replaced: how many of these replaced a damaged one.
-        stored: compressed bytes of these.
-    """
+    """The pieces in one backup destination."""
 
     def __init__(self, destination: Path) -> None:
-        self.written = 0
-        self.replaced = 0
-        self.stored = 0
+        self.written = 0  # number of pieces added by this object
+        self.replaced = 0  # how many of these replaced a damaged one
+        self.stored = 0  # compressed bytes of these
         self._root = destination / _PIECES
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._known: set[str] = set()

@@ -95,8 +95,6 @@ class Merge:
         common: bytes that are equal in the first copy and in another one, by number of the other one.
         conflicts: number of records that differ between copies in fields without a checksum; those of the first copy
             are taken.
-        conflict_offsets: physical offsets of some of them.
-        displaced: physical offsets of records that were found in displaced blocks.
     """
 
     def __init__(self, copies: list[Store], displaced: "list[Store]") -> None:
@@ -107,8 +105,8 @@ class Merge:
         self._copies, stores = len(copies), [*copies, *displaced]
         self.common = [0] * len(stores)
         self.conflicts = 0
-        self.conflict_offsets: list[int] = []
-        self.displaced: list[int] = []
+        self.conflict_offsets: list[int] = []  # physical offsets of some of them
+        self.displaced: list[int] = []  # physical offsets of records that were found in displaced blocks
         self._blocks: dict[int, tuple[int, DisplacedRecords]] = {}
         self._changed: set[int] = set()
         self._times = [0] * len(stores)

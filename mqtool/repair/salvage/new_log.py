@@ -74,19 +74,15 @@ class KeptLog:
     """A new log whose records keep their physical offsets.
 
     Attributes:
-        holes: ranges without a record, in order.
-        records: number of records written, without fillers.
-        end: physical offset after the last record; None before the first.
-        unplaced: physical offsets of records that were left out because the hole before them is too short for a
-            filler.
+        unplaced: physical offsets of records that were left out because the hole before them is too short for a filler.
     """
 
     def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank) -> None:
         """Takes an empty directory, the segment size, and a test for the unused end of a segment."""
         self._is_blank = is_blank
-        self.holes: list[Hole] = []
-        self.records = 0
-        self.end: int | None = None
+        self.holes: list[Hole] = []  # ranges without a record, in order
+        self.records = 0  # number of records written, without fillers
+        self.end: int | None = None  # physical offset after the last record; None before the first
         self.unplaced: list[int] = []
         self._segments = Segments(files, segment_size)
         self._time = 0
@@ -133,21 +129,18 @@ class MovedLog:
     """A new log whose records are moved together; see `rebuild.files` for what changes in them.
 
     Attributes:
-        holes: ranges of the old log without a record, in order.
-        records: number of records written.
         old_start, old_end: physical offsets of the first record and after the last record in the old log; old_end is
             None before the first.
-        moves: new places of the records.
     """
 
     def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank, *, start: int = 0) -> None:
         """Takes an empty directory, the segment size, a test for the unused end of one, and where the log begins."""
         self._is_blank = is_blank
-        self.holes: list[Hole] = []
-        self.records = 0
+        self.holes: list[Hole] = []  # ranges of the old log without a record, in order
+        self.records = 0  # number of records written
         self.old_start = 0
         self.old_end: int | None = None
-        self.moves = Moves(start)
+        self.moves = Moves(start)  # new places of the records
         self.unplaced: list[int] = []
         self._segment_size = segment_size
         self._writer = SegmentWriter(files, start, segment_size)

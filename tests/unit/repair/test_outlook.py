@@ -91,7 +91,7 @@ def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
 
 
 def test_what_was_verified_for_a_repair_is_not_verified_again(truncated, monkeypatch):
-    monkeypatch.setattr("mqtool.repair.trimming.verify", lambda _: pytest.fail("verified again"))
+    monkeypatch.setattr("mqtool.repair.log_files.verify", lambda _: pytest.fail("verified again"))
     repair = diagnose(truncated).plan
     assert repair is not None
     apply(Plan.from_json(repair.plan.to_json()), backup_acknowledged=True, verify_after=False)

@@ -7,7 +7,7 @@ import pytest
 import mqtool
 from mqtool.errors import NothingToChangeError, UnsupportedFormatError, UsageError
 from mqtool.repair import RebuildMetadata, Trim, Truncate, apply, make_plan
-from mqtool.repair.truncation import Cut, find_cut
+from mqtool.repair.log_files import Cut, find_cut
 from mqtool.store.log.message import Message
 from tests.support.engine import open_small
 from tests.support.stores import copy_store
