@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mqtool.engine import MessageStore
 from mqtool.engine.options import LIMIT_KEYS, with_limits
@@ -25,7 +26,7 @@ from mqtool.server.broker.messages import ReadOnlyMessages, Writer
 from mqtool.server.broker.offsets import OffsetTable
 from mqtool.server.broker.stats import EarlyDeletions, SkippedRecords, Stats
 from mqtool.server.broker.topics import GroupTable, StaticTopics, TopicTable
-from mqtool.server.net.peer import Peer
+from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.config.config_tables import offset_file
 
 _LOG = logging.getLogger(__name__)
@@ -264,6 +265,31 @@ class Broker:
     def clean_soon(self) -> None:
         """Makes retention delete expired files at its next run."""
         self.engine.clean_soon()
+
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+def handles(*codes: RequestCode) -> Callable[[H], H]:
+    """Marks a method `(command, peer)` of a `RequestProcessor` as the handler of request codes."""
+
+    def mark(method: H) -> H:
+        method.codes = codes  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class RequestProcessor:
+    """Handles requests to a broker by its methods that are marked with `handles`; these may raise any MqtoolError."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """Returns the handler of each request code."""
+        marked = ((name, getattr(method, "codes", ())) for name, method in vars(type(self)).items())
+        return {code: getattr(self, name) for name, codes in marked for code in codes}
 
 
 def _host_of(address: str, resolved: Host) -> bytes:

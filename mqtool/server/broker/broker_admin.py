@@ -5,7 +5,6 @@ Source: AdminBrokerProcessor (5.5.0).
 
 import shutil
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from mqtool import words
@@ -14,11 +13,11 @@ from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import QueueName, RefusalError, body, number, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.clients import is_tag
 from mqtool.server.broker.delay import Schedule, Timer
 from mqtool.server.broker.stats import TOPIC_PUT_NUMS
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 VERSION = 513
 VERSION_NAME = "V5_5_0"
@@ -57,36 +56,21 @@ _TIMES = {
 """Times that this broker does not measure. Exporters of metrics fail where a name is missing."""
 
 
-class BrokerAdmin:
+class BrokerAdmin(RequestProcessor):
     """Handles requests about the broker."""
 
     def __init__(self, broker: Broker, timer: Timer, schedule: Schedule) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._timer, self._schedule = timer, schedule
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
-            RequestCode.QUERY_CONSUME_QUEUE: self.consume_queue,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_log,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.consumer_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
-            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
-        }
-
+    @handles(RequestCode.GET_BROKER_CONFIG)
     def config(self, command: Command, _peer: Peer) -> Command:
-        """GET_BROKER_CONFIG."""
         broker, settings = self._broker, self._broker.settings
         version = {"counter": settings.version, "stateVersion": 0, "timestamp": settings.changed_at}
         text = settings.properties_text(broker.messages.options)
         return ok(command, {"version": body(version).decode()}, text.encode())
 
+    @handles(RequestCode.UPDATE_BROKER_CONFIG)
     def update_config(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""
         try:
@@ -102,8 +86,8 @@ class BrokerAdmin:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return ok(command)
 
+    @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, command: Command, _peer: Peer) -> Command:
-        """GET_BROKER_RUNTIME_INFO."""
         table = {
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in sorted(self.runtime().items())
@@ -170,8 +154,8 @@ class BrokerAdmin:
             "remainTransientStoreBufferNumbs": pool or java.INT_MAX,
         }
 
+    @handles(RequestCode.GET_TOPIC_STATS_INFO)
     def topic_stats(self, command: Command, _peer: Peer) -> Command:
-        """GET_TOPIC_STATS_INFO."""
         broker, topic = self._broker, text(command, "topic")
         config = broker.topics.get(topic)
         if config is None:
@@ -188,16 +172,16 @@ class BrokerAdmin:
         rate = broker.stats.per_second(TOPIC_PUT_NUMS, topic)
         return ok(command, data=body({"offsetTable": table, "topicPutTps": rate}))
 
+    @handles(RequestCode.VIEW_BROKER_STATS_DATA)
     def stats_data(self, command: Command, _peer: Peer) -> Command:
-        """VIEW_BROKER_STATS_DATA."""
         name, key = text(command, "statsName"), text(command, "statsKey")
         item = self._broker.stats.item(name, key)
         if item is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         return ok(command, data=body(item))
 
+    @handles(RequestCode.QUERY_CONSUME_QUEUE)
     def consume_queue(self, command: Command, _peer: Peer) -> Command:
-        """QUERY_CONSUME_QUEUE."""
         broker, topic, queue_id = self._broker, text(command, "topic"), number(command, "queueId")
         if broker.topics.get(topic) is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
@@ -222,24 +206,29 @@ class BrokerAdmin:
             shown["filterData"] = f"{group}@{topic} is not online!"
         return ok(command, data=body(shown))
 
+    @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     def clean_queues(self, command: Command, _peer: Peer) -> Command:
         """CLEAN_EXPIRED_CONSUMEQUEUE: deletes queues whose last record was deleted."""
         self._broker.engine.delete_expired_queues()
         return ok(command)
 
+    @handles(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def clean_log(self, command: Command, _peer: Peer) -> Command:
         """DELETE_EXPIRED_COMMITLOG: takes effect at the next run of retention."""
         self._broker.clean_soon()
         return ok(command)
 
+    @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def consumer_offsets(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_CONSUMER_OFFSET: returns the content of the file, for slaves."""
         return ok(command, data=self._broker.offsets.encoded())
 
+    @handles(RequestCode.GET_ALL_DELAY_OFFSET)
     def delay_offsets(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_DELAY_OFFSET: returns the content of the file, for slaves."""
         return ok(command, data=self._schedule.encoded())
 
+    @handles(RequestCode.GET_BROKER_HA_STATUS)
     def ha_status(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_HA_STATUS: the list of slaves is always empty."""
         highest = max(0, self._broker.messages.max_physical_offset)

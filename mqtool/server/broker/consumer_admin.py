@@ -4,7 +4,6 @@ Source: AdminBrokerProcessor, Broker2Client (5.5.0).
 """
 
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,45 +11,23 @@ from mqtool.errors import MqtoolError
 from mqtool.formats.topics import is_retry_of
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import QueueName, RefusalError, body, check_queue_id, flag, number, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import RequestProcessor, handles
 from mqtool.server.broker.clients import Client
 from mqtool.server.broker.stats import GROUP_GET_NUMS
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 from mqtool.store.queues.by_time import Boundary
 
 _RELAY_S = 10.0
 _TOPIC_SEPARATOR = ";"
 
 
-class ConsumerAdmin:
+class ConsumerAdmin(RequestProcessor):
     """Handles administrative requests about consumers and producers."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.relay,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.relay,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
-        }
 
     # -- connections ---------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, command: Command, _peer: Peer) -> Command:
-        """GET_CONSUMER_CONNECTION_LIST."""
         group = text(command, "consumerGroup")
         consumers = self._broker.clients.consumer_group(group)
         if consumers is None:
@@ -70,16 +47,16 @@ class ConsumerAdmin:
             ),
         )
 
+    @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, command: Command, _peer: Peer) -> Command:
-        """GET_PRODUCER_CONNECTION_LIST."""
         group = text(command, "producerGroup")
         members = self._broker.clients.producers.get(group)
         if not members:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         return ok(command, data=body({"connectionSet": [_connection(member) for member in members.values()]}))
 
+    @handles(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, command: Command, _peer: Peer) -> Command:
-        """GET_ALL_PRODUCER_INFO."""
         return ok(
             command,
             data=body(
@@ -101,6 +78,7 @@ class ConsumerAdmin:
             ),
         )
 
+    @handles(RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def relay(self, command: Command, _peer: Peer) -> Command:
         """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: passes the request on to the consumer."""
         broker, group = self._broker, text(command, "consumerGroup")
@@ -133,18 +111,18 @@ class ConsumerAdmin:
 
     # -- who consumes what ---------------------------------------------------------------------------------------
 
+    @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def groups_of_topic(self, command: Command, _peer: Peer) -> Command:
-        """QUERY_TOPIC_CONSUME_BY_WHO."""
         topic = text(command, "topic")
         groups = self._broker.clients.groups_of(topic) | self._broker.offsets.groups_of(topic)
         return ok(command, data=body({"groupList": sorted(groups)}))
 
+    @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics_of_group(self, command: Command, _peer: Peer) -> Command:
-        """QUERY_TOPICS_BY_CONSUMER."""
         return ok(command, data=body({"topicList": sorted(self._broker.offsets.topics_of(text(command, "group")))}))
 
+    @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription(self, command: Command, _peer: Peer) -> Command:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER."""
         group, topic = text(command, "group"), text(command, "topic")
         consumers = self._broker.clients.consumer_group(group)
         subscription = consumers.subscriptions.get(topic) if consumers is not None else None
@@ -155,6 +133,7 @@ class ConsumerAdmin:
 
     # -- progress ------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.GET_CONSUME_STATS)
     def consume_stats(self, command: Command, _peer: Peer) -> Command:
         """GET_CONSUME_STATS: of the topics that are listed, of one topic, or of all with a consumer offset.
 
@@ -196,8 +175,8 @@ class ConsumerAdmin:
                 }
         return {"consumeTps": rate, "offsetTable": table}
 
+    @handles(RequestCode.GET_BROKER_CONSUME_STATS)
     def broker_consume_stats(self, command: Command, _peer: Peer) -> Command:
-        """GET_BROKER_CONSUME_STATS."""
         broker, wants_order, total = self._broker, flag(command, "isOrder"), 0
         shown = []
         for group in broker.groups.table:
@@ -222,6 +201,7 @@ class ConsumerAdmin:
             ),
         )
 
+    @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def time_span(self, command: Command, _peer: Peer) -> Command:
         """QUERY_CONSUME_TIME_SPAN: how long ago the next message of each queue was stored; -1 for missing messages."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
@@ -248,6 +228,7 @@ class ConsumerAdmin:
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, command: Command, _peer: Peer) -> Command:
         """INVOKE_BROKER_TO_RESET_OFFSET: sets consumer offsets, at which the next pull or pop of each queue begins.
 
@@ -287,6 +268,7 @@ class ConsumerAdmin:
             broker.long_polling.wake(topic, queue_id)
         return ok(command, data=body({"offsetTable": table}))
 
+    @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     async def consumer_status(self, command: Command, _peer: Peer) -> Command:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: returns the offsets that the members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
@@ -305,8 +287,8 @@ class ConsumerAdmin:
                 pieces.append(f"{body(member.client_id).decode()}:{table or '{'}}}")
         return ok(command, data=('{"consumerTable":{' + ",".join(pieces) + '},"messageQueueTable":{}}').encode())
 
+    @handles(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, command: Command, _peer: Peer) -> Command:
-        """CLONE_GROUP_OFFSET."""
         broker, source, target = self._broker, text(command, "srcGroup"), text(command, "destGroup")
         topic = command.fields.get("topic")
         for name in [topic] if topic else sorted(broker.offsets.topics_of(source)):

@@ -6,7 +6,6 @@ ConsumerManageProcessor, AdminBrokerProcessor, QueryAssignmentProcessor, Message
 AllocateMessageQueueAveragely (5.5.0).
 """
 
-from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,9 +25,9 @@ from mqtool.server.broker.answers import (
     queue_names_of,
     text,
 )
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.clients import Client, filter_allowed, is_tag, subscription_from
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 from mqtool.store.queues.by_time import Boundary
 
 _AVERAGE, _CIRCLE = "AVG", "AVG_BY_CIRCLE"
@@ -48,28 +47,21 @@ _WHERE = (
 """Names of the enumeration's members in the order of their ordinals, which the C++ client sends instead."""
 
 
-class Assignments:
+class Assignments(RequestProcessor):
     """Handles QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE and GET_ALL_MESSAGE_REQUEST_MODE."""
 
     def __init__(self, broker: Broker) -> None:
         """Loads messageRequestMode.json; raises ConfigFileError if it cannot be parsed."""
-        self._broker = broker
+        super().__init__(broker)
         document = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
         self._document: dict[Any, Any] = document
         self._modes: dict[str, dict[str, dict[str, Any]]] = document.setdefault("messageRequestModeMap", {})
         broker.persister.register(file_names.MESSAGE_REQUEST_MODE, self._build)
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.QUERY_ASSIGNMENT: self.query,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
-        }
-
     def _build(self) -> bytes:
         return config_json.build(self._document, self._broker.persister.configs.style)
 
+    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
     async def set_mode(self, command: Command, _peer: Peer) -> Command:
         """Sets whether a consumer group pulls or pops a topic."""
         self._broker.check_open()
@@ -95,10 +87,12 @@ class Assignments:
         await self._broker.persister.saved()
         return ok(command)
 
+    @handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def modes(self, command: Command, _peer: Peer) -> Command:
         """Returns the modes that were set, by topic and consumer group."""
         return ok(command, data=body(self._document))
 
+    @handles(RequestCode.QUERY_ASSIGNMENT)
     def query(self, command: Command, _peer: Peer) -> Command:
         """Returns the queues assigned to a client, and whether it pulls or pops them.
 
@@ -172,20 +166,10 @@ def share_popped(queues: list[QueueName], ids: list[str], client: str, strategy:
     return [queue for owner in owners for queue in share(queues, ids, owner, strategy)]
 
 
-class ClientProcessor:
+class ClientProcessor(RequestProcessor):
     """Handles HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check,
-        }
-
+    @handles(RequestCode.HEART_BEAT)
     def heartbeat(self, command: Command, peer: Peer) -> Command:
         """Registers the producer and consumer groups of a connection."""
         request = body_of(command)
@@ -221,6 +205,7 @@ class ClientProcessor:
             notify=config.notify_consumer_ids_changed_enable,
         )
 
+    @handles(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, command: Command, peer: Peer) -> Command:
         """Removes a connection from the groups that the request names."""
         group = command.fields.get("producerGroup")
@@ -231,6 +216,7 @@ class ClientProcessor:
             self._broker.clients.unregister_consumer(group, peer)
         return ok(command)
 
+    @handles(RequestCode.CHECK_CLIENT_CONFIG)
     def check(self, command: Command, _peer: Peer) -> Command:
         """Checks a subscription whose filter is not by tags."""
         subscription = body_of(command).get("subscriptionData")
@@ -249,27 +235,14 @@ def _name(value: object, names_: tuple[str, ...]) -> str:
     return str(value) if isinstance(value, str) else names_[0]
 
 
-class ConsumerProcessor:
+class ConsumerProcessor(RequestProcessor):
     """Handles requests about members of consumer groups, consumer offsets, queue locks, and bounds of queues."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._starting: WeakKeyDictionary[Peer, tuple[str, int]] = WeakKeyDictionary()
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.members,
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_offset,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
-        }
-
+    @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def members(self, command: Command, _peer: Peer) -> Command:
         """Returns the client ids of a consumer group's members."""
         group = text(command, "consumerGroup")
@@ -280,6 +253,7 @@ class ConsumerProcessor:
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_offset(self, command: Command, peer: Peer) -> Command:
         """Returns a group's consumer offset.
 
@@ -302,6 +276,7 @@ class ConsumerProcessor:
             )
         raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
 
+    @handles(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update_offset(self, command: Command, _peer: Peer) -> Command:
         """Commits a group's offset; a negative one removes it. The broker stores that, and answers as without one."""
         broker = self._broker
@@ -324,6 +299,7 @@ class ConsumerProcessor:
 
     # -- locks ---------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.LOCK_BATCH_MQ)
     def lock(self, command: Command, _peer: Peer) -> Command:
         """Locks queues for a client; returns the queues that the client holds now."""
         request = body_of(command)
@@ -331,6 +307,7 @@ class ConsumerProcessor:
         locked = self._broker.locks.lock(group, queue_names_of(request.get("mqSet")), client)
         return ok(command, data=body({"lockOKMQSet": sorted(locked)}))
 
+    @handles(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, command: Command, _peer: Peer) -> Command:
         """Releases a client's locks on queues."""
         request = body_of(command)
@@ -340,6 +317,7 @@ class ConsumerProcessor:
 
     # -- bounds --------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.GET_MAX_OFFSET)
     async def max_offset(self, command: Command, peer: Peer) -> Command:
         """Returns the max offset of a queue, after the messages put so far are dispatched.
 
@@ -352,11 +330,13 @@ class ConsumerProcessor:
         _, highest = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"offset": str(highest)})
 
+    @handles(RequestCode.GET_MIN_OFFSET)
     def min_offset(self, command: Command, _peer: Peer) -> Command:
         """Returns the min offset of a queue."""
         lowest, _ = self._broker.messages.queue_bounds(text(command, "topic"), number(command, "queueId"))
         return ok(command, {"offset": str(lowest)})
 
+    @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset(self, command: Command, _peer: Peer) -> Command:
         """Returns the queue offset for a store timestamp; 0 for a lite topic without messages."""
         boundary = Boundary.UPPER if command.fields.get("boundaryType", "").upper() == "UPPER" else Boundary.LOWER
@@ -368,6 +348,7 @@ class ConsumerProcessor:
         offset = self._broker.messages.offset_in_queue_by_time(topic, queue_id, at, boundary)
         return ok(command, {"offset": str(offset)})
 
+    @handles(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def earliest_time(self, command: Command, _peer: Peer) -> Command:
         """Returns the store timestamp of a queue's first message; -1 if the queue is empty."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")

@@ -11,7 +11,6 @@ import base64
 import binascii
 import logging
 import time
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,11 +25,11 @@ from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, is_recall
 from mqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.config import next_version
 from mqtool.server.broker.messages import ParsedRecord, parsed_record, requeued
 from mqtool.server.broker.timer_files import TimerFiles
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 from mqtool.store.waiting.timer import log_file_size, read_rocksdb_timer, roll_window, saved_checkpoint
 
 _LOG = logging.getLogger(__name__)
@@ -165,12 +164,12 @@ def parse_handle(handle: str) -> RecallHandle:
     raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
 
 
-class Timer:
+class Timer(RequestProcessor):
     """The timer of a broker."""
 
     def __init__(self, broker: Broker) -> None:
         """Creates the timer; `start` opens the files."""
-        self._broker = broker
+        super().__init__(broker)
         self._files: TimerFiles | None = None
         self._config = broker.settings.store_config()
         self._precision = max(1, broker.settings.number("timerPrecisionMs"))
@@ -181,13 +180,6 @@ class Timer:
         self._is_refused = False
         self._is_dirty = False
         self._next_expiry = 0.0
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.RECALL_MESSAGE: self.recall,
-            RequestCode.GET_TIMER_CHECK_POINT: self.check_point,
-        }
 
     # -- on the way in -------------------------------------------------------------------------------------------
 
@@ -235,6 +227,7 @@ class Timer:
             return None
         return RecallHandle(message.topic, broker_name, out + 1, key).text
 
+    @handles(RequestCode.RECALL_MESSAGE)
     async def recall(self, command: Command, peer: Peer) -> Command:
         """RECALL_MESSAGE: stores a message that cancels another one at its delivery time."""
         broker = self._broker
@@ -277,6 +270,7 @@ class Timer:
         fields = {"msgId": handle.message_id, "MSG_REGION": broker.settings.text("regionId")}
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
+    @handles(RequestCode.GET_TIMER_CHECK_POINT)
     def check_point(self, command: Command, _peer: Peer) -> Command:
         """GET_TIMER_CHECK_POINT: returns the timer checkpoint for slaves."""
         self._broker.check_release_5(command)

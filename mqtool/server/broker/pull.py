@@ -4,7 +4,7 @@ A pull waits for messages that have not arrived yet (long polling). Source: Pull
 DefaultPullMessageResultHandler, QueryMessageProcessor (5.5.0).
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
@@ -14,29 +14,20 @@ from mqtool.formats.config_files import GroupConfig, TopicConfig
 from mqtool.formats.topics import lite_queue
 from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import RequestProcessor, handles
 from mqtool.server.broker.clients import filter_allowed
 from mqtool.server.broker.messages import parsed_record
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 from mqtool.store.queues.get_message import MessageFilter
 
 _DEFAULT_MAX = 32
 _TAG = "T"
 
 
-class QueryProcessor:
+class QueryProcessor(RequestProcessor):
     """Handles QUERY_MESSAGE and VIEW_MESSAGE_BY_ID."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-        }
-
+    @handles(RequestCode.QUERY_MESSAGE)
     def query(self, command: Command, _peer: Peer) -> Command:
         """Returns the messages that have a key.
 
@@ -57,6 +48,7 @@ class QueryProcessor:
             return command.reply(ResponseCode.QUERY_NOT_FOUND, remark, fields)
         return ok(command, fields, b"".join(records))
 
+    @handles(RequestCode.VIEW_MESSAGE_BY_ID)
     def view(self, command: Command, _peer: Peer) -> Command:
         """Returns the message at a physical offset."""
         offset = number(command, "offset")
@@ -110,19 +102,10 @@ class _Pull(NamedTuple):
     topic_config: TopicConfig
 
 
-class PullProcessor:
+class PullProcessor(RequestProcessor):
     """Handles PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.PULL_MESSAGE: self.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.pull,
-        }
-
+    @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
         """Answers at once if there are messages or an error; otherwise when messages arrive or the time is up."""
         request = self._checked(command, peer)

@@ -1,6 +1,5 @@
 """Handles administrative requests about topics and consumer groups. Source: AdminBrokerProcessor (5.5.0)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,39 +20,18 @@ from mqtool.server.broker.attributes import (
     alter_attributes,
     parse_changes,
 )
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import RequestProcessor, handles
 from mqtool.server.broker.topics import default_group
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 
-class TopicAdmin:
+class TopicAdmin(RequestProcessor):
     """Creates, changes, lists and deletes topics and consumer groups."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.GET_TOPIC_CONFIG: self.config,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_group_list,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
-            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.group_forbidden,
-        }
 
     # -- topics --------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def update(self, command: Command, _peer: Peer) -> Command:
-        """UPDATE_AND_CREATE_TOPIC."""
         topic = text(command, "topic")
         changed = self._changed_topic(
             TopicConfig(
@@ -74,8 +52,8 @@ class TopicAdmin:
         await self._broker.wait_registered()
         return ok(command)
 
+    @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def update_list(self, command: Command, _peer: Peer) -> Command:
-        """UPDATE_AND_CREATE_TOPIC_LIST."""
         requested = [_bean(TopicConfig, document) for document in body_of(command).get("topicConfigList") or []]
         for changed in [self._changed_topic(config) for config in requested]:
             self._put_topic(changed)
@@ -121,6 +99,7 @@ class TopicAdmin:
         if self._broker.topics.get(config.topic_name) != config:
             self._broker.topics.put(config)
 
+    @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, command: Command, _peer: Peer) -> Command:
         """DELETE_TOPIC_IN_BROKER: deletes the topic and its POP retry topics, with their queues."""
         broker, topic = self._broker, text(command, "topic", "")
@@ -140,14 +119,15 @@ class TopicAdmin:
         await broker.persister.saved()
         return ok(command)
 
+    @handles(RequestCode.GET_TOPIC_CONFIG)
     def config(self, command: Command, _peer: Peer) -> Command:
-        """GET_TOPIC_CONFIG."""
         topic = text(command, "topic")
         config = self._broker.topics.get(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return ok(command, data=body(document_of(config)))
 
+    @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all_topics(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
         table, static = self._broker.topics.table, self._broker.static_topics
@@ -170,12 +150,13 @@ class TopicAdmin:
             ),
         )
 
+    @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, command: Command, _peer: Peer) -> Command:
-        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         cluster, name = (self._broker.settings.text(key) for key in ("brokerClusterName", "brokerName"))
         topics = sorted(topic for topic in self._broker.topics.table if is_system_topic(topic))
         return ok(command, data=body({"topicList": [*topics, cluster, name]}))
 
+    @handles(RequestCode.CLEAN_UNUSED_TOPIC)
     async def clean_unused(self, command: Command, _peer: Peer) -> Command:
         """CLEAN_UNUSED_TOPIC: deletes the queues of topics that are not in the topic table, which LMQs never are.
 
@@ -189,15 +170,15 @@ class TopicAdmin:
 
     # -- groups --------------------------------------------------------------------------------------------------
 
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def update_group(self, command: Command, _peer: Peer) -> Command:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         self._broker.check_open()
         self._broker.groups.put(self._changed_group(body_of(command)))
         await self._broker.persister.saved()
         return ok(command)
 
+    @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     async def update_group_list(self, command: Command, _peer: Peer) -> Command:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
         self._broker.check_open()
         for changed in [self._changed_group(document) for document in body_of(command).get("groupConfigList") or []]:
             self._broker.groups.put(changed)
@@ -220,8 +201,8 @@ class TopicAdmin:
         current = None if existing is None else existing.attributes or {}
         return replace(config, attributes=alter_attributes(GROUP_ATTRIBUTES, current, config.attributes or {}))
 
+    @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete_group(self, command: Command, _peer: Peer) -> Command:
-        """DELETE_SUBSCRIPTIONGROUP."""
         self._broker.check_open()
         group = text(command, "groupName")
         self._broker.groups.delete(group)
@@ -230,14 +211,15 @@ class TopicAdmin:
         await self._broker.persister.saved()
         return ok(command)
 
+    @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def group_config(self, command: Command, _peer: Peer) -> Command:
-        """GET_SUBSCRIPTIONGROUP_CONFIG."""
         group = text(command, "group")
         config = self._broker.groups.find(group)
         if config is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
         return ok(command, data=body(document_of(config)))
 
+    @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_groups(self, command: Command, _peer: Peer) -> Command:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
         table, forbidden = self._broker.groups.table, self._broker.groups.forbidden
@@ -256,6 +238,7 @@ class TopicAdmin:
             ),
         )
 
+    @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     async def group_forbidden(self, command: Command, _peer: Peer) -> Command:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: returns whether a group may pull a topic, after setting it if requested."""
         self._broker.check_release_5(command)

@@ -8,7 +8,7 @@ import base64
 import binascii
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from mqtool.formats.service_records import Ack, CheckPoint, GroupQueue
 from mqtool.formats.topics import lite_queue, pop_retry_topic
 from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, body_of, flag, illegal_queue, number, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.offsets import OrderTable
 from mqtool.server.broker.pop.check_points import (
     ORDER_REVIVE_QUEUE,
@@ -29,7 +29,7 @@ from mqtool.server.broker.pop.check_points import (
     check_point_message,
     parse_extra_info,
 )
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,25 +52,18 @@ Later = Callable[[Callable[[], None]], object]
 """Schedules a function to run after the requests that arrived together were handled."""
 
 
-class PopAcks:
+class PopAcks(RequestProcessor):
     """Handles ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME."""
 
     def __init__(self, broker: Broker, revive_topic: str, orders: OrderTable) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._revive_topic = revive_topic
         self._orders = orders
         self._gathered: dict[_Point, list[tuple[int, Stored]]] = {}
         self._storing: set[_Point] = set()
         self._busy: dict[_Point, None] = {}
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.ACK_MESSAGE: self.ack,
-            RequestCode.BATCH_ACK_MESSAGE: self.batch_ack,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible,
-        }
-
+    @handles(RequestCode.ACK_MESSAGE)
     async def ack(self, command: Command, peer: Peer) -> Command:
         """Stores an acknowledgement; answers when it is as durable as messages are."""
         key, offset = self._key(command, peer), number(command, "offset")
@@ -108,6 +101,7 @@ class PopAcks:
             remark = f"offset is illegal, key:{key.topic}@{key.queue_id}, commit:{offset}, store:{lowest}~{highest}"
             raise RefusalError(ResponseCode.NO_MESSAGE, remark)
 
+    @handles(RequestCode.BATCH_ACK_MESSAGE)
     async def batch_ack(self, command: Command, peer: Peer) -> Command:
         """Stores acknowledgements of many messages; each entry has a start offset and a bit for each message."""
         request = body_of(command) if command.body else {}
@@ -135,6 +129,7 @@ class PopAcks:
                 await self._store(self._ack_message((key, info), offsets))
         return ok(command)
 
+    @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     async def change_invisible(self, command: Command, peer: Peer) -> Command:
         """Changes a message's invisible duration: stores a new check point for it, and acknowledges the old one."""
         key = self._key(command, peer)

@@ -17,7 +17,7 @@ from mqtool.formats.topics import LITE_PREFIX, is_lmq, lite_queue, parts_of_lite
 from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, body, number, ok, text
 from mqtool.server.broker.attributes import LITE_EXPIRATION
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.offsets import OrderTable
 from mqtool.server.broker.pop.check_points import MAX_MESSAGES, ORDER_REVIVE_QUEUE, PopRequest
 from mqtool.server.broker.pop.lite_subscriptions import CHANGED, LiteSubscriptions, bind_topic, is_wildcard
@@ -162,23 +162,14 @@ _MAX_NAMES = 10_000
 _NAMES = 1000
 
 
-class LiteAdmin:
+class LiteAdmin(RequestProcessor):
     """Handles requests about lite topics, their consumer groups and their clients."""
 
     def __init__(self, broker: Broker, subscriptions: LiteSubscriptions, orders: OrderTable) -> None:
-        self._broker, self._subscriptions, self._orders = broker, subscriptions, orders
+        super().__init__(broker)
+        self._subscriptions, self._orders = subscriptions, orders
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.GET_BROKER_LITE_INFO: self.broker_info,
-            RequestCode.GET_PARENT_TOPIC_INFO: self.topic_info,
-            RequestCode.GET_LITE_TOPIC_INFO: self.lite_topic_info,
-            RequestCode.GET_LITE_CLIENT_INFO: self.client_info,
-            RequestCode.GET_LITE_GROUP_INFO: self.group_info,
-            RequestCode.TRIGGER_LITE_DISPATCH: self.dispatch,
-        }
-
+    @handles(RequestCode.GET_BROKER_LITE_INFO)
     def broker_info(self, command: Command, _peer: Peer) -> Command:
         """GET_BROKER_LITE_INFO: returns limits and numbers of lite topics and subscriptions."""
         broker = self._release_5(command)
@@ -199,6 +190,7 @@ class LiteAdmin:
         }
         return ok(command, data=body(info))
 
+    @handles(RequestCode.GET_PARENT_TOPIC_INFO)
     def topic_info(self, command: Command, _peer: Peer) -> Command:
         """GET_PARENT_TOPIC_INFO: returns the consumer groups of a topic and its number of lite topics."""
         self._release_5(command)
@@ -213,6 +205,7 @@ class LiteAdmin:
         groups = self._groups().get(topic)
         return ok(command, data=body(info if groups is None else {**info, "groups": groups}))
 
+    @handles(RequestCode.GET_LITE_TOPIC_INFO)
     def lite_topic_info(self, command: Command, _peer: Peer) -> Command:
         """GET_LITE_TOPIC_INFO: returns the offsets of a lite topic and its subscribers."""
         messages = self._release_5(command).messages
@@ -235,6 +228,7 @@ class LiteAdmin:
         }
         return ok(command, data=body(info))
 
+    @handles(RequestCode.GET_LITE_CLIENT_INFO)
     def client_info(self, command: Command, _peer: Peer) -> Command:
         """GET_LITE_CLIENT_INFO: returns the lite topics of a client."""
         self._release_5(command)
@@ -259,6 +253,7 @@ class LiteAdmin:
             info["liteTopicSet"] = list(known.queues)[:limit]
         return ok(command, data=body(info))
 
+    @handles(RequestCode.GET_LITE_GROUP_INFO)
     def group_info(self, command: Command, _peer: Peer) -> Command:
         """GET_LITE_GROUP_INFO: returns the lag of a consumer group in all its lite topics, or in one of them."""
         self._release_5(command)
@@ -278,6 +273,7 @@ class LiteAdmin:
             }
         return ok(command, data=body(info))
 
+    @handles(RequestCode.TRIGGER_LITE_DISPATCH)
     def dispatch(self, command: Command, _peer: Peer) -> Command:
         """TRIGGER_LITE_DISPATCH: makes waiting pops of a consumer group, or of one client, check for messages again."""
         self._release_5(command)

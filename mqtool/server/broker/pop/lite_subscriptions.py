@@ -5,7 +5,7 @@ Source: LiteSubscriptionCtlProcessor, LiteSubscriptionRegistryImpl, LiteMetadata
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -22,9 +22,9 @@ from mqtool.server.broker.attributes import (
     LITE_RESET_UNSUBSCRIBED,
     LITE_WILDCARD,
 )
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.offsets import OrderTable
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 MAX_CLIENTS = 20_000
 CHANGED = "%LITE%"
@@ -58,22 +58,20 @@ def is_wildcard(config: GroupConfig | None) -> bool:
     return config is not None and LITE_WILDCARD in (config.attributes or {})
 
 
-class LiteSubscriptions:
+class LiteSubscriptions(RequestProcessor):
     """Handles LITE_SUBSCRIPTION_CTL, and keeps the subscriptions. Must be used in the event loop's thread.
 
     `count` is the number of subscriptions of all clients; a lite topic with two subscribers counts twice.
     """
 
     def __init__(self, broker: Broker, orders: OrderTable) -> None:
-        self._broker, self._orders = broker, orders
+        super().__init__(broker)
+        self._orders = orders
         self.clients: dict[str, Subscription] = {}
         self.count = 0
         self._by_queue: dict[str, dict[str, None]] = {}
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {RequestCode.LITE_SUBSCRIPTION_CTL: self.subscribe}
-
+    @handles(RequestCode.LITE_SUBSCRIPTION_CTL)
     def subscribe(self, command: Command, peer: Peer) -> Command:
         """Adds or removes subscriptions of clients."""
         self._broker.check_release_5(command)

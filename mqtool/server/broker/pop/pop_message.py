@@ -16,7 +16,7 @@ from mqtool.formats.service_records import CheckPoint, GroupQueue
 from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.delay import Timer
 from mqtool.server.broker.long_polling import Key
 from mqtool.server.broker.messages import parsed_record, uninterrupted, with_place
@@ -38,24 +38,17 @@ from mqtool.store.queues.get_message import MessageFilter
 _PEEKED_OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
 
-class PeekProcessor:
+class PeekProcessor(RequestProcessor):
     """Handles NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
     def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[GroupQueue, int]) -> None:
         """Creates the processor; `ahead` has the queue offset up to which a group has popped, by queue."""
-        self._broker = broker
+        super().__init__(broker)
         self._orders = orders
         self._ahead = ahead
         self._turns = itertools.count()
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.PEEK_MESSAGE: self.peek,
-            RequestCode.NOTIFICATION: self.notify,
-            RequestCode.POLLING_INFO: self.polling_info,
-        }
-
+    @handles(RequestCode.NOTIFICATION)
     async def notify(self, command: Command, peer: Peer) -> Command:
         """Returns whether there is a message to pop; if there is none, waits as long as the request allows."""
         queues = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)
@@ -68,6 +61,7 @@ class PeekProcessor:
                 has_message = self._has_message(command, queues)
         return ok(command, {"hasMsg": str(has_message).lower(), "pollingFull": "false"})
 
+    @handles(RequestCode.PEEK_MESSAGE)
     def peek(self, command: Command, peer: Peer) -> Command:
         """Returns the next messages of a group without popping them."""
         limit, left = number(command, "maxMsgNums"), number(command, "maxMsgNums")
@@ -87,6 +81,7 @@ class PeekProcessor:
             return command.reply(ResponseCode.PULL_NOT_FOUND, GetStatus.NO_MESSAGE_IN_QUEUE.value, fields)
         return ok(command, fields, b"".join(data), GetStatus.FOUND.value)
 
+    @handles(RequestCode.POLLING_INFO)
     def polling_info(self, command: Command, peer: Peer) -> Command:
         """Returns the number of requests that wait for a queue."""
         key = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)[0]

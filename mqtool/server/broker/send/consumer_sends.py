@@ -7,7 +7,6 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, ReplyMessageProcessor 
 import logging
 import random
 import time
-from collections.abc import Mapping
 
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
@@ -16,28 +15,20 @@ from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import dead_letter_topic, retry_topic
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import STORED, RefusalError, flag, number, ok, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import RequestProcessor, handles
 from mqtool.server.broker.messages import ParsedRecord, parsed_record, requeued
 from mqtool.server.broker.send.send_message import SendHeader, header_of, topic_of_send
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 _FIRST_LEVEL = 3
 _VERSION_WITH_LIMIT = 121
 """MQVersion.V3_4_9: from this version on, clients send the maximum number of retries."""
 
 
-class SendBackProcessor:
+class SendBackProcessor(RequestProcessor):
     """Handles CONSUMER_SEND_MSG_BACK."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
-        }
-
+    @handles(RequestCode.CONSUMER_SEND_MSG_BACK)
     async def send_back(self, command: Command, _peer: Peer) -> Command:
         """Stores the message again, in the retry topic or dead letter topic of its consumer group."""
         broker = self._broker
@@ -96,19 +87,10 @@ PUSH_STATUS = "PUSH_REPLY_TIME"
 _PUSH_S = 10.0
 
 
-class ReplyProcessor:
+class ReplyProcessor(RequestProcessor):
     """Handles SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
-        }
-
+    @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def reply(self, command: Command, peer: Peer) -> Command:
         """Pushes the reply to the client that waits for it; also stores it if storeReplyMessageEnable is set."""
         broker, header = self._broker, header_of(command)

@@ -22,11 +22,11 @@ from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_top
 from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
 from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import REFUSED, STORED, RefusalError, integer, number, refusal, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.delay import Timer
 from mqtool.server.broker.send import transactions
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 V1 = {
     "group": "producerGroup",
@@ -156,21 +156,14 @@ class _Put(NamedTuple):
     result: PutResult
 
 
-class SendProcessor:
+class SendProcessor(RequestProcessor):
     """Handles SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._timer = timer
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send,
-        }
-
+    @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
         """Stores a message or a batch; answers when it is as durable as the store's flush mode requires."""
         header = header_of(command)

@@ -9,7 +9,6 @@ continue. Source: EndTransactionProcessor, TransactionalMessageServiceImpl, Tran
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
 
 from mqtool.engine import GetStatus
 from mqtool.engine.retention.rules import HOUR_MS
@@ -21,9 +20,9 @@ from mqtool.formats.service_records import TRANSACTION_GROUP
 from mqtool.formats.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, refusal, text
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.messages import ParsedRecord, parsed_record, requeued, with_place
-from mqtool.server.net.peer import Handler, Peer
+from mqtool.server.net.peer import Peer
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,23 +46,18 @@ def half_message(message: OutgoingMessage) -> OutgoingMessage:
     )
 
 
-class Transactions:
+class Transactions(RequestProcessor):
     """Handles END_TRANSACTION, and checks unsettled half messages."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._done: set[int] = set()
         self._ops: deque[tuple[int, int]] = deque()
         self._op_read = 0
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code."""
-        return {
-            RequestCode.END_TRANSACTION: self.end,
-        }
-
     # -- commit and rollback -------------------------------------------------------------------------------------
 
+    @handles(RequestCode.END_TRANSACTION)
     async def end(self, command: Command, _peer: Peer) -> Command | None:
         """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided.
 
