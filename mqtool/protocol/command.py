@@ -284,6 +284,17 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
+STORED_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Codes of sends whose message is stored; they differ only in durability (MQClientAPIImpl.processSendResponse)."""
+
+
 class Serialization(IntEnum):
     """Encoding of a header, as the frame's prefix states it."""
 

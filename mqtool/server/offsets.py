@@ -134,7 +134,7 @@ class BrokerPositions:
 
     async def _call(self, command: Command) -> Command:
         try:
-            if self._connection is None or self._connection.closed:
+            if self._connection is None or self._connection.peer.closed:
                 self._connection = await Connection.open(self.address, sign=self._sign)
             return await self._connection.call(command, _ANSWER_SECONDS)
         except TimeoutError as error:

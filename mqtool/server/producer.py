@@ -23,7 +23,7 @@ from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import hosts, java, properties
 from mqtool.formats.topics import DEFAULT_TOPIC
 from mqtool.ingest.bulk_ingest import Ack
-from mqtool.protocol.command import Command, RequestCode, ResponseCode
+from mqtool.protocol.command import STORED_CODES, Command, RequestCode, ResponseCode
 from mqtool.protocol.frames import MAX_FRAME
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.net import loop_factory
@@ -97,16 +97,6 @@ _QUEUES_AT_ONCE = 64
 _BUSY_TRIES = 8
 _FIRST_PAUSE = 0.05  # seconds; each further pause is twice as long
 _HEADER_ROOM = 1 << 10  # bytes of a frame besides body and properties
-
-_STORED = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-"""Response codes of stored messages; they differ only in durability (MQClientAPIImpl.processSendResponse)."""
 
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _BROKER_FAILED = frozenset({*_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
@@ -222,7 +212,7 @@ class BrokerSender:
             return Ack(sent.number, None, str(error))
         if answer.code in _BROKER_FAILED:
             raise ConnectionError(f"broker {sent.queue.address}: {answer.outcome}")
-        return _ack(sent, answer) if answer.code in _STORED else Ack(sent.number, None, answer.outcome)
+        return _ack(sent, answer) if answer.code in STORED_CODES else Ack(sent.number, None, answer.outcome)
 
     async def _call_until_free(self, sent: _Sent) -> Command:
         """Sends a message, again after growing pauses while the broker is busy; returns the last answer."""
@@ -237,7 +227,7 @@ class BrokerSender:
         try:
             async with self._opening:
                 connection = self._connections.get(address)
-                if connection is None or connection.closed:
+                if connection is None or connection.peer.closed:
                     self._connections[address] = connection = await Connection.open(address)
             return await connection.call(command, _ANSWER_SECONDS)
         except TimeoutError as error:

@@ -206,6 +206,14 @@ def _by_table(command: Command, cluster: str) -> Iterator[Need]:
         yield Need(Resource(_C, cluster), (action,))
 
 
+def _of_topic(command: Command, actions: tuple[Action, ...]) -> Need:
+    return Need(Resource(_T, command.fields.get("topic")), actions)
+
+
+def _of_group(command: Command, field: str, actions: tuple[Action, ...]) -> Need:
+    return Need(Resource.group(command.fields.get(field)), actions)
+
+
 def _route(command: Command) -> Iterator[Need]:
     resource = Resource.topic(command.fields.get("topic"))
     yield Need(resource, SUB_GET if resource.type is _G else (Action.PUB, Action.SUB, Action.GET))
@@ -217,17 +225,9 @@ def _send(field: str, command: Command) -> Iterator[Need]:
     yield Need(resource, SUB if resource.type is _G else PUB)
 
 
-def _recall(command: Command) -> Iterator[Need]:
-    yield Need(Resource(_T, command.fields.get("topic")), PUB)
-
-
 def _end_transaction(command: Command) -> Iterator[Need]:
     if command.fields.get("topic", "").strip():
-        yield from _recall(command)
-
-
-def _send_back(command: Command) -> Iterator[Need]:
-    yield Need(Resource.group(command.fields.get("group")), SUB)
+        yield _of_topic(command, PUB)
 
 
 def _of_both(actions: tuple[Action, ...], command: Command) -> Iterator[Need]:
@@ -235,11 +235,7 @@ def _of_both(actions: tuple[Action, ...], command: Command) -> Iterator[Need]:
     topic = Resource.topic(command.fields.get("topic"))
     if topic.type is _T:
         yield Need(topic, actions)
-    yield Need(Resource.group(command.fields.get("consumerGroup")), actions)
-
-
-def _query(command: Command) -> Iterator[Need]:
-    yield Need(Resource(_T, command.fields.get("topic")), SUB_GET)
+    yield _of_group(command, "consumerGroup", actions)
 
 
 def _heartbeat(command: Command) -> Iterator[Need]:
@@ -250,11 +246,7 @@ def _heartbeat(command: Command) -> Iterator[Need]:
 
 def _leave(command: Command) -> Iterator[Need]:
     if command.fields.get("consumerGroup", "").strip():
-        yield Need(Resource.group(command.fields["consumerGroup"]), SUB)
-
-
-def _members(command: Command) -> Iterator[Need]:
-    yield Need(Resource.group(command.fields.get("consumerGroup")), SUB_GET)
+        yield _of_group(command, "consumerGroup", SUB)
 
 
 def _lock(command: Command) -> Iterator[Need]:
@@ -270,19 +262,19 @@ def _topics(rows: Any) -> Iterator[Need]:
             yield Need(Resource(_T, topic), SUB)
 
 
-_SPECIAL = {
+_SPECIAL: dict[R, Callable[[Command], Iterable[Need]]] = {
     R.GET_ROUTEINFO_BY_TOPIC: _route,
     R.SEND_MESSAGE: lambda command: _send("topic", command),
     R.SEND_MESSAGE_V2: lambda command: _send("b", command),
     R.SEND_BATCH_MESSAGE: lambda command: _send("b", command),
-    R.RECALL_MESSAGE: _recall,
+    R.RECALL_MESSAGE: lambda command: [_of_topic(command, PUB)],
     R.END_TRANSACTION: _end_transaction,
-    R.CONSUMER_SEND_MSG_BACK: _send_back,
+    R.CONSUMER_SEND_MSG_BACK: lambda command: [_of_group(command, "group", SUB)],
     R.PULL_MESSAGE: lambda command: _of_both(SUB, command),
-    R.QUERY_MESSAGE: _query,
+    R.QUERY_MESSAGE: lambda command: [_of_topic(command, SUB_GET)],
     R.HEART_BEAT: _heartbeat,
     R.UNREGISTER_CLIENT: _leave,
-    R.GET_CONSUMER_LIST_BY_GROUP: _members,
+    R.GET_CONSUMER_LIST_BY_GROUP: lambda command: [_of_group(command, "consumerGroup", SUB_GET)],
     R.QUERY_CONSUMER_OFFSET: lambda command: _of_both(SUB_GET, command),
     R.UPDATE_CONSUMER_OFFSET: lambda command: _of_both(SUB_UPDATE, command),
     R.LOCK_BATCH_MQ: _lock,

@@ -47,7 +47,6 @@ class Broker:
         is_writable: whether the store is open for writing.
         is_stopping: set when the broker shuts down; it accepts no messages from then on.
         began, began_ms: when the broker was created, on the monotonic clock in seconds, and in ms since epoch.
-        on_topics_changed: called when topics have changed and the name servers must be notified.
         wait_registered: returns when the name servers have been notified.
     """
 
@@ -60,7 +59,6 @@ class Broker:
         self.is_writable = isinstance(store, MessageStore)
         self.is_stopping = False
         self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
-        self.on_topics_changed: Callable[[], None] = lambda: None
         self.wait_registered: Callable[[], Awaitable[None]] = self._no_registration
         configs = configs_of(store.path, release=self.release, writable=self.is_writable)
         self.persister = ConfigPersister(configs, durable=store.options.sync)
@@ -77,7 +75,6 @@ class Broker:
             if isinstance(store, MessageStore)
             else None
         )
-        self.topics.on_change.append(self.register_soon)
         if isinstance(store, MessageStore):
             self.topics.on_batch_topic = store.add_batch_topic
         self._opaque = 0
@@ -235,10 +232,6 @@ class Broker:
     async def _no_registration() -> None:
         """Returns immediately, because no name server has to be notified."""
 
-    def register_soon(self) -> None:
-        """Triggers a registration, which notifies the name servers of changed topics or permissions."""
-        self.on_topics_changed()
-
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic, its queues and the consumer offsets in it."""
         self.topics.delete(topic)
@@ -261,10 +254,6 @@ class Broker:
         self.settings.update(changes)
         if "brokerPermission" in known:
             self.topics.announce()
-
-    def clean_soon(self) -> None:
-        """Makes retention delete expired files at its next run."""
-        self.engine.clean_soon()
 
 
 H = TypeVar("H", bound=Callable[..., Any])

@@ -197,7 +197,7 @@ class BrokerAdmin(RequestProcessor):
             ],
         }
         group = command.fields.get("consumerGroup")
-        consumers = broker.clients.consumer_group(group) if group else None
+        consumers = broker.clients.consumers.get(group) if group else None
         if consumers is not None and topic in consumers.subscriptions:
             subscription = consumers.subscriptions[topic]
             shown["subscriptionData"] = subscription.body()
@@ -215,7 +215,7 @@ class BrokerAdmin(RequestProcessor):
     @handles(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def clean_log(self, command: Command, _peer: Peer) -> Command:
         """DELETE_EXPIRED_COMMITLOG: takes effect at the next run of retention."""
-        self._broker.clean_soon()
+        self._broker.engine.clean_soon()
         return ok(command)
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)

@@ -177,10 +177,6 @@ class Clients:
 
     # -- questions -----------------------------------------------------------------------------------------------
 
-    def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Returns a consumer group; None if it has no members."""
-        return self.consumers.get(group)
-
     def producer_of(self, group: str) -> Peer | None:
         """Returns the connection of one of a group's producers, in rotation; None if the group has no members."""
         members = list(self.producers.get(group, {}))

@@ -220,15 +220,16 @@ class ConfigPersister:
         """Registers a file with the function that builds its content."""
         self._builders[name] = build
 
-    def names(self) -> list[str]:
-        """Returns the names of the registered files."""
-        return list(self._builders)
-
     def mark(self, name: str) -> None:
         """Marks a file as changed; it is written soon."""
         self._marked.add(name)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def mark_all(self) -> None:
+        """Marks all registered files as changed."""
+        for name in self._builders:
+            self.mark(name)
 
     async def saved(self) -> None:
         """Waits until all files marked so far have been written; raises OSError if one cannot be."""
@@ -268,8 +269,7 @@ class ConfigPersister:
 
     async def close(self) -> None:
         """Writes all registered files and ends the thread."""
-        for name in self._builders:
-            self.mark(name)
+        self.mark_all()
         try:
             await self.saved()
         finally:

@@ -29,7 +29,7 @@ class ConsumerAdmin(RequestProcessor):
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, command: Command, _peer: Peer) -> Command:
         group = text(command, "consumerGroup")
-        consumers = self._broker.clients.consumer_group(group)
+        consumers = self._broker.clients.consumers.get(group)
         if consumers is None:
             raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
         return ok(
@@ -83,7 +83,7 @@ class ConsumerAdmin(RequestProcessor):
         """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: passes the request on to the consumer."""
         broker, group = self._broker, text(command, "consumerGroup")
         client_id = command.fields.get("clientId")
-        consumers = broker.clients.consumer_group(group)
+        consumers = broker.clients.consumers.get(group)
         member = consumers.member(client_id) if consumers is not None and client_id else None
         if member is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
@@ -124,7 +124,7 @@ class ConsumerAdmin(RequestProcessor):
     @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription(self, command: Command, _peer: Peer) -> Command:
         group, topic = text(command, "group"), text(command, "topic")
-        consumers = self._broker.clients.consumer_group(group)
+        consumers = self._broker.clients.consumers.get(group)
         subscription = consumers.subscriptions.get(topic) if consumers is not None else None
         shown = {"group": group, "topic": topic} | (
             {"subscriptionData": subscription.body()} if subscription is not None else {}
@@ -149,7 +149,7 @@ class ConsumerAdmin(RequestProcessor):
         return ok(command, data=body(self.stats_of(group, sorted(topics))))
 
     def _subscribed(self, group: str) -> set[str]:
-        consumers = self._broker.clients.consumer_group(group)
+        consumers = self._broker.clients.consumers.get(group)
         return set(consumers.subscriptions) if consumers is not None else set()
 
     def stats_of(self, group: str, topics: list[str]) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class ConsumerAdmin(RequestProcessor):
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: returns the offsets that the members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         address = command.fields.get("clientAddr")
-        consumers = broker.clients.consumer_group(group)
+        consumers = broker.clients.consumers.get(group)
         if consumers is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         pieces = []

@@ -125,7 +125,7 @@ class Assignments(RequestProcessor):
         queues = [QueueName(name, queue_id, topic) for queue_id in range(config.read_queue_nums)]
         if model == _BROADCASTING or not self._broker.settings.flag("serverLoadBalancerEnable"):
             return queues
-        members = self._broker.clients.consumer_group(str(request.get("consumerGroup", "")))
+        members = self._broker.clients.consumers.get(str(request.get("consumerGroup", "")))
         ids = sorted(set(members.client_ids())) if members is not None else []
         strategy = request.get("strategyName")
         if not ids or not client or not queues or strategy not in (_AVERAGE, _CIRCLE):
@@ -246,7 +246,7 @@ class ConsumerProcessor(RequestProcessor):
     def members(self, command: Command, _peer: Peer) -> Command:
         """Returns the client ids of a consumer group's members."""
         group = text(command, "consumerGroup")
-        members = self._broker.clients.consumer_group(group)
+        members = self._broker.clients.consumers.get(group)
         if members is None or not members.members:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return ok(command, data=body({"consumerIdList": members.client_ids()}))

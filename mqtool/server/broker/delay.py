@@ -61,18 +61,15 @@ class Schedule:
         self._version = self._loaded.data_version
         self._changed = False
         self._levels = parse_delay_levels(broker.settings.text("messageDelayLevel"))
-        broker.persister.register(file_names.DELAY_OFFSETS, self._build)
+        broker.persister.register(file_names.DELAY_OFFSETS, self.encoded)
 
-    def _build(self) -> bytes:
+    def encoded(self) -> bytes:
+        """Returns the current content of delayOffset.json."""
         version = (
             None if self._broker.release < (5, 5) else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
         )
         offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
         return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
-
-    def encoded(self) -> bytes:
-        """Returns the current content of delayOffset.json."""
-        return self._build()
 
     def offset_of(self, level: int) -> int:
         """Returns the queue offset of the next message of a level (correctDelayOffset)."""

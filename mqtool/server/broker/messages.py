@@ -236,15 +236,7 @@ class ReadOnlyMessages:
             units.append((unit.physical_offset, unit.size, unit.tags_code))
         return units
 
-    @property
-    def min_physical_offset(self) -> int:
-        """Physical offset of the first existing byte of the log."""
-        return self._store.commit_log.min_offset
-
-    @property
-    def max_physical_offset(self) -> int:
-        """Physical offset after the last readable byte."""
-        return self._store.commit_log.max_offset
+    min_physical_offset, max_physical_offset = min_offset, max_offset
 
     @property
     def flushed_offset(self) -> int:

@@ -53,19 +53,16 @@ class OffsetTable:
         self._version = self._loaded.data_version
         self._changed = False
         self._persister = persister
-        persister.register(self._name, self._build)
+        persister.register(self._name, self.encoded)
 
-    def _build(self) -> bytes:
+    def encoded(self) -> bytes:
+        """Returns the current content of the file."""
         table = {key: dict(sorted(offsets.items())) for key, offsets in self._table.items()}
         light = None
         if self._lmq:
             light = {key: table.pop(key)[0] for key in list(table) if _is_light(key) and 0 in table[key]}
         offsets = replace(self._loaded, offset_table=table, lmq_offset_table=light, data_version=self._version)
         return config_files.build_consumer_offsets(offsets, self._persister.configs.style)
-
-    def encoded(self) -> bytes:
-        """Returns the current content of the file."""
-        return self._build()
 
     def persist(self) -> None:
         """Schedules writing the file if an offset has changed."""

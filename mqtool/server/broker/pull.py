@@ -212,7 +212,7 @@ class PullProcessor(RequestProcessor):
         if number(command, "sysFlag") & SUBSCRIPTION:
             expression, kind = fields.get("subscription") or "*", fields.get("expressionType")
         else:
-            consumers = self._broker.clients.consumer_group(group)
+            consumers = self._broker.clients.consumers.get(group)
             if consumers is None:
                 raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
             if not config.consume_broadcast_enable and consumers.message_model == "BROADCASTING":

@@ -140,7 +140,7 @@ class Registration:
         self._round_ended = asyncio.Condition()
         self._begun = self._ended = 0
         self._awaited = 1
-        broker.on_topics_changed, broker.wait_registered = self.trigger, self.wait_done
+        broker.topics.on_change, broker.wait_registered = self.trigger, self.wait_done
 
     def trigger(self) -> None:
         """Registers with the name server in this process at once, and triggers a registration with the others."""
@@ -346,8 +346,7 @@ class BrokerService:
         broker = self.broker
         store.add_listener(broker.long_polling.dispatched)
         self._timer.start()
-        for name in broker.persister.names():
-            broker.persister.mark(name)
+        broker.persister.mark_all()
         for turn in (self._schedule.turn, self._timer.turn, self._pops.revive.turns):
             self.tasks.forever(turn)
         self.tasks.every(self._interval("flushConsumerOffsetInterval"), self._pops.orders.persist)

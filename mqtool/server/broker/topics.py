@@ -140,7 +140,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         table = {name: _bounded(config) for name, config in loaded.topic_config_table.items()}
         super().__init__(persister, file_names.TOPICS, table, loaded.data_version)
         self.on_batch_topic: Callable[[str], None] = lambda _topic: None
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change: Callable[[], None] = lambda: None
         self._extra = loaded.extra
         self._settings = settings
         for config in self._system_topics():
@@ -200,8 +200,7 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def _changed(self) -> None:
         super()._changed()
-        for listener in self.on_change:
-            listener()
+        self.on_change()
 
     def create_for_send(self, topic: str, default_topic: str, queues: int, *, unit: bool) -> TopicConfig | None:
         """Creates a topic for a send, with permission and filter type of its default topic; None if not allowed.

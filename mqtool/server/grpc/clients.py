@@ -377,7 +377,7 @@ class Clients:
     def is_present(self, client_id: str) -> bool:
         """Whether a client is in its consumer group: not if it left, or sent no heartbeat for two minutes."""
         client = self.table.get(client_id)
-        group = None if client is None else self._core.broker.clients.consumer_group(client.group)
+        group = None if client is None else self._core.broker.clients.consumers.get(client.group)
         return client is not None and group is not None and client.peer in group.members
 
     def _left(self, client: Client) -> None:

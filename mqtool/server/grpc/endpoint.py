@@ -10,7 +10,7 @@ DefaultAuthenticationContextBuilder, DefaultAuthorizationContextBuilder (5.5.0),
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -120,10 +120,6 @@ def _send(request: s.SendMessageRequest) -> Iterator[Need]:
         yield _topic(d.Resource(name=topic), PUB)
 
 
-def _publish(request: s.RecallMessageRequest | s.EndTransactionRequest) -> Iterator[Need]:
-    yield _topic(request.topic, PUB)
-
-
 def _heartbeat(request: s.HeartbeatRequest) -> Iterator[Need]:
     if request.client_type in _CONSUMERS:
         yield _group(request.group)
@@ -132,8 +128,7 @@ def _heartbeat(request: s.HeartbeatRequest) -> Iterator[Need]:
 def _receive(request: s.ReceiveMessageRequest | s.PullMessageRequest) -> Iterator[Need]:
     if not request.HasField("message_queue"):
         raise AuthError("messageQueue is null.")
-    yield _group(request.group)
-    yield _topic(request.message_queue.topic, SUB)
+    yield from _offset(request)
 
 
 def _lite(request: s.SyncLiteSubscriptionRequest) -> Iterator[Need]:
@@ -152,14 +147,6 @@ def _leave(request: s.NotifyClientTerminationRequest) -> Iterator[Need]:
         yield _group(request.group)
 
 
-def _change(request: s.ChangeInvisibleDurationRequest) -> Iterator[Need]:
-    yield _group(request.group)
-
-
-def _route(request: s.QueryRouteRequest) -> Iterator[Need]:
-    yield _topic(request.topic, (Action.PUB, Action.SUB))
-
-
 def _settings(request: s.TelemetryCommand) -> Iterator[Need]:
     if request.WhichOneof("command") != "settings":
         return
@@ -173,34 +160,30 @@ def _settings(request: s.TelemetryCommand) -> Iterator[Need]:
             yield _topic(entry.topic, SUB)
 
 
-def _offset(request: s.UpdateOffsetRequest | s.GetOffsetRequest) -> Iterator[Need]:
+def _offset(request: Any) -> Iterator[Need]:
     yield _group(request.group)
     yield _topic(request.message_queue.topic, SUB)
 
 
-def _query_offset(request: s.QueryOffsetRequest) -> Iterator[Need]:
-    yield _topic(request.message_queue.topic, SUB)
-
-
-_NEEDS: dict[type[Any], Callable[[Any], Iterator[Need]]] = {
+_NEEDS: dict[type[Any], Callable[[Any], Iterable[Need]]] = {
     s.SendMessageRequest: _send,
-    s.RecallMessageRequest: _publish,
-    s.EndTransactionRequest: _publish,
+    s.RecallMessageRequest: lambda request: [_topic(request.topic, PUB)],
+    s.EndTransactionRequest: lambda request: [_topic(request.topic, PUB)],
     s.HeartbeatRequest: _heartbeat,
     s.ReceiveMessageRequest: _receive,
     s.SyncLiteSubscriptionRequest: _lite,
     s.AckMessageRequest: _both,
     s.ForwardMessageToDeadLetterQueueRequest: _both,
     s.NotifyClientTerminationRequest: _leave,
-    s.ChangeInvisibleDurationRequest: _change,
-    s.QueryRouteRequest: _route,
+    s.ChangeInvisibleDurationRequest: lambda request: [_group(request.group)],
+    s.QueryRouteRequest: lambda request: [_topic(request.topic, (Action.PUB, Action.SUB))],
     s.QueryAssignmentRequest: _both,
     s.TelemetryCommand: _settings,
     # The real proxy does not implement these.
     s.PullMessageRequest: _receive,
     s.UpdateOffsetRequest: _offset,
     s.GetOffsetRequest: _offset,
-    s.QueryOffsetRequest: _query_offset,
+    s.QueryOffsetRequest: lambda request: [_topic(request.message_queue.topic, SUB)],
 }
 
 

@@ -12,7 +12,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEFAULT_TOPIC, RETRY_PREFIX
-from mqtool.protocol.command import Command, RequestCode, ResponseCode
+from mqtool.protocol.command import STORED_CODES, Command, RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
@@ -30,14 +30,6 @@ MAX_TRANSACTIONS = 200_000
 MAX_OF_ONE_ID = 15
 """Maximum number of tracked half messages of one topic and transaction id (ProxyConfig.transactionDataMaxNum)."""
 
-_STORED = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
 _COMMIT = str(int(SysFlag.TRANSACTION_COMMIT))
 _ROLLBACK = str(int(SysFlag.TRANSACTION_ROLLBACK))
 _PLAIN = frozenset({int(d.NORMAL), int(d.FIFO)})
@@ -191,7 +183,7 @@ class Producing:
         return self._sent(call, topic, messages, response)
 
     def _sent(self, call: Call, topic: str, messages: list[Outgoing], answer: Command) -> bytes:
-        if answer.code not in _STORED:
+        if answer.code not in STORED_CODES:
             raise refused(answer)
         status = OK if answer.code == ResponseCode.SUCCESS else refused(answer).status
         fields = answer.fields

@@ -276,11 +276,6 @@ class Connection:
             raise ConnectionError(f"cannot connect to {address}: {reason}") from error
         return cls(address, peer, sign)
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is closed."""
-        return self.peer.closed
-
     async def call(self, command: Command, timeout: float = 3.0) -> Command:
         """Sends a request, returns the answer; raises TimeoutError, or ConnectionError if the connection was closed."""
         return await self.peer.request(self._sign(command) if self._sign else command, timeout)

@@ -440,7 +440,7 @@ def test_a_subscription_that_cannot_be_meant_ends_the_stream(server, client, top
     error = client.telemetry(d.Settings(client_type=kind, subscription=subscription))
     assert isinstance(error, grpc.RpcError)
     assert (error.code(), words in error.details()) == (status, True)
-    assert server.call(lambda: server.broker.clients.consumer_group("GNotMeant")) is None
+    assert server.call(lambda: server.broker.clients.consumers.get("GNotMeant")) is None
 
 
 def test_a_client_of_an_unknown_language_is_served(client, topic):
@@ -511,7 +511,7 @@ def test_a_heartbeat_needs_settings_and_shows_the_client_to_tools(server, client
     assert code(client.call("Heartbeat", client_type=d.SIMPLE_CONSUMER, group=named("GBeat"))) == "OK"
 
     def members():
-        group = server.broker.clients.consumer_group("GBeat")
+        group = server.broker.clients.consumers.get("GBeat")
         return group.client_ids() if group is not None else []
 
     assert server.call(members) == [client.client_id]

@@ -181,7 +181,7 @@ def test_a_client_leaves_once_and_its_stream_may_report_something_else_than_sett
 
 def members_of(server, group):
     """Ids of the consumers of a group."""
-    found = server.call(lambda: server.broker.clients.consumer_group(group))
+    found = server.call(lambda: server.broker.clients.consumers.get(group))
     return [] if found is None else found.client_ids()
 
 

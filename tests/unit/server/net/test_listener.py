@@ -423,7 +423,7 @@ def test_stopping_waits_for_what_was_begun_and_refuses_the_rest(run):
         old = await connection.call(Command(ECHO, version=407))
         gate.set()
         await stopping
-        assert connection.closed
+        assert connection.peer.closed
         return await begun, new, old
 
     begun, new, old = run(main())
