@@ -170,6 +170,20 @@ class Broker:
             return "the disk is too full, and new messages are refused" if is_full else "the store takes no messages"
         return None
 
+    def existing_topic(self, topic: str, missing: str) -> TopicConfig:
+        """Returns a topic; raises RefusalError with the remark `missing` if it does not exist."""
+        config = self.topics.get(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, missing)
+        return config
+
+    def existing_group(self, group: str, missing: str) -> GroupConfig:
+        """Returns a consumer group, created if allowed; raises RefusalError as `existing_topic`."""
+        config = self.groups.find(group)
+        if config is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, missing)
+        return config
+
     def readable_topic(self, topic: str, what: str = "pulling message") -> TopicConfig:
         """Returns a topic; raises RefusalError if it does not exist or is not readable."""
         config = self.topics.get(topic)

@@ -157,9 +157,7 @@ class BrokerAdmin(RequestProcessor):
     @handles(RequestCode.GET_TOPIC_STATS_INFO)
     def topic_stats(self, command: Command, _peer: Peer) -> Command:
         broker, topic = self._broker, text(command, "topic")
-        config = broker.topics.get(topic)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        config = broker.existing_topic(topic, f"topic[{topic}] not exist")
         name, table = broker.settings.text("brokerName"), {}
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)

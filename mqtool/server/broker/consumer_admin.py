@@ -205,9 +205,7 @@ class ConsumerAdmin(RequestProcessor):
     def time_span(self, command: Command, _peer: Peer) -> Command:
         """QUERY_CONSUME_TIME_SPAN: how long ago the next message of each queue was stored; -1 for missing messages."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
-        config = broker.topics.get(topic)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        config = broker.existing_topic(topic, f"topic[{topic}] not exist")
         name, shown = broker.settings.text("brokerName"), []
         now = time.time_ns() // 1_000_000
         for queue_id in range(config.write_queue_nums):
@@ -238,9 +236,7 @@ class ConsumerAdmin(RequestProcessor):
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         if broker.settings.text("brokerRole") == "SLAVE":  # AdminBrokerProcessor.resetOffsetInner (5.5.0)
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
-        config = broker.topics.get(topic)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        config = broker.existing_topic(topic, f"Topic {topic} does not exist")
         if broker.groups.get(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         at, only_queue = number(command, "timestamp", -1), number(command, "queueId", -1)

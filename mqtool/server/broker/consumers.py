@@ -73,10 +73,8 @@ class Assignments(RequestProcessor):
         number = java.json_int(request.get("popShareQueueNum") or 0)
         if topic.startswith(RETRY_PREFIX):
             raise RefusalError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if self._broker.topics.get(topic) is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        if self._broker.groups.find(group) is None:
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        self._broker.existing_topic(topic, f"topic[{topic}] not exist")
+        self._broker.existing_group(group, "subscription group does not exist")
         self._modes.setdefault(topic, {})[group] = {
             "consumerGroup": group,
             "mode": mode,
@@ -283,8 +281,7 @@ class ConsumerProcessor(RequestProcessor):
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
         if broker.groups.get(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if broker.topics.get(topic) is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        broker.existing_topic(topic, f"Topic {topic} not exist!")
         if "commitOffset" not in command.fields:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
         offset = number(command, "commitOffset")

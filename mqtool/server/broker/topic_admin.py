@@ -122,9 +122,7 @@ class TopicAdmin(RequestProcessor):
     @handles(RequestCode.GET_TOPIC_CONFIG)
     def config(self, command: Command, _peer: Peer) -> Command:
         topic = text(command, "topic")
-        config = self._broker.topics.get(topic)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        config = self._broker.existing_topic(topic, f"No topic in this broker. topic: {topic}")
         return ok(command, data=body(document_of(config)))
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -214,9 +212,7 @@ class TopicAdmin(RequestProcessor):
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def group_config(self, command: Command, _peer: Peer) -> Command:
         group = text(command, "group")
-        config = self._broker.groups.find(group)
-        if config is None:
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+        config = self._broker.existing_group(group, f"No group in this broker. group: {group}")
         return ok(command, data=body(document_of(config)))
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)

@@ -104,10 +104,7 @@ class Lite:
         if number(command, "maxMsgNum", 0) > MAX_MESSAGES:
             remark = f"the broker[{broker.host}] pop message's num is greater than {MAX_MESSAGES}"
             raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
-        config = broker.topics.get(topic)
-        if config is None:
-            remark = f"topic [{topic}] not exist, apply first please! {FAQ}"
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        config = broker.existing_topic(topic, f"topic [{topic}] not exist, apply first please! {FAQ}")
         if not config.perm & PERM_READ:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic [{topic}] peeking message is forbidden")
         if config.message_type != LITE:
@@ -291,18 +288,13 @@ class LiteAdmin(RequestProcessor):
         return self._broker
 
     def _topic(self, name: str) -> TopicConfig:
-        config = self._broker.topics.get(name)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic [{name}] not exist.")
+        config = self._broker.existing_topic(name, f"Topic [{name}] not exist.")
         if config.message_type != LITE:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"Topic [{name}] type not match.")
         return config
 
     def _group(self, name: str) -> GroupConfig:
-        config = self._broker.groups.find(name)
-        if config is None:
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{name}] not exist.")
-        return config
+        return self._broker.existing_group(name, f"Group [{name}] not exist.")
 
     def _lite_group(self, name: str) -> str:
         """Returns the topic to which a consumer group is bound; raises RefusalError if it is an ordinary group."""

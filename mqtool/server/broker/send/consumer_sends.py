@@ -33,9 +33,7 @@ class SendBackProcessor(RequestProcessor):
         """Stores the message again, in the retry topic or dead letter topic of its consumer group."""
         broker = self._broker
         group, level = text(command, "group"), number(command, "delayLevel")
-        config = broker.groups.find(group)
-        if config is None:
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        config = broker.existing_group(group, f"subscription group not exist, {group}")
         broker.check_writable()
         if config.retry_queue_nums <= 0:
             return ok(command)

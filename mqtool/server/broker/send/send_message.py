@@ -265,9 +265,7 @@ class SendProcessor(RequestProcessor):
         """
         broker = self._broker
         group = group_of_retry(header.topic, ())
-        group_config = broker.groups.find(group)
-        if group_config is None:
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        group_config = broker.existing_group(group, f"subscription group not exist, {group}")
         limit = header.max_reconsume_times if header.max_reconsume_times is not None else group_config.retry_max_times
         if header.reconsume_times <= limit and not broker.locks.any_held(group):
             return header, config
