@@ -31,11 +31,16 @@ def _check(
     code: str,
     meaning: str,
     remedy: str,
-    next_step: str,
     *runbooks: str,
+    next_step: str | None = None,
     no_runbook: str = "",
 ) -> Check:
-    """Returns an entry; each area binds the first two arguments."""
+    """Returns an entry; each area binds the first two arguments.
+
+    The next step is by default to run the first runbook without changing anything (dry run).
+    """
+    if next_step is None:
+        next_step = f"mqtool runbook run {runbooks[0]} {{store}}"
     return Check(code, area, severity, meaning, remedy, next_step, runbooks, no_runbook)
 
 
@@ -67,11 +72,6 @@ _REBUILD_TIMER = "mqtool plan rebuild timer {store} -o {plan}"
 _DUMP = "mqtool dump {path}"
 
 
-def _run(runbook: str) -> str:
-    """Returns the next step that runs a runbook without changing anything (dry run)."""
-    return f"mqtool runbook run {runbook} {{store}}"
-
-
 _log_error = partial(_check, Area.COMMIT_LOG, Severity.ERROR)
 _log_warning = partial(_check, Area.COMMIT_LOG, Severity.WARNING)
 _log_note = partial(_check, Area.COMMIT_LOG, Severity.NOTE)
@@ -83,7 +83,6 @@ _LOG = (
         "There is no segment, but queues, index or checkpoint show that there were some. On its next start the "
         "broker deletes every queue.",
         "Do not start the broker. First restore the segments from a replica or a backup.",
-        _run("RB-13"),
         "RB-13",
     ),
     _log_error(
@@ -92,22 +91,20 @@ _LOG = (
         "and cannot store a new message.",
         "Do not start the broker. Move the file out of the store, then restore the segments from a replica or a "
         "backup.",
-        _EXPLAIN,
         "RB-13",
+        next_step=_EXPLAIN,
     ),
     _log_error(
         "log-segment-missing",
         "No file covers a range between two segments, or up to where queues point. The broker starts and skips the "
         "range (4.9 may hang instead).",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-13"),
         "RB-13",
     ),
     _log_error(
         "log-segment-overlap",
         "Two files cover the same physical offsets, in the same directory or in different ones.",
         "Compare them. Keep the file that agrees with its neighbours, and move the other out of the store.",
-        _run("RB-13"),
         "RB-13",
     ),
     _log_error(
@@ -115,8 +112,8 @@ _LOG = (
         "The file's name is not the physical offset at which its records belong: somebody renamed it. The broker "
         "refuses to start, or does not find its messages.",
         "Rename it to the offset that its records state.",
-        _RENAME,
         "RB-01",
+        next_step=_RENAME,
     ),
     _log_error(
         "log-foreign-segment",
@@ -124,7 +121,6 @@ _LOG = (
         "broker starts, and consumers get wrong bytes instead of the messages that were here.",
         "Do not start the broker. Bring the right segment back, or salvage with a copy of the log. Salvage without one "
         "keeps every other message.",
-        _run("RB-13"),
         "RB-13",
     ),
     _log_error(
@@ -133,7 +129,6 @@ _LOG = (
         "of a 5.x store, which the broker deletes.)",
         "Compare with mappedFileSizeCommitLog. Pad a short file that has records with zeros; cut zeros off a long "
         "one; move an empty one out of the store.",
-        _run("RB-01"),
         "RB-01",
     ),
     _log_warning(
@@ -141,7 +136,7 @@ _LOG = (
         "A file of zeros is past the end of the log. The broker deletes it. (A note if it follows the last "
         "segment: a broker that was killed leaves such a file, one that shut down cleanly does not.)",
         "None. If the broker should have shut down cleanly, find out who removed the abort file.",
-        _EXPLAIN,
+        next_step=_EXPLAIN,
         no_runbook=NO_STEP,
     ),
     _log_error(
@@ -149,7 +144,6 @@ _LOG = (
         "There is something among the segments that is not a segment: the broker refuses to start, or takes it for "
         "a segment. (A warning or a note where it only deletes or ignores it.)",
         "Move it out of the store.",
-        _run("RB-01"),
         "RB-01",
     ),
     _log_error(
@@ -157,14 +151,12 @@ _LOG = (
         "The framing is intact, but the body is not what was written: its CRC differs. The broker serves it, or "
         "cuts the log here if its recovery meets it.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
         "log-bad-record-crc",
         "The record's own CRC over all its bytes (__CRC32#) differs: some field is not what was written.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_note(
@@ -172,7 +164,6 @@ _LOG = (
         "Records state CRC 0 though they have a body. Some releases wrote them so; a newer broker that checks CRCs "
         "takes them for corrupt and cuts the log there.",
         "Start with checkCRCOnRecover=false after an upgrade.",
-        _run("RB-20"),
         "RB-20",
     ),
     _log_error(
@@ -180,7 +171,6 @@ _LOG = (
         "The record does not state its own physical offset. The broker serves it, and "
         "dispatches it to the stated offset if its recovery meets it.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -188,14 +178,12 @@ _LOG = (
         "The lengths inside the record do not add up to its size. The broker cuts the log here if its recovery "
         "meets it.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
         "log-bad-header",
         "No record starts where one should. The broker cuts the log here if its recovery meets it.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -203,14 +191,12 @@ _LOG = (
         "Complete records of damaged places are in other places of the same segment: blocks of the file were "
         "exchanged or moved. The broker does not serve these messages, but they are not lost.",
         "Salvage: it puts them back.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
         "log-zeros",
         "Zeros where records were. The broker cuts the log here if its recovery meets them, else it serves them.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -218,7 +204,6 @@ _LOG = (
         "The BLANK at the end of a segment does not cover the rest of it. No message is lost; the broker ignores "
         "the length.",
         "Write the correct length, or take the segment from a replica.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -226,14 +211,12 @@ _LOG = (
         "The segment does not end in a BLANK though the log continues. No message is lost yet, but a broker whose "
         "recovery meets this deletes all later segments (4.9 looks at the last three).",
         "Write the eight bytes of the BLANK before the broker starts, or take the segment from a replica.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
         "log-cut",
         "The file ends in the middle of a record.",
         "Fetch these bytes from a replica: its log has the same physical offsets.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -242,7 +225,6 @@ _LOG = (
         "before 1970.",
         "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
         "prove.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_warning(
@@ -250,7 +232,7 @@ _LOG = (
         "One record's store time is far from those of both neighbours, which agree. Search by time and the start of "
         "recovery rely on it.",
         "Compare with a replica to see whether this record or the clock was wrong.",
-        _LOOK,
+        next_step=_LOOK,
         no_runbook="The record may be right and the clock wrong; this needs a decision.",
     ),
     _log_error(
@@ -258,7 +240,6 @@ _LOG = (
         "The record states that its body is compressed, but the body does not start like compressed data.",
         "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
         "prove.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -268,7 +249,6 @@ _LOG = (
         "the broker dispatches it to the wrong queue.",
         "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
         "prove.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -277,7 +257,6 @@ _LOG = (
         "queue offset: its flags are not what was written.",
         "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
         "prove.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_error(
@@ -285,7 +264,6 @@ _LOG = (
         "The record's queue offset is not the one between its neighbours': it is not what was written.",
         "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
         "prove.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_warning(
@@ -294,7 +272,7 @@ _LOG = (
         "that would explain it. A rejected message or an earlier cut leaves such a gap, and so does a lost record. (A "
         "note if a repair recorded the loss in mqtool-known-losses.json.)",
         "Compare with a replica. Consumers see this as skipped offsets.",
-        _QUEUE,
+        next_step=_QUEUE,
         no_runbook="A rejected message or a truncation leaves the same gap; decide whether a record is missing.",
     ),
     _log_warning(
@@ -302,36 +280,35 @@ _LOG = (
         "Queue offsets of a queue are repeated: it was truncated and continued, or its topic was deleted and created "
         "again. (A note if it starts again at 0.)",
         "None if the topic was deleted and created again; otherwise compare with a replica to see what was cut.",
-        _QUEUE,
+        next_step=_QUEUE,
         no_runbook=NO_STEP,
     ),
     _log_warning(
         "log-torn-tail",
         "The last record is incomplete. The broker cuts it off at its next start.",
         "None if no producer got an acknowledgement for it; lost messages are listed if a queue has units for them.",
-        _CUT,
         "RB-04",
+        next_step=_CUT,
     ),
     _log_warning(
         "log-stale-tail",
         "After the end of the log there are complete old records, left by a truncation. They are not damaged, but the "
         "broker may take them for new records when the log reaches them.",
         "Overwrite them with zeros while the broker is stopped.",
-        _CUT,
         "RB-04",
+        next_step=_CUT,
     ),
     _log_warning(
         "log-garbage-tail",
         "After the end of the log there are bytes that are not a record. The broker ignores them.",
         "None. Find out which program wrote them.",
-        _CUT,
         "RB-04",
+        next_step=_CUT,
     ),
     _log_unknown(
         "log-unreadable",
         "The system reported an error while reading.",
         "Copy what can be read to another disk, then verify the copy.",
-        _run("RB-05"),
         "RB-05",
     ),
     _log_unknown(
@@ -339,7 +316,7 @@ _LOG = (
         "This user may not read a file or directory, of whatever part of the store: its contents are "
         "unknown, and nothing is known to be wrong with it.",
         "Verify as root, who may read everything.",
-        "sudo mqtool verify {store}",
+        next_step="sudo mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _log_error(
@@ -347,14 +324,14 @@ _LOG = (
         "The owner of the store, as whom the broker runs, may not read and write a file or directory, of whatever part "
         "of the store. Only root sees this, by owner, group and mode.",
         "Give the store to its owner, or its owner the permission; then verify again.",
-        "{words}",
+        next_step="{words}",
         no_runbook="No file is damaged: change its owner or mode.",
     ),
     _log_unknown(
         "log-not-listed",
         "A directory of the CommitLog cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
-        "mqtool verify {store}",
+        next_step="mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _log_warning(
@@ -363,7 +340,7 @@ _LOG = (
         "real broker retries it forever and delivers nothing after it; mqtool serve skips it. (A note if the "
         "service has passed it already.)",
         "Inspect the message, then move the service's position past it, or serve the store with mqtool.",
-        _LOOK,
+        next_step=_LOOK,
         no_runbook="The store is valid; move the position of the service past the message.",
     ),
 )
@@ -380,55 +357,54 @@ _QUEUES = (
         "clean shutdown does not restore them. (A warning if all queues are missing and the broker was shut down "
         "cleanly: then the broker builds all of them.)",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-03",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-missing-units",
         "Messages at the end of a queue have no unit: consumers do not get them, and their queue offsets are "
         "assigned again. (A warning where the broker's next start writes them.)",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-03",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-hole",
         "Units inside a queue are zeros. The broker's recovery ends the queue here and deletes what follows, if it "
         "looks at this file. (A warning where the broker's next start writes them.)",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-file-missing",
         "A file of the queue is missing: consumers skip its messages. (A warning where the broker's next start "
         "writes them.)",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-03",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-file-size",
         "The file's length is not that of queue files: the broker refuses to start. (A warning for an empty last "
         "file of a 5.x store, which the broker deletes.)",
         "Compare with mappedFileSizeConsumeQueue; rebuild the queue if the configuration is right.",
-        _REBUILD_QUEUE,
         "RB-01",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_warning(
         "queue-file-extra",
         "A file without units follows one that is not full. The broker deletes it, or, after its log was cut, takes "
         "a unit of zeros from it.",
         "Move it out of the store while the broker is stopped.",
-        _AWAY,
         "RB-07",
+        next_step=_AWAY,
     ),
     _queues_error(
         "queue-stray-file",
         "There is something among the queue files that is not a queue file: the broker refuses to start. (A note "
         "where it ignores it.)",
         "Move it out of the store.",
-        _run("RB-01"),
         "RB-01",
     ),
     _queues_error(
@@ -436,43 +412,43 @@ _QUEUES = (
         "A unit has an impossible value: a negative or impossible address or size. The broker's recovery ends the "
         "queue here, if it looks at this file. (A warning where the broker's next start writes them.)",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-dangling-unit",
         "A unit points into the CommitLog where no record starts.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-foreign-unit",
         "A unit points at a record of another queue: consumers get a message of another queue.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-shifted-unit",
         "A unit points at a record of this queue that states another queue offset: the units of the queue are shifted.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-wrong-size",
         "The size in a unit is not that of its record.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-wrong-tags",
         "A unit's tags code is not that of its record's tags: consumers that filter miss it or get it wrongly.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_note(
         "queue-other-delay",
@@ -480,22 +456,21 @@ _QUEUES = (
         "store contains the delays: the broker's messageDelayLevel was changed, or the unit is wrong. The check is "
         "`unknown`.",
         "Give the broker's configuration with --config.",
-        _TOPIC,
+        next_step=_TOPIC,
         no_runbook=CONFIGURATION,
     ),
     _queues_error(
         "queue-transaction-unit",
         "A unit points at a prepared or rolled-back record, which belongs in no queue: consumers get it.",
         "Compare the record with a replica: its flags may be damaged.",
-        _run("RB-05"),
         "RB-05",
     ),
     _queues_error(
         "queue-duplicate-unit",
         "Two units point at the same record: consumers get it twice.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_note(
         "queue-filled-hole",
@@ -503,22 +478,21 @@ _QUEUES = (
         "remaining message in their place: consumers skip them, and one that does not select by tags may get that "
         "message again.",
         "None, unless another copy of the log still has the messages: then salvage both copies together.",
-        "",
+        next_step="",
         no_runbook=NO_STEP,
     ),
     _queues_error(
         "queue-wrong-batch",
         "A unit of a batch queue states another first offset, batch size or time than its record.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_error(
         "queue-ahead-of-log",
         "Units point at or beyond the end of the CommitLog: messages were dispatched that the log no longer has. "
         "The broker cuts the units at its next start; the messages are lost.",
         "Fetch the end of the log from a replica before the broker starts.",
-        _run("RB-13"),
         "RB-13",
     ),
     _queues_error(
@@ -526,21 +500,21 @@ _QUEUES = (
         "There is a file where the directory of all queues should be: the broker starts, finds no queue and cannot "
         "create one. Consumers get nothing, though the messages are in the CommitLog.",
         "Move it out of the store, then rebuild the queues.",
-        _AWAY,
         "RB-03",
+        next_step=_AWAY,
     ),
     _queues_unknown(
         "queue-unreadable",
         "The system reported an error while reading.",
         "Rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _queues_unknown(
         "queue-not-listed",
         "A directory of the ConsumeQueues cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
-        "mqtool verify {store}",
+        next_step="mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _queues_note(
@@ -548,14 +522,14 @@ _QUEUES = (
         "The CommitLog contains messages of a topic that is in neither the configuration nor the queues. The topic "
         "was deleted, or its configuration is lost.",
         "None if it was deleted on purpose.",
-        _TOPIC,
         "RB-10",
+        next_step=_TOPIC,
     ),
 )
 
 
 def _rocksdb_error(code: str, meaning: str, remedy: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, _run("RB-19"), ("RB-19",))
+    return _queues_error(code, meaning, remedy, "RB-19")
 
 
 _ROCKSDB = (
@@ -570,7 +544,7 @@ _ROCKSDB = (
         "rocksdb-not-read",
         "The system does not let the RocksDB of the queues be read: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
-        "mqtool verify {store}",
+        next_step="mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _rocksdb_error(
@@ -595,14 +569,12 @@ _ROCKSDB = (
         "log.",
         "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
-    Check(
+    _queues_note(
         "rocksdb-leftover",
-        Area.CONSUME_QUEUE,
-        Severity.NOTE,
         "A queue in RocksDB has units after its stored end. A broker that cut the log on its start leaves them until "
         "new messages replace them; consumers do not get them.",
         "None.",
-        "",
+        next_step="",
         no_runbook=NO_STEP,
     ),
 )
@@ -614,39 +586,39 @@ _EXTENSION = (
         "ext-file-size",
         "The file's length is not that of extension files: the broker refuses to start.",
         "Compare with mappedFileSizeConsumeQueueExt.",
-        _REBUILD_QUEUE,
         "RB-01",
+        next_step=_REBUILD_QUEUE,
     ),
     _extension_error(
         "ext-bad-unit",
         "A unit of the extension is malformed; the rest of its file cannot be read.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _extension_error(
         "ext-dangling-address",
         "A unit of the queue states an address at which the extension has no unit: consumers that filter by "
         "property get nothing for it.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _extension_error(
         "ext-wrong-unit",
         "A unit of the extension states another time than its record: consumers that filter by property use its bit "
         "map when they should not, or ignore it when they should use it.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
     _extension_error(
         "ext-missing-bits",
         "Bits are missing in a unit's bit map for a consumer group whose filter the message passes: the group does "
         "not get the message.",
         "The CommitLog still has the messages: rebuild the queue.",
-        _REBUILD_QUEUE,
         "RB-02",
+        next_step=_REBUILD_QUEUE,
     ),
 )
 
@@ -660,80 +632,79 @@ _INDEX = (
         "There is no index file, but the checkpoint or the configuration shows that one existed. The broker does "
         "not build one for existing messages.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-file-size",
         "The file is shorter or longer than its slots and entries. The broker lengthens it and misreads it.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-header",
         "The header contradicts the file: counts beyond its capacity, ranges that are not its entries'.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-slot",
         "A slot does not lead to the newest of its entries: lookups miss the entries after it.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-chain",
         "An entry names another predecessor than the one before it in its slot: chains end early, or run in a circle.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-dangling-entry",
         "An entry points into the CommitLog where no record starts.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-foreign-entry",
         "An entry points at a record that has no such key.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-wrong-time",
         "An entry's time is not its record's: lookups in a time range miss it.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-missing-entry",
         "Keys of messages have no entry: lookups do not find them. Causes: a lost index file, a crash (the broker "
         "deletes the last file and indexes again only the records that it scans), or damage.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_warning(
         "index-ahead-of-log",
         "The index ends beyond the end of the CommitLog: the broker will not index new messages until the log has "
         "grown up to there.",
         "Move the last index file out of the store before the broker starts, and rebuild it.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_warning(
         "index-stray-file",
         "index/ contains something that is not an index file. (An error where the broker refuses to start or drops "
         "the whole index; a note where it ignores it.)",
         "Move it out of the store.",
-        _run("RB-06"),
         "RB-06",
     ),
     _index_error(
@@ -741,28 +712,28 @@ _INDEX = (
         "The names of two index files do not follow the order of their entries: they were swapped, or the clock was "
         "set back. The broker ends a query too early, and appends to the wrong file.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_error(
         "index-not-directory",
         "There is a file where the directory of index files should be: the broker starts, but finds no message by key.",
         "Move it out of the store, then rebuild the index.",
-        "mqtool plan set-aside {store} --file {name} -o {plan}",
         "RB-06",
+        next_step="mqtool plan set-aside {store} --file {name} -o {plan}",
     ),
     _index_unknown(
         "index-unreadable",
         "The system reported an error while reading.",
         "Rebuild the index.",
-        _REBUILD_INDEX,
         "RB-06",
+        next_step=_REBUILD_INDEX,
     ),
     _index_unknown(
         "index-not-listed",
         "A directory of index files cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
-        "mqtool verify {store}",
+        next_step="mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
 )
@@ -777,67 +748,65 @@ _CHECKPOINT = (
         "There is no checkpoint. The broker starts; after a crash it deletes every index file and scans the entire "
         "log.",
         "None after a clean shutdown; otherwise rebuild it first.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_warning(
         "checkpoint-size",
         "The checkpoint is not 4096 bytes long; missing bytes count as 0.",
         "Rebuild it.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_warning(
         "checkpoint-zero",
         "All times of the checkpoint are 0 though the log contains messages and there are full index files. After a "
         "crash the broker deletes every index file and scans the entire log.",
         "Rebuild it.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_warning(
         "checkpoint-ahead",
         "The checkpoint is past the newest message: after a crash the broker scans too little and misses damage "
         "at the end.",
         "Rebuild it.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_warning(
         "checkpoint-behind",
         "An index file that is full ends after the checkpoint's index time: a start after a crash deletes it and "
         "does not index all of its messages again.",
         "Rebuild it.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_warning(
         "checkpoint-bad-value",
         "A field of the checkpoint is negative, or an offset that is impossible for a log of this length.",
         "Rebuild it.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_warning(
         "checkpoint-foreign",
         "The checkpoint is of another log: it names a place where no record begins, or a time before the first record. "
         "After a crash the broker starts its scan at a wrong segment, and deletes wrong index files.",
         "Rebuild it.",
-        _METADATA,
         "RB-09",
+        next_step=_METADATA,
     ),
     _checkpoint_unknown(
         "checkpoint-unreadable",
         "The system reported an error while reading.",
         "Make it readable, or move it out of the store and rebuild it.",
-        _run("RB-09"),
         "RB-09",
     ),
     _checkpoint_error(
         "checkpoint-not-file",
         "The checkpoint is not a regular file: the broker refuses to start.",
         "Move it out of the store and rebuild it.",
-        _run("RB-09"),
         "RB-09",
     ),
 )
@@ -852,14 +821,13 @@ _SHUTDOWN = (
         "log from the last point that is safe, cuts a torn tail, brings queues up to date and deletes index files that "
         "are newer than the checkpoint.",
         "Verify before the start; if nothing else is found, start.",
-        _EXPLAIN,
         "RB-08",
+        next_step=_EXPLAIN,
     ),
     _shutdown_error(
         "abort-bad",
         "abort is not a regular file. 5.5 recovers as after a crash and then fails to start.",
         "Move it out of the store.",
-        _run("RB-01"),
         "RB-01",
     ),
 )
@@ -875,14 +843,13 @@ _CONFIG = (
         "the file with an empty table. (A warning if the .bak is good: the broker takes that. A note if the broker "
         "does not read the file: with enableLmq it reads lmqConsumerOffset.json, without it consumerOffset.json.)",
         "Copy both aside, then take the .bak or rebuild the file.",
-        _run("RB-09"),
         "RB-09",
     ),
     _config_unknown(
         "config-not-read",
         "The system does not allow reading a configuration file or config/: what the broker would load is unknown.",
         "Verify as a user who may read it; move the object that has its name out of the store.",
-        "mqtool verify {store}",
+        next_step="mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
     _config_error(
@@ -890,14 +857,12 @@ _CONFIG = (
         "A configuration file and its .bak are missing: the broker starts with an empty table. (A warning if the "
         ".bak exists: the broker takes that.)",
         "Rebuild it before the broker starts.",
-        _run("RB-09"),
         "RB-09",
     ),
     _config_warning(
         "config-topic-missing",
         "A topic has queues but no configuration: the broker answers clients that it does not exist.",
         "Create the topic again with at least as many queues.",
-        _run("RB-09"),
         "RB-09",
         "RB-10",
     ),
@@ -905,28 +870,28 @@ _CONFIG = (
         "config-queue-type",
         "The topic's queue type is not that of its files: the broker refuses to start.",
         "Correct queue.type in topics.json.",
-        _INFO,
+        next_step=_INFO,
         no_runbook="Decide whether the configuration or the files are right.",
     ),
     _config_error(
         "config-offset-ahead",
         "A group's consumer offset is past the end of the queue: it gets nothing, or is reset to the queue's end.",
         "If the queue has lost its end, rebuild it first. Then move the position to the end of the queue.",
-        _CLAMP,
         "RB-09",
+        next_step=_CLAMP,
     ),
     _config_error(
         "config-offset-negative",
         "A group's consumer offset is negative.",
         "Move the position to the start of the queue.",
-        _CLAMP,
         "RB-09",
+        next_step=_CLAMP,
     ),
     _config_warning(
         "config-offset-orphan",
         "A group has an offset for a queue that does not exist.",
         "None if the topic was deleted: `plan offsets --delete` removes the position. Else rebuild the queue.",
-        _POSITION,
+        next_step=_POSITION,
         no_runbook=NO_STEP,
     ),
     _config_warning(
@@ -935,40 +900,40 @@ _CONFIG = (
         "set it to the end on startup; older ones deliver no delayed message of this level.",
         "If the queue has lost its end, rebuild it first. Then set the position to the first message that was not "
         "delivered.",
-        _DELAYS,
         "RB-09",
+        next_step=_DELAYS,
     ),
     _config_warning(
         "config-delay-expired",
         "The position of a delay level is before the first message that its queue still has: messages were deleted "
         "before they were delivered.",
         "Take the messages from a replica or a backup; keep the log longer than the longest delay.",
-        _DELAYS,
         "RB-09",
+        next_step=_DELAYS,
     ),
     _config_warning(
         "config-delay-behind",
         "The position of a delay level is before messages that the log shows to be delivered: the broker delivers "
         "them again. Reported after a clean stop only: a crash leaves positions up to ten seconds old.",
         "Set the position to the first message that was not delivered.",
-        _DELAYS,
         "RB-09",
+        next_step=_DELAYS,
     ),
     _config_warning(
         "config-delay-missing",
         "A delay level has messages in its queue and no position in delayOffset.json: the broker delivers all of them, "
         "also those that it has delivered before.",
         "Set the position to the first message that was not delivered.",
-        _DELAYS,
         "RB-09",
+        next_step=_DELAYS,
     ),
     _config_warning(
         "config-delay-orphan",
         "A delay level has a position, and its queue in SCHEDULE_TOPIC_XXXX is missing. Brokers since 4.9.2 "
         "begin a new queue at its first message; older ones skip the number of messages that the position states.",
         "Rebuild the queue if the log has its messages, else delete the position.",
-        _DELAYS,
         "RB-09",
+        next_step=_DELAYS,
     ),
 )
 
@@ -980,7 +945,6 @@ _DLEDGER = (
         "dledger-index-order",
         "The index of an entry does not follow that of the entry before: the ledger's recovery refuses such a log.",
         "Copy the ledger's directory from another node, or convert the log to an ordinary one.",
-        _run("RB-15"),
         "RB-15",
     ),
     _dledger_check(
@@ -988,7 +952,6 @@ _DLEDGER = (
         "dledger-term-order",
         "The term of an entry is below that of an entry before it.",
         "Copy the ledger's directory from another node, or convert the log to an ordinary one.",
-        _run("RB-15"),
         "RB-15",
     ),
     _dledger_check(
@@ -998,7 +961,6 @@ _DLEDGER = (
         "(A warning where the broker's next start writes the unit again.)",
         "None for a warning. For an error, copy the ledger's directory from another node, or convert the log to an "
         "ordinary one.",
-        _run("RB-15"),
         "RB-15",
     ),
     _dledger_check(
@@ -1006,7 +968,7 @@ _DLEDGER = (
         "dledger-unused-field",
         "channel, chainCrc or bodyCrc of an entry is not 0; no known release sets them.",
         "None: nothing reads them.",
-        _ENTRIES,
+        next_step=_ENTRIES,
         no_runbook=NO_STEP,
     ),
     _dledger_check(
@@ -1014,7 +976,6 @@ _DLEDGER = (
         "dledger-checkpoint-ahead",
         "The ledger's file checkpoint names an index after the last entry: entries that had been written are missing.",
         "Compare the end of the log with the other nodes; they may have more entries.",
-        _run("RB-15"),
         "RB-15",
     ),
     _dledger_check(
@@ -1022,7 +983,6 @@ _DLEDGER = (
         "dledger-term-behind",
         "The ledger's file currterm names a term below that of the last entry.",
         "The node learns the term from the others; a lone node takes it from its last entry.",
-        _run("RB-15"),
         "RB-15",
     ),
     _dledger_check(
@@ -1030,14 +990,13 @@ _DLEDGER = (
         "dledger-text",
         "The ledger's file checkpoint or currterm is missing or does not state its number as properties do.",
         "Compare it with the .bak file next to it.",
-        _run("RB-15"),
         "RB-15",
     ),
 )
 
 
 def _compaction_error(code: str, meaning: str, remedy: str = _SALVAGE) -> Check:
-    return Check(code, Area.COMPACTION, Severity.ERROR, meaning, remedy, _run("RB-05"), ("RB-05",))
+    return _check(Area.COMPACTION, Severity.ERROR, code, meaning, remedy, "RB-05")
 
 
 _COMPACTION = (
@@ -1068,73 +1027,72 @@ _TIMER = (
         "timer-not-file",
         "The timer wheel or config/timercheck is not a regular file: 5.x does not start.",
         "Move it out of the store, then rebuild the timer's files from the log.",
-        _run("RB-17"),
         "RB-17",
     ),
     _timer_error(
         "timer-wheel-size",
         "The timer wheel is not 38,707,200 bytes long: the timer does not start.",
         "Rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-log-size",
         "A timer log file has another length than its neighbours: the broker refuses to start.",
         "Compare with mappedFileSizeTimerLog; rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
         "RB-01",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-log-gap",
         "A file of the timer log is missing: chains that lead there end.",
         "Messages that wait there are not delivered; rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-bad-unit",
         "A unit of the timer log is malformed: what follows in its file is not read.",
         "Messages that wait there are not delivered; rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-bad-chain",
         "The predecessor that a unit of the timer log names does not exist.",
         "Messages after it are not delivered; rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-dangling-unit",
         "A unit of the timer log points into the CommitLog where there is no such record: the timer stops there.",
         "Rebuild the timer's files from the log; fetch the record from a replica if it is missing.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-bad-slot",
         "A slot of the timer wheel leads to positions that the timer log does not have.",
         "Rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-missing-unit",
         "The timer log has no unit for waiting messages that the timer has already read: some or all of its files are "
         "missing. These messages are not delivered.",
         "The CommitLog still has the messages: rebuild the timer's files from it.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
     _timer_error(
         "timer-checkpoint-ahead",
         "config/timercheck is past the end of the timer log or its queue: messages are skipped.",
         "Rebuild the timer's files from the log.",
-        _REBUILD_TIMER,
         "RB-17",
+        next_step=_REBUILD_TIMER,
     ),
 )
 
@@ -1146,21 +1104,21 @@ _CONTROLLER = (
         "A broker of controller mode has messages, but neither epochFileCheckpoint nor its .bak: it does not know "
         "which master wrote which part of its log, and cannot find where the log agrees with a replica's.",
         "Copy it from a replica that was in sync.",
-        "mqtool info {store}",
+        next_step="mqtool info {store}",
         no_runbook=REPLICA,
     ),
     _controller_error(
         "epoch-unreadable",
         "epochFileCheckpoint cannot be read, and neither can its .bak. (A warning if the .bak can.)",
         "Copy it from a replica that was in sync.",
-        _DUMP,
+        next_step=_DUMP,
         no_runbook=REPLICA,
     ),
     _controller_error(
         "epoch-order",
         "Epochs do not ascend, or one starts beyond the end of the log.",
         "Compare with a replica before it joins: a wrong epoch cuts the log in the wrong place.",
-        _DUMP,
+        next_step=_DUMP,
         no_runbook=REPLICA,
     ),
 )
@@ -1173,14 +1131,14 @@ _LINT = (
         "lint-legacy-key",
         "The configuration has a key in its old spelling, which brokers ignore: the default applies.",
         "Spell it as the broker does.",
-        "",
         "RB-01",
+        next_step="",
     ),
     _lint_warning(
         "lint-unknown-key",
         "The configuration has a key that no broker reads: it is ignored, and the default applies.",
         "Spell it as the broker does.",
-        _INFO,
+        next_step=_INFO,
         no_runbook=CONFIGURATION,
     ),
     _lint_warning(
@@ -1188,28 +1146,28 @@ _LINT = (
         "The broker reads this value differently, or ignores it and uses the default.",
         "Write the value as the finding states: numbers and booleans without blanks, in the form that the broker "
         "accepts.",
-        _INFO,
+        next_step=_INFO,
         no_runbook=CONFIGURATION,
     ),
     _lint_error(
         "lint-size",
         "The configured size is not that of the files: the broker refuses to start, or misreads them.",
         "Set the key to the value that fits the files; the finding states both.",
-        "",
         "RB-01",
+        next_step="",
     ),
     _lint_warning(
         "lint-disk-ratio",
         "The disk ratios contradict each other: writes stop before old files are deleted.",
         "diskMaxUsedSpaceRatio < diskSpaceCleanForciblyRatio < diskSpaceWarningLevelRatio.",
-        _INFO,
+        next_step=_INFO,
         no_runbook=CONFIGURATION,
     ),
     _lint_warning(
         "lint-path",
         "The configuration names a directory without a store: the broker would start with an empty store there.",
         "Correct storePathRootDir.",
-        _INFO,
+        next_step=_INFO,
         no_runbook=CONFIGURATION,
     ),
 )
