@@ -36,11 +36,7 @@ def screen_width() -> int | None:
 def wrap(text: str, limit: int | None, hang: int = 0, pieces: re.Pattern[str] = WORDS) -> list[str]:
     """Returns text as lines of at most a width, broken at blanks; a longer word is not broken, so it can be copied.
 
-    Args:
-        text: one line.
-        limit: of a line; None: text stays as it is.
-        hang: blanks before each line but the first.
-        pieces: what is not broken: `WORDS`, or `PARTS` to break paths too.
+    All lines but the first begin with `hang` blanks. Pieces that are not broken are `WORDS`, or `PARTS` of paths too.
     """
     if limit is None or width(text) <= limit:
         return [text]

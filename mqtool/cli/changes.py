@@ -1,34 +1,45 @@
-"""Output of `plan`, `apply`, `undo` and `discard-undo`: steps of a change, and how it ended."""
+"""Changes of a store: consent to them, their steps, and how they ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.cli import terminal
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
+from mqtool.cli.options import option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, NEXT_STEPS, OutputSchema, count, flag, listing, size, text
 from mqtool.commands import command
+from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair import ApplyResult, Step, UndoResult
 
+YesOption = Annotated[bool, option("--yes", help="Make the change without asking.")]
+
+DryRunOption = Annotated[bool, option("--dry-run", help="Show what would be done, and change nothing.")]
+
+AllowUnreadOption = Annotated[
+    bool, option("--allow-unread", help="Delete messages that are not read or not delivered yet, too.")
+]
+
+KeepOption = Annotated[
+    bool,
+    option(
+        "--keep/--no-keep",
+        help="Keep the old files for `mqtool undo STORE`; their space is taken until `mqtool discard-undo STORE`.",
+    ),
+]
+
 ChangedArgument = Annotated[
     Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
 ]
-
-
-def refuse_half_changed(root: Path) -> None:
-    """Raises RefusedError if a change of a store was interrupted: old and new files together are not its messages."""
-    from mqtool.repair.journal import check_finished
-
-    if root.is_dir():
-        check_finished(root)
-
 
 STEPS = listing(
     "steps",
@@ -40,6 +51,42 @@ STEPS = listing(
     text("sha256_before", "of the file now", show=DATA, nullable=True),
     text("sha256_after", "of the file then", show=DATA, nullable=True),
 )
+
+
+def consent(
+    invocation: Invocation, question: str, show: Callable[[ExitCode], ExitCode], *, yes: bool, dry_run: bool
+) -> ExitCode | None:
+    """Returns None if a change may go ahead; otherwise the exit code of the command, which has changed nothing.
+
+    Without `--yes`, what would be done is shown first; `show` returns the given exit code, or another one if nothing
+    can be done. Then the question is asked, if tables are printed, and stdin and stderr are a terminal.
+
+    Raises:
+        UsageError: both --yes and --dry-run were given.
+    """
+    if yes and dry_run:
+        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
+    if yes:
+        return None
+    is_asked = invocation.format in TABLE_FORMATS and sys.stdin.isatty() and sys.stderr.isatty()
+    code = ExitCode.OK if dry_run or is_asked else ExitCode.REFUSED
+    shown = show(code)
+    if dry_run or shown is not code:
+        return shown
+    terminal.hide_bars()
+    if is_asked and typer.confirm(question, default=False, err=True):
+        terminal.show_bars()
+        return None
+    note("nothing was changed: add --yes to make the change")
+    return ExitCode.REFUSED
+
+
+def refuse_half_changed(root: Path) -> None:
+    """Raises RefusedError if a change of a store was interrupted: old and new files together are not its messages."""
+    from mqtool.repair.journal import check_finished
+
+    if root.is_dir():
+        check_finished(root)
 
 
 def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -66,7 +113,7 @@ def after_apply(applied: ApplyResult) -> list[str]:
     append = [command("append", named, "--from", applied.store / path) for path in cut]
     if applied.verification is None or not applied.errors:
         return [*append, command("explain-start", named)]
-    from mqtool.cli.next_steps import next_steps_of
+    from mqtool.cli.verification_formats import next_steps_of
 
     config = named.config if isinstance(named.config, str | Path) else None
     steps = next_steps_of(applied.store, config, applied.verification)

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from mqtool.cli import cells
-from mqtool.cli.colour import Style, paint
 from mqtool.cli.invocation import JSON_FORMATS, Format
 from mqtool.cli.render import Csv, JsonDocument, Plain, Renderer, Row, Table, encode, fields
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema
+from mqtool.cli.terminal import Style, paint
 
 SECTION_ROWS = 20
 """Rows of each list that `--format table` prints; `wide` prints all."""
@@ -119,15 +119,7 @@ def blocks(
 ) -> Iterator[bytes]:
     """Yields an object for readers: verdict, plain values, commands to type, then each of its parts as a section.
 
-    What is empty is left out.
-
-    Args:
-        columns: of the object.
-        value: the object.
-        style: of the verdict.
-        title: of the section, if the object is part of another.
-        wide: nothing is cut or left out.
-        has_all_rows: no row is left out.
+    What is empty is left out. The style is the verdict's; the title is for an object that is part of another.
     """
     shown = [column for column in _shown(columns, wide=wide) if value.get(column.name) not in (None, "", [], {}, ())]
     plain = [column for column in shown if column.type not in {"object", "array"} and not column.is_command]
@@ -166,15 +158,7 @@ def commands(label: str, steps: Iterable[str]) -> bytes:
 def section(
     title: str, rows: Sequence[Any], columns: tuple[Column, ...] = (), *, wide: bool, has_all_rows: bool = False
 ) -> bytes:
-    """Returns rows as a table, or texts, under a title; nothing if there are none.
-
-    Args:
-        title: in words.
-        rows: objects or texts.
-        columns: of the objects; default: their keys.
-        wide: print all columns and all rows.
-        has_all_rows: print all rows.
-    """
+    """Returns objects as a table, by default of their keys, or texts, under a title; nothing if there are none."""
     some = rows if wide or has_all_rows else rows[:SECTION_ROWS]
     if not some:
         return b""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
 
-from mqtool.cli import bars, cells
+from mqtool.cli import cells, terminal
 from mqtool.cli.exits import Failure
 
 FORMAT_OPTIONS = ("--format", "-f")
@@ -60,5 +60,5 @@ class Invocation:
 
 def note(text: str) -> None:
     """Prints one line to stderr, its control characters escaped."""
-    bars.hide()
+    terminal.hide_bars()
     print(f"mqtool: {cells.escape(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,6 +1,7 @@
-"""Options that several commands share: one spelling, one meaning, one help text each."""
+"""Options that several commands share, one spelling, one meaning, one help text each, and the files that they name."""
 
 import contextlib
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -10,17 +11,76 @@ import typer
 
 from mqtool.choices import Compat
 from mqtool.cli import zones
-from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 from mqtool.errors import UsageError
 
 SELECTION = "Selection"
+
 OUTPUT = "Output"
+
 WORK = "Work"
+
 GENERAL = "General"
 """Panel that is last in every help."""
+
 _MAX_KEYS = 20
 """Unknown keys of a configuration that are reported."""
+
+_Format = TypeVar("_Format", bound=StrEnum)
+
+
+def format_option(words: str) -> Any:
+    """Returns `--format` with its help."""
+    return option(*FORMAT_OPTIONS, panel=OUTPUT, is_eager=True, callback=schema_if_help, help=words)
+
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")]
+
+MAX_JOBS = 1024
+"""Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
+
+
+def is_dash(path: Path) -> bool:
+    """Whether a path is `-`: stdin or stdout."""
+    return str(path) == "-"
+
+
+def is_there(word: str) -> bool:
+    """Whether a word of the command line, which may be a whole statement or line of a log, names an existing file."""
+    return os.path.exists(word)  # noqa: PTH110 - Path.exists raises for more bytes than a name has
+
+
+def read_input(path: Path, limit: int) -> bytes:
+    """Returns the content of a file, a pipe, or stdin for `-`.
+
+    Raises:
+        UsageError: it is more than `limit` bytes.
+    """
+    from mqtool.store.files import read_file
+
+    if is_dash(path):
+        data = sys.stdin.buffer.read(limit + 1)
+    elif path.is_fifo():
+        with path.open("rb") as pipe:
+            data = pipe.read(limit + 1)
+    else:
+        return read_file(path, limit)
+    if len(data) > limit:
+        raise UsageError(f"{path}: expected at most {limit} bytes")
+    return data
+
+
+def check_result_file(store: Path, file: Path) -> None:
+    """Checks that a file to be written is neither in the store nor a device that it would replace.
+
+    Raises:
+        UsageError: it is.
+    """
+    from mqtool.store.named_files import is_inside, require_regular
+
+    require_regular(file)
+    if is_inside(file, store):
+        raise UsageError(f"{file}: this is inside the store, which is only read; name a file elsewhere")
 
 
 class Body(StrEnum):
@@ -69,9 +129,6 @@ class DamageMode(StrEnum):
     ROWS = "rows"
 
 
-_Format = TypeVar("_Format", bound=StrEnum)
-
-
 def schema_if_help(ctx: typer.Context, value: _Format) -> _Format:
     """Callback of `--format`: prints the JSON Schema of the command's output and ends if the value is help."""
     if value == "help" and not ctx.resilient_parsing:
@@ -91,9 +148,6 @@ def _print_schema(ctx: typer.Context) -> None:
 def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002 - Typer's own word
     """Returns a Typer option, in a panel of the help."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
-
-
-StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")]
 
 
 def _read_keys(path: Path | None) -> Path | None:
@@ -128,6 +182,8 @@ SourceConfigOption = Annotated[
         "--source-config", metavar="FILE", panel=GENERAL, help="broker.conf of the store SOURCE.", callback=_read_keys
     ),
 ]
+
+
 ConfigOption = Annotated[
     Path | None,
     option(
@@ -138,6 +194,8 @@ ConfigOption = Annotated[
         callback=_read_keys,
     ),
 ]
+
+
 FoundConfigOption = Annotated[
     Path | None,
     option(
@@ -148,15 +206,11 @@ FoundConfigOption = Annotated[
         callback=_find_config,
     ),
 ]
+
+
 FormatOption = Annotated[
     Format,
-    option(
-        *FORMAT_OPTIONS,
-        panel=OUTPUT,
-        is_eager=True,
-        callback=schema_if_help,
-        help="Output format; --json is short for json; help prints the JSON Schema of the output.",
-    ),
+    format_option("Output format; --json is short for json; help prints the JSON Schema of the output."),
 ]
 
 
@@ -170,10 +224,6 @@ def _check_is_no_format(value: Any) -> Any:
 def output_option(words: str) -> Any:
     """Returns `--output` with its help."""
     return option("--output", "-o", metavar="PATH", callback=_check_is_no_format, help=words)
-
-
-MAX_JOBS = 1024
-"""Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
 
 
 def jobs_option(words: str = "Parallel workers. Default: one for each core.", panel: str | None = None) -> Any:
@@ -205,10 +255,16 @@ def group_option(groups: str = "Consumer group", panel: str = SELECTION) -> Any:
 JobsOption = Annotated[
     int | None, jobs_option("Parallel workers. Default: one for small stores, else one for each core.", panel=WORK)
 ]
+
+
 ThrottleOption = Annotated[
     str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
 ]
+
+
 DebugOption = Annotated[bool, option("--debug", panel=GENERAL, help="Print tracebacks of errors.")]
+
+
 ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
 ]
@@ -229,9 +285,12 @@ def _release(text: str) -> Compat:
 StartedReleaseOption = Annotated[
     Compat | None, release_option("Release that would be started. Default: the detected one.")
 ]
+
+
 DuplicatesOption = Annotated[
     Duplicates, option("--duplicates", help="If the store already has the first messages: write nothing, or append.")
 ]
+
 
 RangeOption = Annotated[
     str | None,
@@ -242,6 +301,8 @@ RangeOption = Annotated[
         help="start, end, N, +N, -N, @time, or two of them as A:B, half-open.",
     ),
 ]
+
+
 TimeOption = Annotated[
     str | None,
     option(
@@ -251,6 +312,8 @@ TimeOption = Annotated[
         help="Store time, half-open: RFC 3339 or ms since the epoch; or 7d, today, yesterday, 'last week'.",
     ),
 ]
+
+
 ZoneOption = Annotated[
     str,
     option(
@@ -268,29 +331,48 @@ def _topic_option() -> Any:
 
 
 TopicOption = Annotated[list[str] | None, _topic_option()]
+
+
 TopicsOption = Annotated[list[str], _topic_option()]
+
+
 QueueOption = Annotated[int | None, option("--queue", "-q", metavar="ID", panel=SELECTION, help="Queue id.")]
+
+
 TagOption = Annotated[list[str] | None, option("--tag", metavar="TAG", panel=SELECTION, help="Tag; may be repeated.")]
+
+
 KeyOption = Annotated[
     list[str] | None, option("--key", "-k", metavar="KEY", panel=SELECTION, help="One word of KEYS; may be repeated.")
 ]
+
+
 UniqueKeyOption = Annotated[
     list[str] | None, option("--unique-key", metavar="ID", panel=SELECTION, help="UNIQ_KEY; may be repeated.")
 ]
+
+
 PropertyOption = Annotated[
     list[str] | None,
     option("--property", "-p", metavar="NAME=VALUE", panel=SELECTION, help="User property; all given must match."),
 ]
+
+
 GrepOption = Annotated[
     str | None, option("--grep", metavar="REGEX", panel=SELECTION, help="Regular expression over the decoded body.")
 ]
+
+
 LimitOption = Annotated[
     int | None, option("--limit", "-n", metavar="N", panel=SELECTION, help="Stop after N rows.", min=0)
 ]
+
+
 MaxBytesOption = Annotated[
     str | None,
     option("--max-bytes", metavar="SIZE", panel=SELECTION, help="Stop before the records exceed SIZE, e.g. 10M."),
 ]
+
 
 BodyOption = Annotated[
     Body | None,
@@ -301,13 +383,21 @@ BodyOption = Annotated[
         help="Body format; text falls back to base64. Default: none in tables, else text.",
     ),
 ]
+
+
 MaxBodyOption = Annotated[
     str | None, option("--max-body", metavar="SIZE", panel=OUTPUT, help="Print at most SIZE bytes of each body.")
 ]
+
+
 DamageOption = Annotated[
     DamageMode, option("--damage", panel=OUTPUT, help="Where to report damage: on stderr, or as rows of the output.")
 ]
+
+
 RawOption = Annotated[bool, option("--raw", panel=OUTPUT, help="Print bodies as stored, without decompressing them.")]
+
+
 RedactOption = Annotated[
     bool, option("--redact", panel=OUTPUT, help="Replace bodies, property values, ids and hosts by salted hashes.")
 ]

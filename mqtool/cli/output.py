@@ -4,12 +4,12 @@ import sys
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-from mqtool.cli import bars, document
-from mqtool.cli.colour import Style
+from mqtool.cli import document, terminal
 from mqtool.cli.exits import QUIET, ExitCode, Failure
 from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table
 from mqtool.cli.schema import OutputSchema
+from mqtool.cli.terminal import Style
 
 _STYLES = {ExitCode.OK: Style.GOOD, ExitCode.NO: Style.BAD}
 """Colours of verdicts, by the exit code; of others the verdict is doubtful."""
@@ -33,12 +33,7 @@ class Output:
     ) -> None:
         """Starts no output yet.
 
-        Args:
-            invocation: `ctx.obj`.
-            schema: of the output.
-            output_format: anything but HELP.
-            live: rows come slowly: show each at once.
-            upright: rows are few: tables have a line for each value.
+        Rows that come slowly (`live`) are shown at once; tables of few rows (`upright`) have a line for each value.
         """
         self.schema = schema
         self.format = output_format
@@ -75,12 +70,9 @@ class Output:
         *,
         style: Style | None = None,
     ) -> ExitCode:
-        """Writes the one object and returns the exit code given.
+        """Writes the one object and returns the exit code given; the verdict's colour follows it, or is the style.
 
-        Args:
-            value: the object.
-            code: exit code of the command; the colour of the verdict follows it unless `style` is given.
-            listing: an array of the object that is too long to keep in memory; written last.
+        The listing is an array of the object that is too long to keep in memory; it is written last.
         """
         if listing is not None:
             self._renderer = document.listed(self.schema, value, listing, self.format)
@@ -121,7 +113,7 @@ class Output:
 
     def _write(self, data: bytes | memoryview) -> None:
         if self._terminal:
-            bars.hide()
+            terminal.hide_bars()
         self._stream.write(data)
         if self._terminal:  # at once, or the bar would be drawn above rows that are still buffered
             self._stream.flush()

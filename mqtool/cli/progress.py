@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from mqtool.cli import bars
+from mqtool.cli import terminal
 from mqtool.cli.options import ProgressMode
 from mqtool.jobs.progress import OnProgress
 
@@ -137,13 +137,13 @@ class Elapsed:
 
     def __enter__(self) -> Self:
         """Lets other output end it."""
-        bars.DRAWN.append(self)
+        terminal.DRAWN.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Ends it."""
         self.hide()
-        bars.DRAWN.remove(self)
+        terminal.DRAWN.remove(self)
 
 
 class Bar:
@@ -197,15 +197,15 @@ class Bar:
 
     def __enter__(self) -> Self:
         """Shows the bar."""
-        bars.hide()
-        bars.DRAWN.append(self)
+        terminal.hide_bars()
+        terminal.DRAWN.append(self)
         self._bar.start()
         self._hidden = False
         return self
 
     def __exit__(self, *_: object) -> None:
         """Removes the bar."""
-        bars.DRAWN.remove(self)
+        terminal.DRAWN.remove(self)
         self._bar.stop()
 
 
@@ -219,14 +219,7 @@ def share_of(bar: Progress, size: int) -> OnProgress:
 
 
 def show_progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:
-    """Returns the progress display for `--progress`.
-
-    Args:
-        mode: the option's value; AUTO draws a bar if stderr is a terminal.
-        what: a word or two.
-        start: where the work begins, e.g. a physical offset.
-        end: where it will end; `end - start` is in bytes.
-    """
+    """Returns the progress display for `--progress`, from start to end in bytes; AUTO draws a bar on a terminal."""
     if mode is ProgressMode.JSON:
         return JsonLinesProgress(what, start, end)
     if mode is ProgressMode.AUTO and sys.stderr.isatty():

@@ -37,12 +37,7 @@ class Point(Struct, frozen=True):
     value: int = 0  # offset, or milliseconds for TIME; negative before END
 
     def offset(self, first: int, end: int) -> int:
-        """Returns the offset of an offset point, limited to [first, end].
-
-        Args:
-            first: smallest offset.
-            end: one past the largest.
-        """
+        """Returns the offset of an offset point, limited to [first, end]."""
         base = {Anchor.START: first, Anchor.END: end, Anchor.ZERO: 0}[self.anchor]
         return min(max(base + self.value, first), end)
 

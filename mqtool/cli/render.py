@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from mqtool.cli import cells, colour
+from mqtool.cli import cells, terminal
 from mqtool.cli.exits import Failure
 from mqtool.cli.schema import Column, OutputSchema
 
@@ -106,13 +106,7 @@ class JsonDocument:
     """`json`: one object with an array of rows, written as they come; `ok` is at the end."""
 
     def __init__(self, head: dict[str, Any], name: str = "rows", *, line_feeds: bool = True) -> None:
-        """Takes what comes before the array.
-
-        Args:
-            head: the object without the array.
-            name: of the array.
-            line_feeds: write each row on a line of its own; else everything is one line.
-        """
+        """Takes what comes before the array and the array's name; rows have lines of their own, or all is one line."""
         self._head = head
         self._name = name
         self._line_feed = b"\n" if line_feeds else b""
@@ -205,14 +199,9 @@ class Table(Plain):
         upright: bool = False,
         is_section: bool = False,
     ) -> None:
-        """Prints nothing yet.
+        """Prints nothing yet. `wide` cuts no cell, `lookahead` rows decide, `upright` prints one field a line.
 
-        Args:
-            columns: those that are shown.
-            wide: cut no cell.
-            lookahead: rows that decide.
-            upright: one field a line in any case.
-            is_section: of a document for readers: indented, with labels in place of names.
+        A section of a document for readers is indented and has labels in place of names.
         """
         self._columns = columns
         self._headings: list[str] = [column.heading if is_section else column.name for column in columns]
@@ -255,7 +244,7 @@ class Table(Plain):
         self._wraps = room is not None
         self._widths = _fitted([self._headings, *held], room)
         self._upright = self._widths is None
-        header = [] if self._upright else self._aligned(self._headings, colour.Style.HEADER)
+        header = [] if self._upright else self._aligned(self._headings, terminal.Style.HEADER)
         return self._encoded([*header, *(line for row in held for line in self._lines(row))])
 
     def _encoded(self, lines: Iterable[str]) -> bytes:
@@ -269,13 +258,13 @@ class Table(Plain):
         has_rows, self._has_rows = self._has_rows, True
         return ["", *lines] if has_rows else lines
 
-    def _aligned(self, texts: list[str], style: colour.Style | None = None) -> list[str]:
+    def _aligned(self, texts: list[str], style: terminal.Style | None = None) -> list[str]:
         """Returns the lines of a row: one, unless a cell is wrapped."""
         widths, hang = self._widths or [], 0 if style else _HANG
         limits = widths if self._wraps else [None] * len(widths)
         wrapped = [cells.wrap(text, limit, hang, cells.PARTS) for text, limit in zip(texts, limits, strict=True)]
         lines = ("  ".join(map(cells.pad, line, widths, self._right)) for line in zip_longest(*wrapped, fillvalue=""))
-        return [colour.paint(line.rstrip(), style) if style else line for line in lines]
+        return [terminal.paint(line.rstrip(), style) if style else line for line in lines]
 
 
 def _fitted(lines: Sequence[Sequence[str | None]], room: int | None) -> list[int] | None:

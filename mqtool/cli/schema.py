@@ -4,7 +4,7 @@ A declaration serves every format: tables print the columns marked for them, CSV
 help` and docs/schemas the JSON Schema. Additions keep the version; removing a column or changing its meaning raises it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -103,6 +103,11 @@ def nested(
 ) -> Column:
     """Returns a column with an object, shown in tables."""
     return Column(name, "object", doc, show, fields=fields, optional=optional, nullable=nullable)
+
+
+def row_of(columns: Iterable[Column], source: Any, /, **computed: Any) -> dict[str, Any]:
+    """Returns a value as a row: for each column what is computed for it, else the value's attribute of that name."""
+    return {c.name: computed[c.name] if c.name in computed else getattr(source, c.name) for c in columns}
 
 
 CONFIG = text("config", "broker.conf: given, or found where brokers keep it; else null", nullable=True)
@@ -221,9 +226,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def prints(*schemas: OutputSchema, group: str = "") -> Callable[[F], F]:
     """Declares the outputs of a command; `--format help` and the tests read them from the function.
 
-    Args:
-        schemas: kinds of output.
-        group: the command whose subcommands all have these outputs, and one JSON Schema.
+    All subcommands of a group have the same outputs, and one JSON Schema.
     """
 
     def mark(function: F) -> F:

@@ -1,4 +1,4 @@
-"""Implements commands for stores of other systems (`mqtool.siblings`)."""
+"""Implements commands for stores of other systems (`mqtool.siblings`), and has the schemas of their tables."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -6,27 +6,82 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqtool.cli.damage_report import DamageReport
+from mqtool.cli import sibling_rows
+from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
+from mqtool.cli.message_rows import BodyView, MessageView
 from mqtool.cli.options import Body
 from mqtool.cli.output import Output
 from mqtool.cli.ranges import Range, parse_size, parse_times
-from mqtool.cli.rows import sibling_rows, sibling_tables
-from mqtool.cli.rows.bodies import BodyView
-from mqtool.cli.rows.message_view import MessageView
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, row_of
+from mqtool.cli.selection import Filters
 from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row, Table
-from mqtool.siblings.registry import Kind
+from mqtool.siblings.registry import KINDS, Kind
 
 if TYPE_CHECKING:
     from mqtool.siblings.base import OpenedStore
     from mqtool.verify.findings import Finding
 
+_SHOWN = (TABLE, WIDE, DATA)
+
+_TYPES = {
+    "int32": "integer",
+    "int64": "int64",
+    "time": "int64",
+    "boolean": "boolean",
+    "string": "string",
+    "bytes": "any",
+}
+
 _OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
+
+_QUEUE = ("broker", "topic", "queue_id")
+"""Columns that name a queue; a table has some of them."""
+
+_REBUILDABLE = ("consumequeue", "all")
+"""What can be rebuilt of another kind of store: its queues."""
+
+_NOTED = 10
+"""Damaged ranges of a table that get a line on stderr."""
+
+
+def _columns(table: Table) -> tuple[Column, ...]:
+    columns = []
+    for column in table.columns:
+        shown, is_time = _SHOWN[column.shown], column.type == "time"
+        columns.append(Column(column.name, _TYPES[column.type], column.doc, show=shown, time=is_time, nullable=True))
+        if column.type == "bytes":
+            doc = f"text, hex, base64, json or none: what {column.name} is"
+            columns.append(Column(f"{column.name}_encoding", "string", doc, show=DATA))
+    return tuple(columns)
+
+
+TABLES = {
+    table.name: OutputSchema(table.name, 1, table.doc, _columns(table)) for kind in KINDS for table in kind.tables
+}
+"""Output of each table, by its name."""
+
+
+MAIN = tuple(TABLES[kind.tables[0].name] for kind in KINDS)
+"""Output of each kind's first table: what `get` and `find` print."""
+
+
+def table_row(values: Row, table: Table, body: BodyView) -> dict[str, Any]:
+    """Returns a row as it is printed: bytes encoded, with the name of the encoding."""
+    printed = {}
+    for column in table.columns:
+        value = values[column.name]
+        if column.type == "bytes":
+            shown, encoding = (None, "none") if value is None else body.encode(value)
+            printed[column.name] = shown
+            printed[f"{column.name}_encoding"] = encoding
+        else:
+            printed[column.name] = value
+    return printed
 
 
 def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, *, deep: bool) -> ExitCode:
@@ -49,7 +104,7 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
 
 
 def _finding(finding: "Finding") -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in sibling_rows.FINDING_FIELDS} | {"severity": str(finding.severity)}
+    return row_of(sibling_rows.VERIFY_KIND.columns, finding)
 
 
 def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format: Format) -> ExitCode:
@@ -92,13 +147,13 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
 
 def _print_verdict(output: Output, path: Path, findings: "list[Finding]", prediction: dict[str, Any] | None) -> None:
     """Prints the result for readers, in the form that a store of RocketMQ gets."""
-    from mqtool.cli import verification_text
+    from mqtool.cli import verification_formats
     from mqtool.verify.findings import Verification, state_of
 
     start = [] if prediction is None else [f"next start: {prediction['verdict']}"]
     state = state_of(findings)
     result = Verification(str(path), state, live=False, complete=True, checks=(), findings=tuple(findings))
-    output.page([verification_text.text(result, (), start, wide=output.format is Format.WIDE)])
+    output.page([verification_formats.text(result, (), start, wide=output.format is Format.WIDE)])
 
 
 def dump(
@@ -122,7 +177,7 @@ def dump(
                 raise UsageError(f"{only}: give the root of this store of kind {kind.name}, {path}")
             chosen, items = file_rows
         report = DamageReport()
-        output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format)
+        output = Output(invocation, TABLES[chosen.name], view.format)
         body = _body_view(view)
         rows = _selected(opened, chosen, filters, report, items)
         any_row = _print(output, rows, chosen, filters.limit, body)
@@ -136,7 +191,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
     with kind.open(path) as opened:
         chosen = opened.table()
         report = DamageReport()
-        output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format, upright=True)
+        output = Output(invocation, TABLES[chosen.name], view.format, upright=True)
         body = _body_view(view, default=Body.TEXT)
         for address in addresses:
             try:
@@ -153,7 +208,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
             for item in items:
                 if isinstance(item, Damage):
                     report.damage(item)
-            output.rows(sibling_tables.row(row, chosen, body) for row in rows)
+            output.rows(table_row(row, chosen, body) for row in rows)
         return output.finish(report.code())
 
 
@@ -162,7 +217,7 @@ def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view:
     with kind.open(path) as opened:
         chosen = opened.table()
         report = DamageReport()
-        output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format)
+        output = Output(invocation, TABLES[chosen.name], view.format)
         body = _body_view(view)
         note(f"searching by reading every row of {chosen.name}")
         if not _print(output, _selected(opened, chosen, filters, report), chosen, filters.limit, body):
@@ -175,7 +230,7 @@ def _print(output: Output, rows: Iterator[Row], table: Table, limit: int | None,
     any_row = False
     for row in islice(rows, limit):
         any_row = True
-        output.row(sibling_tables.row(row, table, body))
+        output.row(table_row(row, table, body))
     return any_row
 
 
@@ -240,10 +295,6 @@ def _tests(opened: "OpenedStore", table: Table, filters: Filters, columns: dict[
     return tests
 
 
-_QUEUE = ("broker", "topic", "queue_id")
-"""Columns that name a queue; a table has some of them."""
-
-
 def _in_range(opened: "OpenedStore", table: Table, column: str, chosen: Range) -> Any:
     """Returns the predicate of a range, which may be relative to the offsets of the row's queue, or of all rows."""
     names = [member.name for member in table.columns if member.name in _QUEUE] if column == "queue_offset" else []
@@ -266,12 +317,6 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         return re.compile(text.encode("utf-8", "surrogateescape"))
     except re.error as error:
         raise UsageError(f"--grep: {text!r} is not a regular expression: {error}") from error
-
-
-_REBUILDABLE = ("consumequeue", "all")
-"""What can be rebuilt of another kind of store: its queues."""
-_NOTED = 10
-"""Damaged ranges of a table that get a line on stderr."""
 
 
 def new_directory(store: Path, target: Path) -> None:
@@ -341,12 +386,7 @@ def _write_new(
 ) -> list[Row]:
     """Writes a new directory, which gets its name when it is complete; returns the rows that describe it.
 
-    Args:
-        kind: of the store.
-        path: its root.
-        target: new or empty directory.
-        done: participle that names what is done, for the error of a kind that cannot do it.
-        write: writes into a path and returns the rows; None if the kind cannot do it.
+    `write` returns them, or None if the kind cannot do it; the error then names it by its participle, `done`.
     """
     from mqtool.jobs.atomic import staged_directory
 

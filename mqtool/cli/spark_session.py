@@ -1,4 +1,4 @@
-"""Work on Spark from the command line: the options that say where, and a session for the duration of the work."""
+"""Who does the work: processes of this machine, or Spark, with a session for the duration of the work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +12,19 @@ from mqtool.errors import UsageError
 SPARK = "Spark"
 
 SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
+
 MasterOption = Annotated[
     str, option("--master", metavar="URL", panel=SPARK, help="local[*], spark://HOST:PORT, yarn, k8s://…")
 ]
+
 ConfOption = Annotated[
     list[str] | None, option("--conf", metavar="NAME=VALUE", panel=SPARK, help="Spark setting; may be repeated.")
 ]
+
 LOCAL = "local[*]"
+
+SMALL = 128 << 20
+"""Bytes of the CommitLog up to which further processes cost more time than they save."""
 
 
 class OnSpark(Struct, frozen=True):
@@ -58,3 +64,10 @@ def spark_session(where: OnSpark) -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+def workers(jobs: int | None, log_bytes: int) -> int:
+    """Returns `--jobs`; the default is one for a small log, otherwise one for each processor."""
+    from mqtool.jobs.pool import available
+
+    return jobs or (1 if log_bytes < SMALL else available())

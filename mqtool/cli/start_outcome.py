@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from mqtool.cli import cells, document
 from mqtool.cli.cells import counted
-from mqtool.cli.colour import Style
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.schema import CONFIG, Column, OutputSchema, count, flag, listing, nested, text
+from mqtool.cli.terminal import Style
 from mqtool.commands import Opened, command
 from mqtool.errors import PermissionDeniedError, StoreError, UnreadableError
 from mqtool.formats.release import release_of

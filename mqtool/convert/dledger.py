@@ -9,10 +9,9 @@ are rebuilt. Offset message ids change too, since they contain the physical offs
 from pathlib import Path
 
 import numpy as np
-from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.convert.staging import staging_directory
+from mqtool.convert.staging import ConversionResult, staging_directory
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
@@ -20,10 +19,8 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles, SegmentWriter
 from mqtool.rebuild.job import KINDS, rebuild
-from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.queue_writer import write_expired_queues
 from mqtool.rebuild.settings import settings_of
-from mqtool.rebuild.sink import Result
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.config.rocksdb import has_data
@@ -45,24 +42,6 @@ _NEEDLESS = (
     file_names.ABORT_NEW,
     file_names.ROCKSDB_STORE,
 )
-
-
-class ConversionResult(Struct):
-    """Result of a conversion."""
-
-    records: int = 0  # number of records in the new log, including those in copied ordinary segments
-    start: int = 0  # and end: physical offsets of the new log
-    end: int = 0
-    # Ranges of the old log without a valid record; their content is not in the new log.
-    damage: Listing[Damage] = field(default_factory=Listing)
-    unresolved: int = 0  # number of references to records that are no longer in the log; they keep their old value
-    left_behind: list[str] = field(default_factory=list)  # names in the store's root that were not copied
-    rebuilt: Result = field(default_factory=Result)  # result of rebuilding ConsumeQueues and index
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every record is in the new log and its queue."""
-        return not self.damage and self.rebuilt.is_complete
 
 
 def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> ConversionResult:
@@ -121,7 +100,7 @@ class _Conversion:
         """Writes the segments; returns the physical offset of the last record."""
         log, result = self._store.commit_log, self._found
         ledger = next(segment for segment in log.segments if segment.entries)
-        last = -1
+        last, records = -1, 0
         with OutputFiles(self._staging) as output:
             writer = SegmentWriter(output, ledger.base, ledger.size)
             for segment in log.segments:
@@ -131,7 +110,7 @@ class _Conversion:
                 if isinstance(item, Damage):
                     result.damage.add(item)
                     continue
-                result.records += len(item)
+                records += len(item)
                 self._newest = max(self._newest, int(item.column("store_timestamp").max()))
                 plain = item.positions + item.base < ledger.base
                 if plain.all():
@@ -142,7 +121,7 @@ class _Conversion:
                     self._refer(item, places)
                     writer.append(item, places, self._prepared(item))
                 self._on_progress(item.base + int(item.positions[-1]) - log.min_offset, log.bytes_in_use)
-            result.end = writer.end
+            result.end, result.records = writer.end, records
         return writer.last_record if writer.last_record >= 0 else last
 
     def _refer(self, frames: Frames, places: np.ndarray) -> None:
@@ -206,7 +185,8 @@ class _Conversion:
         out = self._staging.with_name("queues")
         with open_store(self._staging) as store:
             bit_maps = bit_maps_of(self._store) if settings.has_extension else None
-            self._found.rebuilt = rebuild(store, out, settings, bit_maps=bit_maps)
+            rebuilt = self._found.rebuilt = rebuild(store, out, settings, bit_maps=bit_maps)
+            self._found.units = rebuilt.units
         for kind in KINDS:
             if (out / kind).exists():
                 (out / kind).rename(self._staging / kind)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from msgspec import Struct, field
 
-from mqtool.convert.staging import staging_directory
+from mqtool.convert.staging import ConversionResult, staging_directory
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, file_names
 from mqtool.formats.consume_queue import (
@@ -38,7 +37,6 @@ from mqtool.formats.consume_queue import (
     unit_key,
 )
 from mqtool.rebuild.files import FileSequence, OutputFiles
-from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.queue_writer import QueueName, expired_queues, write_expired
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
@@ -59,25 +57,7 @@ _FORMAT_VERSION = 5
 """Format version of RocksDB tables that the RocksDB 8 of RocketMQ 5.5.0 reads."""
 
 
-class QueueConversionResult(Struct):
-    """Result of a conversion."""
-
-    queues: int = 0  # and units: numbers of queues and units written
-    units: int = 0
-    start: int = 0  # and end: physical offsets of the log
-    end: int = 0
-    # Ranges of the log without a valid record; filled only where the log is read.
-    damage: Listing[Damage] = field(default_factory=Listing)
-    # Texts about units that are missing in the old queues or differ from the log.
-    differences: Listing[str] = field(default_factory=Listing)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether log and queues agree and no damage was found."""
-        return not self.damage and not self.differences
-
-
-def into_files(store: Store, target: Path) -> QueueConversionResult:
+def into_files(store: Store, target: Path) -> ConversionResult:
     """Copies a store whose ConsumeQueues are in RocksDB into one whose ConsumeQueues are files.
 
     Args:
@@ -97,7 +77,7 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
     _check(store)
     settings = settings_of(store)
-    result = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
+    result = ConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
     with (
         staging_directory(store.path, target) as staging,
         QueueDatabase(place) as database,
@@ -124,7 +104,7 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
 
 
 def _write_queue(
-    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], result: QueueConversionResult
+    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], result: ConversionResult
 ) -> int:
     """Writes the files of one queue and returns the number of units.
 
@@ -160,7 +140,7 @@ def _require_utf8(target: Path) -> None:
         raise UsageError(f"{target}: expected a path in UTF-8, RocksDB takes no other") from error
 
 
-def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
+def into_rocksdb(store: Store, target: Path) -> ConversionResult:
     """Copies a store into one whose ConsumeQueues are in RocksDB, built from the log.
 
     The new queues are compared with the old files; `differences` reports the result.
@@ -184,7 +164,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
     _refuse_batch_queues(store)
     _check(store)
     rocksdict()
-    log, result = store.commit_log, QueueConversionResult(start=store.commit_log.min_offset)
+    log, result = store.commit_log, ConversionResult(start=store.commit_log.min_offset)
     _require_utf8(target)
     with staging_directory(store.path, target) as staging:
         _copy(store, staging)
@@ -307,7 +287,7 @@ def _writing_database(path: Path) -> Iterator[None]:
 
 
 def _differences(
-    queue: Queue, extension: ExtUnits, database: QueueDatabase, min_offset: int, result: QueueConversionResult
+    queue: Queue, extension: ExtUnits, database: QueueDatabase, min_offset: int, result: ConversionResult
 ) -> None:
     """Compares the files of a queue with the units built from the log, and adds each difference to `result`.
 

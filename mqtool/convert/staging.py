@@ -1,13 +1,41 @@
-"""The new directory in which a conversion builds a store."""
+"""What conversions share: the new directory in which they build a store, and their result."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from mqtool.errors import StoreLockedError, UsageError
 from mqtool.jobs.atomic import staged_directory
+from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.sink import Result
+from mqtool.records.damage import Damage
 from mqtool.store.lock import lock_holder
 from mqtool.store.named_files import is_inside
+
+
+class ConversionResult(Struct):
+    """Result of a conversion."""
+
+    # Number of records in the new log, including those in copied ordinary segments; None where the log was copied.
+    records: int | None = None
+    queues: int = 0  # and units: numbers of queues and units written
+    units: int = 0
+    start: int = 0  # and end: physical offsets of the new log
+    end: int = 0
+    # Ranges of the old log without a valid record; filled only where the log is read.
+    damage: Listing[Damage] = field(default_factory=Listing)
+    unresolved: int = 0  # number of references to records that are no longer in the log; they keep their old value
+    left_behind: list[str] = field(default_factory=list)  # names in the store's root that were not copied
+    # Texts about units that are missing in the old queues or differ from the log.
+    differences: Listing[str] = field(default_factory=Listing)
+    rebuilt: Result = field(default_factory=Result)  # result of rebuilding ConsumeQueues and index
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record is in the new log and its queue, and the old queues agree with the log."""
+        return not self.damage and not self.differences and self.rebuilt.is_complete
 
 
 @contextmanager

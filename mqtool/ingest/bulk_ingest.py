@@ -1,11 +1,12 @@
 """Appends rows to a store in bulk, and yields one result for every row.
 
 A row that is not a valid message, or that the store refuses, gets a result with its number and the store's status;
-the other rows are still stored. Docs page: docs/engine.md.
+the other rows are still stored. Messages that the store already has are detected first, so that a repeated command
+does not store them twice unnoticed. Docs page: docs/engine.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_files import MappedFileQueue
 from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.start.detect import is_new
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.store import MessageStore
 from mqtool.engine.write.columns import MessageColumns
@@ -26,11 +28,13 @@ from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
 from mqtool.engine.write.messages import refusal
 from mqtool.engine.write.queue_offsets import QueueOffsets
-from mqtool.errors import StoreError
+from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import config_files, file_names, hosts, java, properties
 from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
-from mqtool.ingest.row_parser import Row
+from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.index.index_file import query_message
+from mqtool.store.store import Store, open_store
 
 CHUNK = 1024
 """Maximum rows that are appended together, and with SYNC_FLUSH share a flush."""
@@ -42,9 +46,16 @@ MAX_QUEUE_ID = java.INT_MAX - 1
 """Maximum queue id: the table of topics counts the queues in 32 bits, and no broker starts with a larger count."""
 
 _MAX_PORT = 65535
+
 _DELAYED_ONCE = properties.REAL_TOPIC.encode() + b"\1"
+
 _NO_MORE = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.UNKNOWN_ERROR)
 """Statuses that concern the store rather than the message, so that all further messages would get them too."""
+
+SAMPLE = 1024
+"""Maximum messages whose unique keys are looked up before anything is written."""
+
+_MARK = properties.mark(properties.UNIQUE_KEY)
 
 
 class HasMessage(Protocol):
@@ -68,6 +79,16 @@ def take(items: Iterator[_T], limit: int) -> list[_T]:
         if left <= 0:
             break
     return taken
+
+
+class Row(NamedTuple):
+    """A row of the input."""
+
+    number: int  # line of text, or row of a table, counted from 1
+    message: OutgoingMessage | None  # the parsed message; None if the row is invalid
+    reason: str = ""  # why it is invalid
+    # The row itself, if it was kept; contains the fields that its original store set.
+    given: Mapping[str, Any] | None = None
 
 
 class Ack(NamedTuple):
@@ -296,3 +317,55 @@ def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
         data = config_files.build_topics(Topics(table, version, known.extra), tables.style)
         tables.save(file_names.TOPICS, data)
     return changed
+
+
+def refuse_duplicates(root: Path, config: BrokerConfig, messages: Iterable[OutgoingMessage | None]) -> None:
+    """Refuses an input whose first messages are already in the store.
+
+    A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index
+    within microseconds. Messages without a unique key are not recognised.
+
+    Args:
+        root: of the store, which may not exist yet.
+        config: to read the store with; see `config_for_reading`.
+        messages: the input; the first `SAMPLE` are looked up. None for a row that is not a valid message.
+
+    Raises:
+        RefusedError: a message is already stored.
+    """
+    if is_new(root):
+        return
+    with open_store(root, config) as store:
+        for number, message in enumerate(islice(messages, SAMPLE), 1):
+            key = None if message is None else _unique_key(message)
+            if message is None or not key:
+                continue
+            place = _place(store, message.topic, key)
+            if place is not None:
+                raise RefusedError(
+                    "duplicate",
+                    f"message {number} of the input (unique key {key}) is already stored at physical offset {place}; "
+                    "nothing was written. Use --duplicates append to store the messages once more",
+                    root,
+                )
+
+
+def peeked(items: Iterable[_T]) -> tuple[list[_T], Iterator[_T]]:
+    """Returns the first items, at most `SAMPLE` and as many as `take` returns, and an iterator over all of them."""
+    iterator = iter(items)
+    head = take(iterator, SAMPLE)
+    return head, chain(head, iterator)
+
+
+def _unique_key(message: OutgoingMessage) -> str | None:
+    if _MARK not in message.properties:
+        return None
+    return properties.decode(message.properties).get(properties.UNIQUE_KEY)
+
+
+def _place(store: Store, topic: str, key: str) -> int | None:
+    """Returns the physical offset of the message with a unique key; None if the index finds none."""
+    messages = query_message(store.commit_log, store.index_files(), topic, key)
+    return next(
+        (message.physical_offset for message in messages if message.unique_key == key and message.topic == topic), None
+    )

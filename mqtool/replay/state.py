@@ -1,16 +1,24 @@
-"""Saves the position of a replay in the source and in the target store."""
+"""What the runs of a replay share: the saved position, the file of old and new ids, and the rate."""
 
 import json
+import math
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
-from mqtool.jobs.resume import ResumeFile
+from mqtool.ingest.bulk_ingest import Ack, HasMessage, take
+from mqtool.jobs.atomic import writing
+from mqtool.jobs.progress import Throttle
+from mqtool.jobs.resume import ResumeFile, open_after
 from mqtool.records.damage import Damage
-from mqtool.replay.originals import Position, SkippedCounts, Source
+from mqtool.replay.originals import Original, Position, SkippedCounts, Source
 from mqtool.store import open_store
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.log.log_fingerprint import (
@@ -24,6 +32,16 @@ from mqtool.store.log.log_fingerprint import (
 from mqtool.values import asdict
 
 VERSION = 1
+
+REMEMBER_SECONDS = 1.0
+
+_SLOWEST = 1e-6
+"""Messages a second."""
+
+_CHUNKS_A_SECOND = 4
+"""Minimum number of chunks per second under a rate limit; no message is sent more than a quarter of a second early."""
+
+T = TypeVar("T", bound=HasMessage)
 
 
 class State(Struct, frozen=True):
@@ -168,3 +186,106 @@ def _head(source: Source, count: int) -> bytes:
             return file.read(count)
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror}", path) from error
+
+
+class IdsFile:
+    """Writes the file from its start, or continues it after the bytes that an earlier run made durable."""
+
+    def __init__(self, path: Path | None, known_bytes: int, *, resumes: bool) -> None:
+        """Opens the file.
+
+        Args:
+            path: the file; None writes nothing.
+            known_bytes: length that an earlier run had made durable; anything after it is cut off.
+            resumes: whether an earlier run is continued.
+
+        Raises:
+            UsageError: the file exists although no earlier run is continued, or is shorter than the earlier run left
+                it.
+            StoreError: the file cannot be written.
+        """
+        self._file: IO[bytes] | None = None
+        if path is None:
+            return
+        with writing(path):
+            if not resumes and path.exists() and path.stat().st_size:
+                raise UsageError(f"{path}: is there already; name a new file")
+            self._file = open_after(path, known_bytes)
+
+    def write(self, original: Original, ack: Ack) -> None:
+        """Writes a line with the old and the new position of a message."""
+        if self._file is None:
+            return
+        old = {name: value for name, value in original.place.items() if name not in ("topic", "unique_key")}
+        line: dict[str, Any] = {
+            "topic": original.place.get("topic"),
+            "unique_key": original.place.get("unique_key"),
+            "position": original.position[0],
+            "old": old,
+            "new": None,
+            "reason": ack.reason or None,
+        }
+        if ack.stored:
+            line["new"] = {
+                "topic": ack.topic,
+                "queue_id": ack.queue_id,
+                "queue_offset": ack.queue_offset,
+                "physical_offset": ack.physical_offset,
+                "offset_message_id": ack.offset_message_id,
+            }
+        self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
+        self._file.write(b"\n")
+
+    def flush(self) -> int:
+        """Makes the file durable; returns its length in bytes."""
+        if self._file is None:
+            return 0
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def check_rate(rate: float | None) -> None:
+    """Checks a rate.
+
+    Raises:
+        UsageError: the rate is not above 0, is infinite, or so small that no clock can wait for the next message.
+    """
+    if rate is not None and not _SLOWEST <= rate < math.inf:
+        raise UsageError(f"expected a rate above 0 and from {_SLOWEST:g} on, found {rate:g}")
+
+
+class Pace:
+    """Splits a replay into chunks and delays them to keep the rate."""
+
+    def __init__(self, rate: float | None, max_size: int) -> None:
+        """Starts the clock.
+
+        Args:
+            rate: maximum messages per second; None for no limit.
+            max_size: maximum messages in a chunk.
+        """
+        self._size = max_size if rate is None else min(max_size, max(1, int(rate / _CHUNKS_A_SECOND)))
+        self._throttle = Throttle(rate, makes_up=True, clock=time.monotonic, sleep=time.sleep)
+        self._saved = time.monotonic()
+
+    def chunks(self, items: Iterator[T]) -> Iterator[list[T]]:
+        """Yields items in chunks; waits after each chunk until the rate allows the next one."""
+        while chunk := take(items, self._size):
+            yield chunk
+            self._throttle.spend(len(chunk))
+
+    def is_save_due(self) -> bool:
+        """Whether it is time to save the position: REMEMBER_SECONDS after the start, or after the last True."""
+        now = time.monotonic()
+        if now - self._saved < REMEMBER_SECONDS:
+            return False
+        self._saved = now
+        return True

@@ -17,10 +17,8 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import UsageError
 from mqtool.ingest.bulk_ingest import Ack
 from mqtool.replay import state as states
-from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, Source
-from mqtool.replay.pace import Pace, check_rate
-from mqtool.replay.state import State
+from mqtool.replay.state import IdsFile, Pace, State, check_rate
 from mqtool.replay.to_store import Report, check_files, shape_of
 from mqtool.store.named_files import is_inside
 

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
+from mqtool.cli.message_rows import BodyView, Redaction
 from mqtool.cli.options import Body
-from mqtool.cli.rows.bodies import BodyView, Redaction
 
 BINARY = b"\xff\x00\x80"
 

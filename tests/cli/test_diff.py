@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.cli.exits import ExitCode
-from mqtool.diff import log_bytes, queue_units, stores
+from mqtool.diff import log_records, stores
 from mqtool.repair.salvage.new_log import fillers
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
@@ -385,7 +385,7 @@ def test_a_log_that_is_cut_while_it_is_compared_is_not_called_equal(mqtool, pair
 
     def compare(*arguments):
         os.truncate(cut, 1000)
-        return log_bytes.compare_bytes(*arguments)
+        return log_records.compare_bytes(*arguments)
 
     monkeypatch.setattr(stores, "compare_bytes", compare)
     result = mqtool("diff", a, b)
@@ -420,7 +420,7 @@ def test_damage_that_both_logs_have_is_no_difference(diff, pair):
 
 
 def test_of_very_many_runs_of_queue_offsets_the_first_are_listed_and_all_counted(diff, tmp_path, monkeypatch):
-    monkeypatch.setattr(queue_units, "MAX_RUNS", 2)
+    monkeypatch.setattr(stores, "MAX_RUNS", 2)
     builder = StoreBuilder()
     for _ in range(12):
         builder.put()

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from mqtool.choices import FileKind
 from mqtool.cli.app import app, leaves
-from mqtool.cli.rows.entry_rows import SCHEMAS
+from mqtool.cli.entry_rows import SCHEMAS
 from mqtool.store.entries import ORDINALS
 
 LEAVES = [words for words, _ in leaves(typer.main.get_command(app))]

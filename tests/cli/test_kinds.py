@@ -5,8 +5,8 @@ import json
 import jsonschema
 import pytest
 
+from mqtool.cli import sibling_rows, siblings
 from mqtool.cli.commands import COMMANDS
-from mqtool.cli.rows import sibling_rows, sibling_tables
 from mqtool.siblings.registry import KINDS
 from tests.support.chunks import damaged, equeue_store, lines, tfchunk_store
 from tests.support.stores import fixture, tree_digest
@@ -53,7 +53,7 @@ def test_dump_prints_every_message(mqtool):
         (line["position"], line["topic"], line["tag"], line["queueOffset"]) for line in answers
     ]
     for row in result.lines:
-        validate(row, sibling_tables.TABLES["equeue-message"], line=True)
+        validate(row, siblings.TABLES["equeue-message"], line=True)
 
 
 @pytest.mark.parametrize("select", [["--topic", "TYPO"], ["--queue", "99"]], ids=str)
@@ -67,7 +67,7 @@ def test_dump_prints_every_record_of_a_database(mqtool):
     assert [row["position"] for row in result.document["rows"]] == [
         line["position"] for line in lines("tfchunk/plain", "records")
     ]
-    validate(result.document, sibling_tables.TABLES["tfchunk-record"])
+    validate(result.document, siblings.TABLES["tfchunk-record"])
 
 
 @pytest.mark.parametrize("table", ["equeue-entry", "equeue-chunk"])
@@ -75,7 +75,7 @@ def test_dump_prints_another_table(mqtool, table):
     result = mqtool("dump", SMALL, "--table", table, "--format", "json")
     assert result.code == 0
     assert len(result.document["rows"]) == {"equeue-entry": 62, "equeue-chunk": 13}[table]
-    validate(result.document, sibling_tables.TABLES[table])
+    validate(result.document, siblings.TABLES[table])
 
 
 def test_dump_tells_of_damage_and_goes_on(mqtool, tmp_path):

@@ -17,7 +17,7 @@ import mqtool as library
 from mqtool.cli.app import app
 from mqtool.cli.commands import verify
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.next_steps import _steps_for, next_steps
+from mqtool.cli.verification_formats import _steps_for, next_steps
 from mqtool.repair import RebuildIndex, RepairProposal, apply, make_plan, undo
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from mqtool.cli import bars
+from mqtool.cli import terminal
 from mqtool.cli.app import run
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.progress import INTERVAL, Bar, Elapsed, JsonLinesProgress, Silent, share_of, show_progress
@@ -83,9 +83,9 @@ def test_work_without_a_bar_shows_how_long_it_takes_until_something_is_printed()
     reader, writer = os.pipe()
     with Elapsed("plan repair", 0.01, writer) as elapsed:
         assert os.read(reader, 100) == b"\r\x1b[2Kplan repair: 0 s"
-        bars.hide()
+        terminal.hide_bars()
         assert os.read(reader, 100) == b"\r\x1b[2K"
-        bars.hide()
+        terminal.hide_bars()
         elapsed.show()
         assert os.read(reader, 100).endswith(b"plan repair: 0 s")
     os.close(writer)

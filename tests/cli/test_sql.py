@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from mqtool.cli import sql_prompt
 from mqtool.cli.app import run
+from mqtool.cli.commands import sql as sql_prompt
 from mqtool.cli.commands.sql import _plain
 from mqtool.scan.reading import Reading
 from tests.support.damage import damage_case

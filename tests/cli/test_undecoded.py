@@ -69,7 +69,7 @@ def test_it_can_stand_among_the_rows(mqtool, built, words):
 
 def test_of_very_much_damage_the_rest_is_counted(mqtool, built, monkeypatch):
     _, root = built
-    monkeypatch.setattr("mqtool.cli.damage_report.MAX_LINES", 1)
+    monkeypatch.setattr("mqtool.cli.damage.MAX_LINES", 1)
     result = mqtool("dump", root, "--format", "jsonl")
     assert result.stderr.splitlines()[-1].endswith("damage: 1 more; `mqtool info --deep` sums them up")
     assert result.stderr.count("\n") == 2

@@ -48,7 +48,7 @@ def test_every_compiled_function_is_listed_once():
 def test_nothing_is_compiled_or_mapped_as_code_at_run_time():
     calls = re.compile(r"\bexec\(|PROT_EXEC|\bnumba\b|\bllvmlite\b|PyCFunction|ctypes\.pythonapi")
     sources = [path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx", ".pxd", ".h", ".c"}]
-    assert len(sources) > 500
+    assert len(sources) > 300
     assert [str(path.relative_to(ROOT)) for path in sources if calls.search(path.read_text("utf-8"))] == []
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import mqtool
-from mqtool.replay.originals import Source
-from mqtool.replay.resend import Kind, Resend
+from mqtool.replay.originals import Kind, Resend, Source
 from mqtool.replay.to_broker import SendRequest, replay_to
 from mqtool.server.producer import BrokerSender
 from mqtool.store.log.selection import Selection

@@ -10,7 +10,8 @@ from mqtool.engine import Compat, PutStatus, open_store
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import commit_log, file_names
 from mqtool.ingest import bulk_ingest
-from mqtool.ingest.row_parser import NoMessageError, Row, message_of
+from mqtool.ingest.bulk_ingest import Row
+from mqtool.ingest.row_source import NoMessageError, message_of
 from tests.support.engine import HeldClock, findings_of, small_options
 from tests.support.engine_faults import fast_directory, remove
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from mqtool.engine.store import MessageStore
 from mqtool.ingest import bulk_ingest
-from mqtool.replay import pace, to_store
-from mqtool.replay.ids import IdsFile
+from mqtool.replay import state, to_store
 from mqtool.replay.originals import Source
-from mqtool.replay.state import State
+from mqtool.replay.state import IdsFile, State
 from mqtool.store.log.selection import Selection
 
 CHUNK = 7
@@ -45,7 +44,7 @@ def main() -> None:
         return step
 
     bulk_ingest.CHUNK = CHUNK
-    pace.REMEMBER_SECONDS = 0.05
+    state.REMEMBER_SECONDS = 0.05
     MessageStore.put_many = counted(MessageStore.put_many, after=True)  # type: ignore[method-assign]
     IdsFile.write = counted(IdsFile.write, after=False)  # type: ignore[method-assign]
     State.save = counted(State.save, after=last % 2 == 0)  # type: ignore[method-assign]

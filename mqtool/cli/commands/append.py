@@ -15,19 +15,19 @@ import typer
 from msgspec import Struct
 
 from mqtool.choices import Compat
-from mqtool.cli import bars, options
-from mqtool.cli.consent import DryRunOption
+from mqtool.cli import options, terminal
+from mqtool.cli.changes import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import Duplicates, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, row_of, text
 from mqtool.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from mqtool.engine import StoreOptions
     from mqtool.ingest import bulk_ingest
-    from mqtool.ingest.row_parser import Row
+    from mqtool.ingest.bulk_ingest import Row
 
 
 HELP = """
@@ -123,7 +123,7 @@ def append(
     from mqtool.engine.start.detect import config_for_reading
     from mqtool.engine.store import open_store
     from mqtool.ingest import bulk_ingest
-    from mqtool.ingest.duplicates import peeked, refuse_duplicates
+    from mqtool.ingest.bulk_ingest import peeked, refuse_duplicates
 
     options = _store_options(store, flush, release, config)
     validator = bulk_ingest.PutValidator(options, bulk_ingest.batch_topics(store, options))
@@ -178,7 +178,8 @@ class _Report:
         from mqtool.engine import PutStatus
 
         for ack in acks:
-            self._output.row(_row(ack))
+            texts = {"offset_message_id": ack.offset_message_id or None, "reason": ack.reason or None}
+            self._output.row(row_of(ACK.columns, ack, row=ack.number, status=ack.status and ack.status.value, **texts))
             if ack.reason:
                 self._refused += 1
                 continue
@@ -194,20 +195,6 @@ class _Report:
         if self._late:
             note(f"{self._late} of them were not on disk in time")
         return self._output.finish(ExitCode.NO if self._refused or self._late else ExitCode.OK)
-
-
-def _row(ack: bulk_ingest.Ack) -> dict[str, Any]:
-    return {
-        "row": ack.number,
-        "status": ack.status.value if ack.status else None,
-        "stored": ack.stored,
-        "topic": ack.topic,
-        "queue_id": ack.queue_id,
-        "queue_offset": ack.queue_offset,
-        "physical_offset": ack.physical_offset,
-        "offset_message_id": ack.offset_message_id or None,
-        "reason": ack.reason or None,
-    }
 
 
 class _Source(Struct, frozen=True):
@@ -246,7 +233,7 @@ def _source(source: str, *, reread: bool) -> Iterator[_Source]:
         with file:
             yield _Source(lines=file)
         return
-    bars.hide()
+    terminal.hide_bars()
     stdin: Any = sys.stdin.buffer
     if stdin.peek(4)[:4] == b"PAR1":
         raise UsageError("Parquet cannot be read from stdin; give the name of the file")

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli.changes import STEPS, after_apply, step_rows
-from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.changes import STEPS, DryRunOption, YesOption, after_apply, consent, step_rows
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, Invocation
-from mqtool.cli.options import DebugOption, FormatOption, option
+from mqtool.cli.options import DebugOption, FormatOption, is_dash, option, read_input
 from mqtool.cli.output import Output
 from mqtool.cli.schema import NEXT_STEPS, TABLE, Column, OutputSchema, count, listing, prints, text
 from mqtool.commands import command
@@ -118,7 +116,7 @@ def apply(
 def _apply_to_broker(
     output: Output, invocation: Invocation, data: bytes, plan: Path, yes: bool, dry_run: bool
 ) -> ExitCode:
-    from mqtool.cli.broker_offsets import apply_to_broker
+    from mqtool.cli.offset_plan import apply_to_broker
 
     def show(code: ExitCode) -> ExitCode:
         return output.document(apply_to_broker(data, plan, dry_run=True), code)

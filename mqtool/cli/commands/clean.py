@@ -14,13 +14,13 @@ from msgspec.structs import asdict, replace
 import mqtool
 from mqtool import words
 from mqtool.cli import ranges, zones
-from mqtool.cli.colour import Style
-from mqtool.cli.consent import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
+from mqtool.cli.changes import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StoreArgument, ZoneOption, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, listing, prints, text
+from mqtool.cli.schema import CONFIG, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, listing, prints, row_of, text
+from mqtool.cli.terminal import Style
 from mqtool.commands import Opened, command
 from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
@@ -52,11 +52,37 @@ impact: deletes files of the store, under its lock, after consent; with --dry-ru
 
 _FILE = text("file", "relative to the root")
 _GROUP = text("group", "consumer group")
+_FILES = (
+    _FILE,
+    Column("base", "int64", "physical offset of its first byte"),
+    Column("size", "int64", "its bytes", is_size=True),
+    Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
+    Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE, label="deleted"),
+    Column(
+        "deleted_at",
+        "int64",
+        "when it is deleted if disk usage does not change; null: never, it is the last",
+        time=True,
+        nullable=True,
+        label="on",
+    ),
+    Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
+    count("waiting", "delays, timers, open transactions and popped messages in it, not delivered or acknowledged"),
+    Column("reason", "string", "why it is deleted or kept", show=TABLE),
+)
 _OFFSETS = (
     text("topic", "topic"),
     Column("queue_id", "integer", "queue of the topic", show=TABLE),
     count("first", "queue offset"),
     count("last", "queue offset, inclusive"),
+)
+
+_WAITING = (
+    _FILE,
+    Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
+    Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
+    Column("queue_id", "integer", "its queue", show=TABLE),
+    Column("messages", "int64", "how many", show=TABLE),
 )
 
 CLEAN = OutputSchema(
@@ -88,28 +114,7 @@ CLEAN = OutputSchema(
             show=WIDE,
         ),
         Column("withheld_files", "integer", "files that have expired and are kept: somebody needs their messages"),
-        listing(
-            "files",
-            "files of the log, oldest first",
-            _FILE,
-            Column("base", "int64", "physical offset of its first byte"),
-            Column("size", "int64", "its bytes", is_size=True),
-            Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
-            Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE, label="deleted"),
-            Column(
-                "deleted_at",
-                "int64",
-                "when it is deleted if disk usage does not change; null: never, it is the last",
-                time=True,
-                nullable=True,
-                label="on",
-            ),
-            Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
-            count(
-                "waiting", "delays, timers, open transactions and popped messages in it, not delivered or acknowledged"
-            ),
-            Column("reason", "string", "why it is deleted or kept", show=TABLE),
-        ),
+        listing("files", "files of the log, oldest first", *_FILES),
         listing(
             "unread",
             "messages in expired files, deleted or kept, that groups have not read",
@@ -364,13 +369,15 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
         "deleted_unclaimed": needed.unclaimed_messages,
         "deleted_waiting": needed.waiting_messages,
         "withheld_files": len(forecast.withheld),
-        "files": [_file(name(file.path), file) for file in forecast.files],
+        "files": [
+            row_of(_FILES, file, file=name(file.path), unread=whose.unread_messages, waiting=whose.waiting_messages)
+            for file, whose in ((file, file.needed) for file in forecast.files)
+        ],
         "unread": _unread(forecast.files[:expired], name),
         "unclaimed": _unread(forecast.files[:expired], name, is_claimed=False),
         "kept_unread": _unread(forecast.files[expired:], name),
         "waiting": [
-            {"file": name(file.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
-            | {"messages": unread.messages}
+            row_of(_WAITING, unread, file=name(file.path))
             for file in forecast.files[:expired]
             for unread in file.needed.waiting
         ],
@@ -392,17 +399,3 @@ def _unread(
         for part in file.needed.unread
         if (part.group is not None) is is_claimed
     ]
-
-
-def _file(name: str, file: FileForecast) -> dict[str, Any]:
-    return {
-        "file": name,
-        "base": file.base,
-        "size": file.size,
-        "modified": file.modified,
-        "is_deleted": file.is_deleted,
-        "deleted_at": file.deleted_at,
-        "unread": file.needed.unread_messages,
-        "waiting": file.needed.waiting_messages,
-        "reason": file.reason,
-    }

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mqtool.cli import options
 from mqtool.cli.changes import refuse_half_changed
+from mqtool.cli.damage import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.rows.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints, row_of
 
 if TYPE_CHECKING:
+    from mqtool.convert.staging import ConversionResult
     from mqtool.store.store import Store
 
 
@@ -35,6 +36,14 @@ impact: writes what -o names, next to it while it is incomplete; the source is o
 """
 
 
+_FIGURES = (
+    Column("records", "int64", "of the new log; null where the log was copied", show=TABLE, nullable=True),
+    Column("units", "int64", "of all queues of the new store", show=TABLE),
+    Column("start", "int64", "physical offset of the new log's first byte", show=WIDE),
+    Column("end", "int64", "physical offset after the new log's last record", show=WIDE),
+    Column("unresolved", "int64", "references to records that were no longer there, kept as they are", show=WIDE),
+)
+
 CONVERT = OutputSchema(
     "convert",
     1,
@@ -45,11 +54,7 @@ CONVERT = OutputSchema(
         Column("target", "string", "root of the new store", show=TABLE),
         Column("complete", "boolean", "everything was there and has its place in the new store", show=TABLE),
         Column("status", "string", "of the new store, as `verify` sees it: clean, dirty, corrupt, unknown", show=TABLE),
-        Column("records", "int64", "of the new log; null where the log was copied", show=TABLE, nullable=True),
-        Column("units", "int64", "of all queues of the new store", show=TABLE),
-        Column("start", "int64", "physical offset of the new log's first byte", show=WIDE),
-        Column("end", "int64", "physical offset after the new log's last record", show=WIDE),
-        Column("unresolved", "int64", "references to records that were no longer there, kept as they are", show=WIDE),
+        *_FIGURES,
         Column("left_behind", "array", "names in the source's root that the new store does not have", show=TABLE),
         Column("differences", "array", "units that the queues and the log do not agree on, in words", show=TABLE),
         DAMAGED_RANGES,
@@ -91,52 +96,36 @@ def convert(
 
     refuse_half_changed(source)
     with open_store(source, config) as store:
-        is_ledger = what is Conversion.DLEDGER
-        notes = store.layout.place_of_copied_log(target) if is_ledger else []
-        result = _from_dledger(store, target, progress) if is_ledger else _queues(what, store, target)
+        notes = store.layout.place_of_copied_log(target) if what is Conversion.DLEDGER else []
+        result = _convert(what, store, target, progress)
     with open_store(target) as converted:
         state = verify(converted).state
-    note_damaged_ranges(result["damage"])
+    damage = damaged_ranges(result.damage.items)
+    note_damaged_ranges(damage)
     for words in notes:
         note(words)
-    document = {"what": what.value, "source": str(source), "target": str(target), **result, "status": state.value}
-    good = result["complete"] and state is not State.CORRUPT
+    document = {
+        "what": what.value,
+        "source": str(source),
+        "target": str(target),
+        "complete": result.is_complete,
+        **row_of(_FIGURES, result),
+        "left_behind": result.left_behind,
+        "differences": result.differences.items,
+        "damage": damage,
+        "status": state.value,
+    }
+    good = result.is_complete and state is not State.CORRUPT
     return Output(ctx.obj, CONVERT, output_format).document(document, ExitCode.OK if good else ExitCode.NO)
 
 
-def _from_dledger(store: Store, target: Path, progress: ProgressMode) -> dict[str, Any]:
-    from mqtool.convert import dledger
+def _convert(what: Conversion, store: Store, target: Path, progress: ProgressMode) -> ConversionResult:
+    """Converts; queues without progress, because most of the time is spent copying the log."""
+    from mqtool.convert import dledger, queues
 
+    if what is not Conversion.DLEDGER:
+        move = queues.into_files if what is Conversion.ROCKSDB_QUEUES else queues.into_rocksdb
+        return move(store, target)
     size = store.commit_log.bytes_in_use
     with show_progress(progress, "convert", 0, size) as bar:
-        result = dledger.convert(store, target, share_of(bar, size))
-    return {
-        "complete": result.is_complete,
-        "records": result.records,
-        "units": result.rebuilt.units,
-        "start": result.start,
-        "end": result.end,
-        "unresolved": result.unresolved,
-        "left_behind": result.left_behind,
-        "differences": [],
-        "damage": damaged_ranges(result.damage.items),
-    }
-
-
-def _queues(what: Conversion, store: Store, target: Path) -> dict[str, Any]:
-    """Converts queues between RocksDB and files, without progress: most of the time is spent copying the log."""
-    from mqtool.convert import queues
-
-    move = queues.into_files if what is Conversion.ROCKSDB_QUEUES else queues.into_rocksdb
-    result = move(store, target)
-    return {
-        "complete": result.is_complete,
-        "records": None,
-        "units": result.units,
-        "start": result.start,
-        "end": result.end,
-        "unresolved": 0,
-        "left_behind": [],
-        "differences": result.differences.items,
-        "damage": damaged_ranges(result.damage.items),
-    }
+        return dledger.convert(store, target, share_of(bar, size))

@@ -14,7 +14,7 @@ from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, listing, nested, prints, size, text
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, listing, nested, prints, row_of, size, text
 from mqtool.values import asdict
 
 if TYPE_CHECKING:
@@ -217,20 +217,8 @@ def _log(log: LogDifference) -> dict[str, Any]:
     bounds = [bound for interval in ends for bound in (interval or (None, None))]
     names = ("min_a", "max_a", "min_b", "max_b", "common_start", "common_end")
     tails = [{"side": side, **asdict(tail)} for side, tail in (("a", log.tail_a), ("b", log.tail_b)) if tail]
-    return {
-        **dict(zip(names, bounds, strict=True)),
-        "diverges_at": log.diverges_at,
-        "first_byte": log.first_byte,
-        "same_bytes": log.same_bytes,
-        "different_bytes": log.different_bytes,
-        "filler_bytes": log.filler_bytes,
-        "messages_a": log.messages_a,
-        "messages_b": log.messages_b,
-        "region_count": log.region_count,
-        "regions": [_region(part) for part in log.regions],
-        "alone": [asdict(part) for part in log.alone],
-        "tails": tails,
-    }
+    parts = {"regions": list(map(_region, log.regions)), "alone": list(map(asdict, log.alone)), "tails": tails}
+    return row_of(_LOG, log, **dict(zip(names, bounds, strict=True)), **parts)
 
 
 def _region(region: Region) -> dict[str, Any]:
@@ -249,20 +237,7 @@ def _region(region: Region) -> dict[str, Any]:
 
 def _queue(queue: QueueDifference) -> dict[str, Any]:
     (min_a, max_a), (min_b, max_b) = queue.bounds_a or (None, None), queue.bounds_b or (None, None)
-    return {
-        "topic": queue.topic,
-        "queue_id": queue.queue_id,
-        "min_a": min_a,
-        "max_a": max_a,
-        "min_b": min_b,
-        "max_b": max_b,
-        "messages_a": queue.messages_a,
-        "messages_b": queue.messages_b,
-        "different": queue.different,
-        "first_different": queue.first_different,
-        "only_a": queue.only_a,
-        "only_b": queue.only_b,
-    }
+    return row_of(_QUEUE, queue, min_a=min_a, max_a=max_a, min_b=min_b, max_b=max_b)
 
 
 def _ahead(a: int | None, b: int | None) -> int | None:

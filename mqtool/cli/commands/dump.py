@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mqtool.choices import FileKind
-from mqtool.cli import options, zones
-from mqtool.cli.damage_report import DamageReport
+from mqtool.cli import options, siblings, zones
+from mqtool.cli.damage import DamageReport
+from mqtool.cli.entry_rows import FIELD, SCHEMAS, field_rows
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.message_rows import MESSAGE, MessageView
 from mqtool.cli.options import OUTPUT, SELECTION, WORK, DamageMode, ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import Range
-from mqtool.cli.rows import field_rows
-from mqtool.cli.rows.entry_rows import SCHEMAS
-from mqtool.cli.rows.message_rows import MESSAGE
-from mqtool.cli.rows.message_view import MessageView
-from mqtool.cli.rows.sibling_tables import TABLES
 from mqtool.cli.schema import prints
+from mqtool.cli.selection import Filters, require_selected, require_selected_files
 from mqtool.errors import FormatError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise, store_of_file
@@ -59,7 +56,7 @@ Row = dict[str, Any]
 R = TypeVar("R")
 
 
-@prints(MESSAGE, *SCHEMAS.values(), *TABLES.values(), field_rows.FIELD)
+@prints(MESSAGE, *SCHEMAS.values(), *siblings.TABLES.values(), FIELD)
 def dump(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A store, a part of one, or a file.")],
@@ -119,12 +116,8 @@ def dump(
     )
     view.check()
     if kind is None and (sibling := recognise(path)) is not None:
-        from mqtool.cli import siblings
-
         return siblings.dump(ctx.obj, sibling, path, table, filters, view)
     if kind is None and (file := store_of_file(path)) is not None:
-        from mqtool.cli import siblings
-
         return siblings.dump(ctx.obj, *file, table, filters, view, only=path)
     if table is not None:
         raise UsageError("--table is only for stores of other systems; see `mqtool help formats`")
@@ -147,8 +140,7 @@ def _messages(
     filters: Filters,
     view: MessageView,
 ) -> ExitCode:
-    from mqtool.cli.rows.message_stream import MessageStream
-    from mqtool.cli.selected import require_selected
+    from mqtool.cli.message_rows import MessageStream
     from mqtool.store.log.follow import follow
     from mqtool.store.log.json_lines import json_lines
     from mqtool.store.target import LogFiles
@@ -162,7 +154,7 @@ def _messages(
         require_selected(stores, filters.topic, filters.queue)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
     rows = view.rows()
-    schema = field_rows.FIELD if view.hex else rows.schema
+    schema = FIELD if view.hex else rows.schema
     output = Output(invocation, schema, view.format, live=view.follow)
     for store in stores:
         selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
@@ -196,14 +188,13 @@ def _fields(store: Store, items: Iterable[Message | Damage]) -> Iterator[Row]:
 
     for item in items:
         if isinstance(item, Message):
-            yield from field_rows.rows([record_fields(store.commit_log, item.physical_offset, item.store_size)])
+            yield from field_rows([record_fields(store.commit_log, item.physical_offset, item.store_size)])
 
 
 def _files(
     invocation: Invocation, files: Sequence[KnownFile], config: Path | None, filters: Filters, view: MessageView
 ) -> ExitCode:
     """Prints files of one kind without messages: units, entries, slots, configuration."""
-    from mqtool.cli.selected import require_selected_files
     from mqtool.store.config import broker_config
     from mqtool.store.entries import file_fields
     from mqtool.store.globs import Globs
@@ -220,10 +211,10 @@ def _files(
     report = DamageReport()
     if view.hex:
         each = (_readable(file_fields(file, keys, _noting(report)), report, chosen) for file in chosen)
-        rows = field_rows.rows(annotated for fields in each for annotated in fields)
+        rows = field_rows(annotated for fields in each for annotated in fields)
     else:
         rows = _selected(chosen, keys, filters, report)
-    output = Output(invocation, field_rows.FIELD if view.hex else SCHEMAS[files[0].kind], view.format)
+    output = Output(invocation, FIELD if view.hex else SCHEMAS[files[0].kind], view.format)
     output.rows(islice(rows, filters.limit))
     return output.finish(report.code())
 

@@ -8,8 +8,8 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StartedReleaseOption, StoreArgument, option
 from mqtool.cli.ranges import parse_size
-from mqtool.cli.rows.sibling_rows import EXPLAIN_KIND
 from mqtool.cli.schema import prints
+from mqtool.cli.sibling_rows import EXPLAIN_KIND
 from mqtool.cli.start_outcome import EXPLAIN_START, print_start_outcome
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise

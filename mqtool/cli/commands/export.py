@@ -16,13 +16,13 @@ from mqtool.choices import TableFormat
 from mqtool.cli import options, ranges, zones
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import WORK, Include, ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
-from mqtool.cli.rows.sibling_rows import EXPORT_KIND
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
+from mqtool.cli.selection import Filters, require_selected
+from mqtool.cli.sibling_rows import EXPORT_KIND
 from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
@@ -208,7 +208,6 @@ def export(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Exports and reports; ends with 1 if some of the log could not be read."""
-    from mqtool.cli.selected import require_selected
     from mqtool.export.plain import LocalRunner
     from mqtool.export.plain import export as export_messages
     from mqtool.export.sources import resolve

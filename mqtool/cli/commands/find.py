@@ -7,18 +7,16 @@ from typing import Annotated
 import typer
 
 from mqtool.choices import SearchMethod
-from mqtool.cli import options, zones
-from mqtool.cli.damage_report import DamageReport
+from mqtool.cli import options, siblings, zones
+from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
+from mqtool.cli.message_rows import MESSAGE, MessageView
 from mqtool.cli.options import SELECTION, ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
-from mqtool.cli.rows.message_rows import MESSAGE
-from mqtool.cli.rows.message_view import MessageView
-from mqtool.cli.rows.sibling_tables import MAIN
 from mqtool.cli.schema import prints
+from mqtool.cli.selection import Filters, require_selected
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
@@ -38,7 +36,7 @@ _CRITERIA = ("key", "unique_key", "tag", "user_property", "grep", "time", "offse
 """Options of which one must be given."""
 
 
-@prints(MESSAGE, *MAIN)
+@prints(MESSAGE, *siblings.MAIN)
 def find(
     ctx: typer.Context,
     store: options.StoreArgument,
@@ -68,8 +66,7 @@ def find(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages that match."""
-    from mqtool.cli.rows.message_stream import MessageStream
-    from mqtool.cli.selected import require_selected
+    from mqtool.cli.message_rows import MessageStream
     from mqtool.store import open_readable
     from mqtool.store.index.find import find_messages
 
@@ -79,8 +76,6 @@ def find(
         raise UsageError("nothing to find: give --key, --tag, --grep, …; `mqtool dump` prints every message")
     kind = recognise(store)
     if kind is not None:
-        from mqtool.cli import siblings
-
         return siblings.find(ctx.obj, kind, store, filters, view)
     report = DamageReport()
     stream = MessageStream(report, filters.limit, filters.byte_limit())

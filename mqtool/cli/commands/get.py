@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli import options, zones
-from mqtool.cli.damage_report import DamageReport
+from mqtool.cli import options, siblings, zones
+from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
+from mqtool.cli.message_rows import MESSAGE, MessageRows, MessageView
 from mqtool.cli.options import Body
 from mqtool.cli.output import Output
-from mqtool.cli.rows.message_rows import MESSAGE, MessageRows
-from mqtool.cli.rows.message_view import MessageView
-from mqtool.cli.rows.sibling_tables import MAIN
 from mqtool.cli.schema import prints
 from mqtool.errors import UnreadableError
 from mqtool.siblings.registry import recognise
@@ -35,7 +33,7 @@ impact: read-only
 """
 
 
-@prints(MESSAGE, *MAIN)
+@prints(MESSAGE, *siblings.MAIN)
 def get(
     ctx: typer.Context,
     store: options.StoreArgument,
@@ -56,8 +54,6 @@ def get(
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact)
     kind = recognise(store)
     if kind is not None:
-        from mqtool.cli import siblings
-
         return siblings.get(ctx.obj, kind, store, address, view)
     rows = view.rows(default=Body.TEXT)
     report = DamageReport()

@@ -9,16 +9,16 @@ import typer
 
 from mqtool import words
 from mqtool.cli import cells, document, options, zones
-from mqtool.cli.colour import Style
-from mqtool.cli.damage_report import DamageReport
+from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
+from mqtool.cli.message_rows import DAMAGE, damage_row
 from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.rows.message_rows import DAMAGE, damage_row
-from mqtool.cli.rows.sibling_rows import KIND_INFO
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, listing, moment, nested, prints, size, text
+from mqtool.cli.sibling_rows import KIND_INFO
+from mqtool.cli.terminal import Style
 from mqtool.formats.topics import is_for_consumers
 from mqtool.siblings.registry import recognise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,8 @@ from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import DATA, WIDE, Column, OutputSchema, count, moment, prints, text
+from mqtool.cli.schema import DATA, WIDE, Column, OutputSchema, count, moment, prints, row_of, text
+from mqtool.cli.selection import require_selected
 
 if TYPE_CHECKING:
     from mqtool.store.waiting.pending import PendingCount, PendingMessage
@@ -86,7 +87,6 @@ def pending(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints counts or messages."""
-    from mqtool.cli.selected import require_selected
     from mqtool.store import open_readable
     from mqtool.store.globs import Globs
     from mqtool.store.waiting.pending import pending_counts, pending_messages
@@ -107,9 +107,11 @@ def pending(
         if show:
             is_known = any(row.messages is not None for row in counts)
             messages = pending_messages(opened) if is_known else ()
-            output.rows(_message(item) for item in messages if is_selected(item))
+            output.rows(
+                row_of(PENDING_MESSAGE.columns, item, unknown=item.problem) for item in messages if is_selected(item)
+            )
         else:
-            output.rows(map(_count, counts))
+            output.rows(row_of(PENDING.columns, row, unknown=row.reason) for row in counts)
     problems += [row.reason for row in counts if row.reason] if show else []
     for problem in dict.fromkeys(problems):
         note(f"unknown: {problem}")
@@ -117,35 +119,3 @@ def pending(
         every = commands.command("pending", commands.Opened(store, config))
         note(f"nothing waits for this selection; `{every}` lists all" if group or topic else "nothing waits")
     return output.finish(ExitCode.NO if problems or any(row.reason for row in counts) else ExitCode.OK)
-
-
-def _count(row: PendingCount) -> dict[str, Any]:
-    return {
-        "kind": row.kind.value,
-        "topic": row.topic,
-        "group": row.group,
-        "messages": row.messages,
-        "next_due": row.next_due,
-        "last_due": row.last_due,
-        "oldest": row.oldest,
-        "tries": row.tries,
-        "unknown": row.reason,
-    }
-
-
-def _message(row: PendingMessage) -> dict[str, Any]:
-    return {
-        "kind": row.kind.value,
-        "topic": row.topic,
-        "group": row.group,
-        "due": row.due,
-        "since": row.since,
-        "tries": row.tries,
-        "unique_key": row.unique_key,
-        "origin": row.origin,
-        "stored_topic": row.stored_topic,
-        "queue_id": row.queue_id,
-        "queue_offset": row.queue_offset,
-        "physical_offset": row.physical_offset,
-        "unknown": row.problem,
-    }

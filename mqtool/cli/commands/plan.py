@@ -14,14 +14,11 @@ from msgspec.structs import replace
 
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.cli import offset_plan, options, zones
-from mqtool.cli.changes import STEPS, step_rows
-from mqtool.cli.consent import AllowUnreadOption
+from mqtool.cli.changes import STEPS, AllowUnreadOption, step_rows
 from mqtool.cli.document import Listing
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.filters import Filters
-from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import GENERAL, option
+from mqtool.cli.options import GENERAL, is_dash, option, read_input
 from mqtool.cli.output import Output
 from mqtool.cli.schema import (
     CONFIG,
@@ -37,6 +34,7 @@ from mqtool.cli.schema import (
     size,
     text,
 )
+from mqtool.cli.selection import Filters, require_selected
 from mqtool.commands import command
 from mqtool.errors import NothingToChangeError, UsageError
 from mqtool.records.damage import Damage
@@ -62,94 +60,63 @@ _IMPACT = """
 impact: writes the plan file, and scratch files in --work-dir; the store is only read
 """
 
-REPAIR = (
-    """
+REPAIR = """
 mqtool plan repair /data/store -o plan.json
 
 Repair everything that verify finds and a plan can repair. With --findings, the output of `mqtool verify --format json`
 says what; otherwise the store is verified now. Exit code 1 if the plan leaves an error unrepaired, or if there is
 nothing to change."""
-    + _IMPACT
-)
 
-REBUILD = (
-    """
+REBUILD = """
 mqtool plan rebuild consumequeue /data/store --topic Orders --queue 3 -o plan.json
 
 Rebuild derived files from the log, in place. `consumequeue` can be limited with --topic and --queue, `index` and
 `metadata` with --file. `all` does not include the timer's files."""
-    + _IMPACT
-)
 
-UNDELETE = (
-    """
+UNDELETE = """
 mqtool plan undelete /data/store --topic Orders -o plan.json
 
 Restore deleted topics from the log, with configuration and queues."""
-    + _IMPACT
-)
 
-TRUNCATE = (
-    """
+TRUNCATE = """
 mqtool plan truncate /data/store --at 4096 -o plan.json
 
 Cut the log at a record's physical offset so that it stays cut. Without --at, clear what follows its end."""
-    + _IMPACT
-)
 
-REDACT = (
-    """
+REDACT = """
 mqtool plan redact /data/store --key order-17 -o plan.json
 
 Blank the bodies of messages: those named with --message, or all that match. Keys and properties stay."""
-    + _IMPACT
-)
 
-TRIM = (
-    """
+TRIM = """
 mqtool plan trim /data/store --before 1073741824 -o plan.json
 
 Set aside the segments that end at or before an offset, and the derived files that only point to them. Messages that a
 group has not read, that wait for delivery, or of which that is unknown are set aside only with --allow-unread."""
-    + _IMPACT
-)
 
-PURGE = (
-    """
+PURGE = """
 mqtool plan purge /data/store --topic Orders -o plan.json
 
 Remove all messages of topics from the log. The gaps between the others are closed, so that `mqtool discard-undo` frees
 the space. Every physical offset changes; queue offsets and groups' positions stay. Messages that a group has not read,
 or of which that is unknown, are removed only with --allow-unread."""
-    + _IMPACT
-)
 
-SET_ASIDE = (
-    """
+SET_ASIDE = """
 mqtool plan set-aside /data/store --file commitlog/notes.txt -o plan.json
 
 Move files out of the store."""
-    + _IMPACT
-)
 
-RENAME_SEGMENTS = (
-    """
+RENAME_SEGMENTS = """
 mqtool plan rename-segments /data/store -o plan.json
 
 Rename CommitLog files to match the offsets in their records: those named with --file, or all."""
-    + _IMPACT
-)
 
-PAD = (
-    """
+PAD = """
 mqtool plan pad /data/store --file commitlog/00000000000000000000 -o plan.json
 
 Extend short segments to the size of the others."""
-    + _IMPACT
-)
 
-RECOVER = (
-    """
+RECOVER = """
 mqtool plan recover /data/store -o plan.json
 
 Recover a store as a broker does when it starts. The log is cut at the first record that fails, queues and index are cut
@@ -158,19 +125,14 @@ where messages.jsonl lists the intact messages after the damage for `mqtool appe
 the broker does, without STORE/quarantine. If consumers would lose messages that the store still has, the plan
 is refused (exit code 4) with what loses fewer, unless --accept-loss states their number. Messages that are lost already
 do not count."""
-    + _IMPACT
-)
 
-OFFSETS = (
-    """
+OFFSETS = """
 mqtool plan offsets /data/store --group billing --to earliest -o plan.json
 
 Set the positions of consumer groups. One of --to, --shift, --clamp, --from-group, --positions, --through and --delete
 says where to. The plan states which messages each group gets again and which it never gets. --broker plans the same for
 a running broker in place of a store, and signs requests with the account in mqadmin's conf/tools.yml below
 ROCKETMQ_HOME, or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY."""
-    + _IMPACT
-)
 
 
 PLAN = OutputSchema(
@@ -328,7 +290,6 @@ def rebuild(
 ) -> _Planned:
     """Plans derived files that are made again from the log."""
     from mqtool import repair as library
-    from mqtool.cli.selected import require_selected
 
     if (topic or queue is not None) and what is not RebuildTarget.CONSUMEQUEUE:
         raise UsageError(f"rebuild {what}: --topic and --queue do not apply to it; leave them out")
@@ -352,7 +313,6 @@ def rebuild(
 
 def undelete(place: _Place, *, topic: options.TopicsOption) -> _Planned:
     """Plans topics that are restored from the log."""
-    from mqtool.cli.selected import require_selected
     from mqtool.repair import Undelete
 
     with place.open() as store:
@@ -362,7 +322,6 @@ def undelete(place: _Place, *, topic: options.TopicsOption) -> _Planned:
 
 def purge(place: _Place, *, topic: options.TopicsOption, allow_unread: AllowUnreadOption = False) -> _Planned:
     """Plans a log without the messages of topics."""
-    from mqtool.cli.selected import require_selected
     from mqtool.repair import Purge
     from mqtool.store.topics import purgeable_topics
 
@@ -403,7 +362,6 @@ def redact(
     _zone: options.ZoneOption = zones.DEFAULT,
 ) -> _Planned:
     """Plans the bodies of the selected messages."""
-    from mqtool.cli.selected import require_selected
     from mqtool.repair import Redact
     from mqtool.store.index.find import resolve
 
@@ -602,7 +560,7 @@ def _plan_for_broker(
     online: bool,
 ) -> ExitCode:
     """Makes, writes and shows a plan of positions on a running broker."""
-    from mqtool.cli.broker_offsets import plan_for_broker
+    from mqtool.cli.offset_plan import plan_for_broker
 
     if is_dash(out) or out.exists():
         raise UsageError(f"{out}: expected a file name for the plan")
@@ -681,17 +639,17 @@ def _document(planned: _Planned, out: Path, config: Path | None) -> dict[str, An
 
 
 SUBCOMMANDS = {
-    "repair": (_command(repair), REPAIR),
-    "rebuild": (_command(rebuild), REBUILD),
-    "undelete": (_command(undelete), UNDELETE),
-    "truncate": (_command(truncate), TRUNCATE),
-    "redact": (_command(redact), REDACT),
-    "trim": (_command(trim), TRIM),
-    "purge": (_command(purge), PURGE),
-    "set-aside": (_command(set_aside), SET_ASIDE),
-    "rename-segments": (_command(rename_segments), RENAME_SEGMENTS),
-    "pad": (_command(pad), PAD),
-    "offsets": (offsets, OFFSETS),
-    "recover": (_command(recover), RECOVER),
+    "repair": (_command(repair), REPAIR + _IMPACT),
+    "rebuild": (_command(rebuild), REBUILD + _IMPACT),
+    "undelete": (_command(undelete), UNDELETE + _IMPACT),
+    "truncate": (_command(truncate), TRUNCATE + _IMPACT),
+    "redact": (_command(redact), REDACT + _IMPACT),
+    "trim": (_command(trim), TRIM + _IMPACT),
+    "purge": (_command(purge), PURGE + _IMPACT),
+    "set-aside": (_command(set_aside), SET_ASIDE + _IMPACT),
+    "rename-segments": (_command(rename_segments), RENAME_SEGMENTS + _IMPACT),
+    "pad": (_command(pad), PAD + _IMPACT),
+    "offsets": (offsets, OFFSETS + _IMPACT),
+    "recover": (_command(recover), RECOVER + _IMPACT),
 }
 """Functions by verb, with their help."""

@@ -14,14 +14,15 @@ from msgspec import Struct
 
 from mqtool.cli import options, ranges
 from mqtool.cli.changes import refuse_half_changed
+from mqtool.cli.damage import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.rows.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
-from mqtool.cli.rows.sibling_rows import REBUILD_KIND
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, listing, prints, row_of, size
+from mqtool.cli.selection import require_selected
+from mqtool.cli.sibling_rows import REBUILD_KIND
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.siblings.registry import recognise
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from mqtool.rebuild.listing import Listing
     from mqtool.rebuild.metadata import Guess, LogSurvey
     from mqtool.rebuild.parts import RebuildScope
-    from mqtool.rebuild.placement import Note
-    from mqtool.rebuild.queue_writer import QueueName
     from mqtool.rebuild.settings import RebuildSettings
     from mqtool.rebuild.sink import Result
     from mqtool.rebuild.timer import TimerResult
@@ -238,7 +237,6 @@ def rebuild(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
-    from mqtool.cli.selected import require_selected
     from mqtool.rebuild.job import check, removed_on_error
     from mqtool.rebuild.metadata import compose, survey_log, write
     from mqtool.rebuild.settings import settings_of
@@ -348,7 +346,7 @@ class _Report:
             "index_files": result.index_files,
             "settings": _settings(self._settings),
             "damage": damaged_ranges(damage.items),
-            "notes": [_note_row(queue, item) for queue, item in result.notes.items],
+            "notes": [row_of(NOTES.fields, item, **asdict(queue)) for queue, item in result.notes.items],
             "oddities": [asdict(item) for item in result.oddities.items],
             "unwritable": [asdict(item) for item in result.unwritable.items],
             "files": sorted([*self.composed.files, *(self.timer.files if self.timer else ())]),
@@ -367,17 +365,6 @@ class _Report:
         if self.survey is not None and self._options.what is RebuildTarget.METADATA:
             return self.survey.damage, self.survey.records
         return self.result.damage, self.result.records
-
-
-def _note_row(queue: QueueName, placement_note: Note) -> dict[str, Any]:
-    return {
-        "kind": placement_note.kind.value,
-        "topic": queue.topic,
-        "queue_id": queue.queue_id,
-        "first": placement_note.first,
-        "last": placement_note.last,
-        "physical_offset": placement_note.physical_offset,
-    }
 
 
 def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:

@@ -11,8 +11,7 @@ import typer
 
 from mqtool.cli import options
 from mqtool.cli.cells import counted
-from mqtool.cli.changes import after_apply
-from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.changes import DryRunOption, YesOption, after_apply, consent
 from mqtool.cli.document import commands, prose, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
@@ -88,7 +87,7 @@ def repair(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Diagnoses, asks, repairs, and says how to undo it."""
-    from mqtool.cli.next_steps import next_steps_of
+    from mqtool.cli.verification_formats import next_steps_of
     from mqtool.repair.plans import diagnose
     from mqtool.repair.salvage import SalvageOptions, check_salvage
 
@@ -104,7 +103,7 @@ def repair(
     def show(code: ExitCode) -> ExitCode:
         output = Output(ctx.obj, REPAIR, output_format)
         if output_format in TABLE_FORMATS:
-            from mqtool.cli.verification_text import STYLES
+            from mqtool.cli.verification_formats import STYLES
             from mqtool.verify import State
 
             undo = [document["undo"]] if document["undo"] else []

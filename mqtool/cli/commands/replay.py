@@ -9,20 +9,18 @@ import typer
 
 from mqtool.choices import Compat
 from mqtool.cli import options, zones
-from mqtool.cli.changes import refuse_half_changed
-from mqtool.cli.consent import DryRunOption
+from mqtool.cli.changes import DryRunOption, refuse_half_changed
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import WORK, Duplicates, Flush, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, listing, prints, size
+from mqtool.cli.selection import Filters, require_selected
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
-    from mqtool.replay.originals import Source
-    from mqtool.replay.resend import Resend
+    from mqtool.replay.originals import Resend, Source
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import Report
     from mqtool.store.log.selection import Selection
@@ -214,7 +212,7 @@ def _resend(source: Source, dead_letters: str | None, to_topic: str | None, *, h
     """
     from mqtool.formats import topics
     from mqtool.formats.file_names import is_directory_name
-    from mqtool.replay.resend import Kind, Resend
+    from mqtool.replay.originals import Kind, Resend
 
     if dead_letters is not None and half:
         raise UsageError("--dead-letters and --half cannot be combined; run one after the other")
@@ -270,7 +268,6 @@ def _selection(source: Source, filters: Filters) -> Selection:
         UsageError: an option is invalid.
         UnsupportedFormatError: the source is a store of another system.
     """
-    from mqtool.cli.selected import require_selected
     from mqtool.store.log.selection import Selection
 
     kind = recognise(source.path)

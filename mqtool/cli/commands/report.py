@@ -10,13 +10,13 @@ import typer
 from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import ProgressMode
+from mqtool.cli.options import ProgressMode, check_result_file
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
-from mqtool.cli.result_file import check_result_file
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size
-from mqtool.cli.workers import workers
+from mqtool.cli.selection import require_selected
+from mqtool.cli.spark_session import workers
 from mqtool.errors import UsageError
 
 HELP = """
@@ -65,8 +65,7 @@ def report(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Checks a store, writes the page and prints where it is."""
-    from mqtool.cli.next_steps import next_steps
-    from mqtool.cli.selected import require_selected
+    from mqtool.cli.verification_formats import next_steps
     from mqtool.jobs.atomic import replace_file
     from mqtool.report import report as make_page
     from mqtool.store import open_readable

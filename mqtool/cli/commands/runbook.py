@@ -11,13 +11,11 @@ import typer
 from msgspec.structs import replace
 
 from mqtool.cli import options
-from mqtool.cli.changes import STEPS, step_rows
-from mqtool.cli.consent import AllowUnreadOption, DryRunOption, YesOption, consent
+from mqtool.cli.changes import STEPS, AllowUnreadOption, DryRunOption, YesOption, consent, step_rows
 from mqtool.cli.document import blocks, commands, section
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format, Invocation, note
-from mqtool.cli.options import option
+from mqtool.cli.options import is_there, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import (
     CONFIG,
@@ -33,6 +31,7 @@ from mqtool.cli.schema import (
     prints,
     text,
 )
+from mqtool.cli.selection import require_selected
 from mqtool.commands import command
 from mqtool.errors import StoreError, UsageError
 
@@ -244,7 +243,7 @@ def match(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the runbooks that fit a store, a code of verify or a line of a log."""
-    from mqtool.cli.next_steps import next_steps
+    from mqtool.cli.verification_formats import next_steps
     from mqtool.repair.runbooks import Case, Request, by_code, by_line, by_name, by_store
     from mqtool.store.store import open_store
     from mqtool.verify import CATALOGUE
@@ -305,7 +304,6 @@ def run(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""
-    from mqtool.cli.selected import require_selected
     from mqtool.repair.runbooks import Request, runbook_of
     from mqtool.repair.runbooks import run as run_book
     from mqtool.store.named_files import is_inside

@@ -13,8 +13,8 @@ from mqtool.cli.invocation import Format
 from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.rows.sibling_rows import SALVAGE_KIND
 from mqtool.cli.schema import CONFIG, NEXT_STEPS, TABLE, WIDE, Column, OutputSchema, count, listing, prints, size, text
+from mqtool.cli.sibling_rows import SALVAGE_KIND
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 

@@ -16,8 +16,7 @@ import typer
 from mqtool.choices import TlsMode
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import FORMAT_OPTIONS
-from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, Flush, option, schema_if_help
+from mqtool.cli.options import ConfigOption, DebugOption, Flush, format_option, option
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, PortInUseError, UsageError
@@ -71,13 +70,7 @@ class ServeFormat(StrEnum):
 
 ServeFormatOption = Annotated[
     ServeFormat,
-    option(
-        *FORMAT_OPTIONS,
-        panel=OUTPUT,
-        is_eager=True,
-        callback=schema_if_help,
-        help="auto: a sentence on a terminal, else json; help prints the JSON Schema of the output.",
-    ),
+    format_option("auto: a sentence on a terminal, else json; help prints the JSON Schema of the output."),
 ]
 StoreArgument = Annotated[
     Path | None, typer.Argument(metavar="STORE", help="Root of the store; created if missing.", show_default=False)

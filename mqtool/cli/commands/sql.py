@@ -1,9 +1,12 @@
-"""`mqtool sql`: questions in SQL, answered by DuckDB."""
+"""`mqtool sql`: questions in SQL, answered by DuckDB, and the prompt: history, and completion of names."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,11 +14,10 @@ import typer
 from mqtool.choices import Trust
 from mqtool.cli import options, zones
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import SELECTION, Include, option
+from mqtool.cli.options import SELECTION, Include, is_there, option
 from mqtool.cli.output import Output
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, row_of, text
 from mqtool.errors import MqtoolError, UsageError
 
 if TYPE_CHECKING:
@@ -54,10 +56,26 @@ SCAN = OutputSchema(
 )
 
 _LINE = "line"
+
 _SHORT = {".tables": "SHOW TABLES", ".schema": "DESCRIBE {}"}
 """Statements of the prompt's own commands."""
 
 _TYPES = (("bool", "boolean"), ("int", "int64"), ("uint", "int64"), ("double", "number"), ("float", "number"))
+
+_WORDS = """
+SELECT FROM WHERE GROUP ORDER BY LIMIT AND OR NOT IN LIKE BETWEEN COUNT SUM DISTINCT JOIN HAVING DESCRIBE
+"""
+
+PROMPT_HELP = """
+.tables          list the tables
+.schema TABLE    list the columns of a table
+.mode MODE       print results as table, line (one value a line), wide, csv, json or jsonl
+.exit            leave, as exit and Ctrl-D do
+
+Anything else is SQL, up to a semicolon. Ctrl-C drops what was begun; the tabulator key completes names.
+"""
+
+_MAX_LINES = 1000
 
 
 @prints(ROW, SCAN)
@@ -97,8 +115,6 @@ def sql(
         if statement is not None:
             return _answer(ctx.obj, session, statement, output_format, explain=explain)
         if sys.stdin.isatty():
-            from mqtool.cli.sql_prompt import statements
-
             return _prompt(ctx.obj, session, statements(session.names), output_format, explain=explain)
         code = ExitCode.OK
         for query in session.statements(sys.stdin.read()):
@@ -125,8 +141,6 @@ def _zone_name(zone: str) -> str:
 def _prompt(
     invocation: Invocation, session: Session, statements: Iterator[str], output_format: Format, *, explain: bool
 ) -> ExitCode:
-    from mqtool.cli.sql_prompt import HELP
-
     note("SQL over messages, topics, offsets and others, each statement up to a semicolon; .help lists the commands")
     mode: str = output_format
     for statement in statements:
@@ -135,7 +149,7 @@ def _prompt(
             if name == ".mode":
                 mode = _mode(argument.strip())
             elif name.startswith(".") and name not in _SHORT:
-                print(HELP.strip(), file=sys.stderr)  # noqa: T201
+                print(PROMPT_HELP.strip(), file=sys.stderr)  # noqa: T201
             else:
                 query = _SHORT[name].format(argument.strip() or "messages") if name in _SHORT else statement
                 upright = mode == _LINE
@@ -218,7 +232,7 @@ def _column(name: str, field: Any) -> Column:
 
 
 def _scan(report: Any) -> dict[str, Any]:
-    return {**{column.name: getattr(report, column.name) for column in SCAN.columns}, "damage": len(report.damage)}
+    return row_of(SCAN.columns, report, damage=len(report.damage))
 
 
 def _plain(value: Any) -> Any:
@@ -253,3 +267,52 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | float() | str():
             return value
     return str(value)
+
+
+def statements(names: Iterable[str]) -> Iterator[str]:
+    """Yields statements as they are typed, each up to its semicolon, until the end of the input; completes names."""
+    import readline
+
+    candidates = [*sorted(names), *_WORDS.split()]
+
+    def complete(start: str, number: int) -> str | None:
+        fitting = [word for word in candidates if word.lower().startswith(start.lower())]
+        return fitting[number] if number < len(fitting) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n,()=<>;.")
+    readline.parse_and_bind("tab: complete")
+    history = _history()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(history)
+    readline.set_history_length(_MAX_LINES)
+    try:
+        yield from _typed()
+    finally:
+        with contextlib.suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(history)
+
+
+def _history() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "mqtool" / "sql_history"
+
+
+def _typed() -> Iterator[str]:
+    lines: list[str] = []
+    while True:
+        try:
+            lines.append(input("  ...> " if lines else "mqtool> "))
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            lines = []
+            continue
+        statement = "\n".join(lines).strip()
+        if statement.rstrip(";").lower() in ("exit", "quit", ".exit", ".quit"):
+            return
+        if not statement or statement.endswith(";") or statement.startswith("."):
+            lines = []
+            if statement.strip(";"):
+                yield statement

@@ -5,22 +5,21 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mqtool import commands
 from mqtool.cli import options, zones
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
-from mqtool.cli.options import OUTPUT, option, schema_if_help
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import check_result_file, format_option
 from mqtool.cli.output import Output
-from mqtool.cli.result_file import check_result_file
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, flag, moment, prints, text
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, flag, moment, prints, row_of, text
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from mqtool.story import MessageHistory, Step
+    from mqtool.story import MessageHistory
 
 HELP = """
 mqtool story /data/store order-4711
@@ -71,13 +70,7 @@ class StoryFormat(StrEnum):
 
 StoryFormatOption = Annotated[
     StoryFormat,
-    option(
-        *FORMAT_OPTIONS,
-        panel=OUTPUT,
-        is_eager=True,
-        callback=schema_if_help,
-        help="Output format; otlp: OpenTelemetry spans as JSON; help prints the JSON Schema of the output.",
-    ),
+    format_option("Output format; otlp: OpenTelemetry spans as JSON; help prints the JSON Schema of the output."),
 ]
 
 
@@ -123,7 +116,12 @@ def story(
     if output_format is StoryFormat.OTLP:
         return _print_spans(histories, code)
     printed = Output(ctx.obj, STORY, Format(output_format.value))
-    printed.rows(_row(history, step) for history in histories for step in history.steps)
+    for history in histories:
+        key = history.unique_key
+        printed.rows(
+            row_of(STORY.columns, step, step=step.kind, what=step.text, proved=step.is_proved, message=key)
+            for step in history.steps
+        )
     return printed.finish(code)
 
 
@@ -141,22 +139,3 @@ def _print_spans(histories: list[MessageHistory], code: ExitCode) -> ExitCode:
     sys.stdout.buffer.write(encode(spans(histories), indent=True) + b"\n")
     sys.stdout.buffer.flush()
     return code
-
-
-def _row(history: MessageHistory, step: Step) -> dict[str, Any]:
-    return {
-        "at": step.at,
-        "step": step.kind.value,
-        "what": step.text,
-        "proof": step.proof,
-        "proved": step.is_proved,
-        "message": history.unique_key,
-        "group": step.group,
-        "topic": step.topic,
-        "queue_id": step.queue_id,
-        "queue_offset": step.queue_offset,
-        "physical_offset": step.physical_offset,
-        "due": step.due,
-        "tries": step.tries,
-        "until": step.until,
-    }

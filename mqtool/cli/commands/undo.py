@@ -2,8 +2,7 @@
 
 import typer
 
-from mqtool.cli.changes import ChangedArgument, print_undo, undo_schema
-from mqtool.cli.consent import DryRunOption, YesOption, consent
+from mqtool.cli.changes import ChangedArgument, DryRunOption, YesOption, consent, print_undo, undo_schema
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption

@@ -12,16 +12,37 @@ import typer
 
 from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import FORMAT_OPTIONS, note
-from mqtool.cli.options import OUTPUT, WORK, ProgressMode, option, schema_if_help
+from mqtool.cli.invocation import note
+from mqtool.cli.options import OUTPUT, WORK, ProgressMode, check_result_file, option
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
-from mqtool.cli.result_file import check_result_file
-from mqtool.cli.rows.sibling_rows import VERIFY_KIND
-from mqtool.cli.schema import CONFIG, TABLE, WIDE, Column, OutputSchema, count, flag, listing, nested, prints, text
-from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
-from mqtool.cli.workers import workers
+from mqtool.cli.schema import (
+    CONFIG,
+    TABLE,
+    WIDE,
+    Column,
+    OutputSchema,
+    count,
+    flag,
+    listing,
+    nested,
+    prints,
+    row_of,
+    text,
+)
+from mqtool.cli.selection import require_selected
+from mqtool.cli.sibling_rows import VERIFY_KIND
+from mqtool.cli.spark_session import (
+    LOCAL,
+    ConfOption,
+    MasterOption,
+    OnSpark,
+    SparkOption,
+    on_spark,
+    spark_session,
+    workers,
+)
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 from mqtool.values import asdict
@@ -202,13 +223,7 @@ class FailOn(StrEnum):
 
 VerifyFormatOption = Annotated[
     VerifyFormat,
-    option(
-        *FORMAT_OPTIONS,
-        panel=OUTPUT,
-        is_eager=True,
-        callback=schema_if_help,
-        help="Output format; csv has the findings only, help prints the JSON Schema.",
-    ),
+    options.format_option("Output format; csv has the findings only, help prints the JSON Schema."),
 ]
 FailOnOption = Annotated[
     FailOn,
@@ -255,8 +270,7 @@ def verify(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Checks a store and prints the result; the exit code follows --fail-on."""
-    from mqtool.cli.next_steps import next_steps
-    from mqtool.cli.selected import require_selected
+    from mqtool.cli.verification_formats import next_steps
     from mqtool.jobs.atomic import replace_file
     from mqtool.recovery.proof import read_once
     from mqtool.store import open_readable
@@ -333,7 +347,7 @@ def render(
     verification: Verification, output_format: VerifyFormat, code: ExitCode, steps: tuple[str, ...] = ()
 ) -> bytes:
     """Returns the result in a format."""
-    from mqtool.cli import verification_monitoring, verification_text
+    from mqtool.cli import verification_formats
 
     match output_format:
         case VerifyFormat.JSON:
@@ -345,12 +359,12 @@ def render(
             csv = Csv(FINDING_ROWS)
             return csv.begin() + b"".join(csv.row(finding_row(finding)) for finding in verification.findings)
         case VerifyFormat.JUNIT:
-            return verification_monitoring.junit(verification)
+            return verification_formats.junit(verification)
         case VerifyFormat.PROMETHEUS:
-            return verification_monitoring.prometheus(verification, time.time())
+            return verification_formats.prometheus(verification, time.time())
         case VerifyFormat.NAGIOS:
-            return verification_monitoring.nagios(verification)
-    return verification_text.text(verification, steps, wide=output_format is VerifyFormat.WIDE)
+            return verification_formats.nagios(verification)
+    return verification_formats.text(verification, steps, wide=output_format is VerifyFormat.WIDE)
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
@@ -389,15 +403,7 @@ def verdict_row(verification: Verification) -> dict[str, Any]:
 def _start_row(start: NextStart) -> dict[str, Any]:
     from mqtool.recovery.losses import loss_numbers
 
-    losses = loss_numbers(start.losses)
-    return {
-        "headline": start.headline,
-        "release": start.release,
-        "release_evidence": start.release_evidence,
-        "verdict": start.verdict,
-        **{name: losses[name] for name in ("already_lost", "lost_by_start", "not_served")},
-        "do_not_start": start.do_not_start,
-    }
+    return row_of(_START, start, **loss_numbers(start.losses))
 
 
 def document(verification: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -424,20 +430,8 @@ def _rows(verification: Verification) -> dict[str, list[dict[str, Any]]]:
     losses = verification.losses
     return {
         "finding": [finding_row(finding) for finding in verification.findings],
-        "check": [
-            {"check": check.area.value, "state": check.state.value, "findings": check.findings, "detail": check.detail}
-            for check in verification.checks
-        ],
+        "check": [row_of(_CHECK_COLUMNS, check, check=check.area) for check in verification.checks],
         "lost_range": [asdict(part) for part in losses.ranges],
-        "lost_messages": [
-            {
-                "topic": loss.topic,
-                "queue_id": loss.queue_id,
-                "offsets": loss.offsets,
-                "messages": loss.messages,
-                "proof": loss.proof,
-            }
-            for loss in losses.queues
-        ],
+        "lost_messages": [row_of(_QUEUE_COLUMNS, loss) for loss in losses.queues],
         "group_loss": [asdict(loss) for loss in losses.groups],
     }

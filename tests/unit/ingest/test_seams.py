@@ -13,7 +13,7 @@ from mqtool.engine import StoreOptions, open_store
 from mqtool.engine.statuses import PutStatus
 from mqtool.errors import StoreError
 from mqtool.ingest import bulk_ingest, row_source
-from mqtool.ingest.row_parser import Row
+from mqtool.ingest.bulk_ingest import Row
 from mqtool.ingest.row_source import rows_of_lines, rows_of_parquet
 
 SMALL = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000}

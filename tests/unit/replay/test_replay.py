@@ -18,9 +18,8 @@ from mqtool.engine import StoreOptions
 from mqtool.errors import ConfigFileError, FormatError, LayoutError, StoreError, UsageError
 from mqtool.export.published import message_files
 from mqtool.records.damage import Damage
-from mqtool.replay import pace
-from mqtool.replay.originals import SkippedCounts, Source
-from mqtool.replay.resend import Kind, Resend
+from mqtool.replay import state as states
+from mqtool.replay.originals import Kind, Resend, SkippedCounts, Source
 from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.store import Message
 from mqtool.store.log.selection import Selection
@@ -214,7 +213,7 @@ def test_a_rate_is_kept(tmp_path, monkeypatch):
         now[0] += seconds
 
     monkeypatch.setattr(
-        pace, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+        states, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     )  # others go by the real one
     report = replayed(STORE, tmp_path / "target", rate=100)
     assert now[0] == pytest.approx(report.replayed / 100)

@@ -14,8 +14,6 @@ _FINDING = (
     Column("next_step", "string", "what to do"),
 )
 
-FINDING_FIELDS = tuple(column.name for column in _FINDING)
-
 VERIFY_KIND = OutputSchema("verify.kind", 2, "a broken invariant of a store of another kind", _FINDING)
 
 _UNSERVED = (

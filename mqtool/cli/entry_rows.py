@@ -1,10 +1,32 @@
-"""Entries of single files as rows: the columns of `dump` for every kind but messages."""
+"""Entries of single files as rows: the columns of `dump` for every kind but messages, and of `dump --hex`."""
 
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, row_of
+
+if TYPE_CHECKING:
+    from mqtool.store.entries import Annotated
 
 _TOPIC = Column("topic", "string", "from the file's path; null if unknown", show=TABLE, nullable=True)
+
 _QUEUE = Column("queue_id", "integer", "from the file's path; null if unknown", show=TABLE, nullable=True)
+
 _FILE = Column("file", "string", "name of the file", show=TABLE)
+
+FIELD = OutputSchema(
+    "field",
+    1,
+    "a field of a record, unit, entry or header, with its bytes",
+    (
+        Column("record", "int64", "address of the record or unit: physical offset, or position", show=TABLE),
+        Column("at", "int64", "address of the field", show=TABLE),
+        Column("bytes", "string", "the bytes, hexadecimal", show=TABLE),
+        Column("field", "string", "its name", show=TABLE),
+        Column("value", "any", "number or text; null for other bytes", show=TABLE, nullable=True),
+        Column("docs", "string", "what it means"),
+    ),
+)
 
 
 def _int(name: str, doc: str, *, long: bool = True, time: bool = False, show: str = TABLE) -> Column:
@@ -212,3 +234,19 @@ SCHEMAS = {
     ),
 }
 """Output by file kind."""
+
+
+def field_rows(annotated: "Iterable[Annotated]") -> Iterator[dict[str, Any]]:
+    """Yields a row per field."""
+    for address, fields in annotated:
+        for field in fields:
+            value = _text(field.value) if isinstance(field.value, bytes) else field.value
+            place = {"record": address, "at": address + field.offset, "bytes": field.data.hex()}
+            yield row_of(FIELD.columns, field, field=field.name, value=value, **place)
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

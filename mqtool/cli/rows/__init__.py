@@ -1,1 +1,0 @@
-"""Rows of output: messages, entries, fields, references. Start with `message_rows`."""
