@@ -176,7 +176,6 @@ def _starts(
     """Returns the start, that of the other release where it matters, and whether the evidence disagrees."""
     from mqtool.recovery import predict
     from mqtool.recovery.predict import detect_version, other_start
-    from mqtool.recovery.settings import read_config
 
     def start(release: str | None, read: bool) -> Outcome:
         return predict(path, release, config, read_log=read and read_log, heap_bytes=heap_bytes)
@@ -184,7 +183,7 @@ def _starts(
     outcome = start(broker, True)
     if broker is not None:
         return outcome, None, False
-    version = detect_version(path, read_config(config))
+    version = detect_version(path, config)
     other = other_start(outcome, version, lambda release, read: start(str(release), read))
     return outcome, other, bool(version.contrary)
 

@@ -28,13 +28,13 @@ from mqtool.recovery.outcome import (
     QueuePlan,
 )
 from mqtool.recovery.proof import prove
-from mqtool.recovery.queue_files import QueueFile, UnitContent
+from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.reading import STATES, Delivery, QueueReading, Reader
-from mqtool.recovery.settings import read_config, settings_of
+from mqtool.recovery.settings import settings_of
 from mqtool.recovery.start import Start, without_uncompacted
 from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_store
-from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.broker_config import ConfigSource, load
 from mqtool.store.files import read_file, unreadable
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
@@ -77,19 +77,13 @@ def _changed(start: Start) -> set[Path]:
     changed = {step.path for step in start.actions.steps if step.action in (Action.GROW, Action.WRITE)}
     changed |= {file.path for file in start.state.index.files if file.path is not None and file.added}
     for queue in start.state.queues.values():
-        changed |= {queue_file.path for queue_file in queue.files.files if _differs(queue_file.content)}
+        contents = [queue_file.content for queue_file in queue.files.files]
+        changed |= {content.path for content in contents if content.path.is_file() and content.is_changed}
     backup = start.settings.root / file_names.ABORT_BACKUP
-    if backup in changed and backup.is_file() and read_file(backup) == _abort_content(start):
+    written = read_file(start.abort) if start.had_abort else b""
+    if backup in changed and backup.is_file() and read_file(backup) == written:
         changed.discard(backup)
     return changed
-
-
-def _differs(content: UnitContent) -> bool:
-    return content.path.is_file() and content.is_changed
-
-
-def _abort_content(start: Start) -> bytes:
-    return read_file(start.abort) if start.had_abort else b""
 
 
 def index_after(start: Start) -> tuple[IndexSummary, ...]:
@@ -111,7 +105,7 @@ def index_after(start: Start) -> tuple[IndexSummary, ...]:
 def predict(
     store_dir: "str | Path",
     broker: str | None = None,
-    config: "str | Path | Mapping[str, object] | BrokerConfig | None" = None,
+    config: ConfigSource = None,
     *,
     whole_broker: bool = True,
     read_log: bool = True,
@@ -139,40 +133,29 @@ def predict(
         UnreadableError: the system cannot read a file or directory, so the start is unknown.
         StoreError: a file cannot be read.
     """
+    root = Path(store_dir)
     try:
-        return _predict(Path(store_dir), broker, config, whole_broker, read_log, heap_bytes, checked)
+        keys = load(config)
+        if broker is not None:
+            release, evidence = release_of(broker), GIVEN
+        else:
+            version = detect_version(root, keys)
+            release, evidence = version.release, evidence_of(version)
+        settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
+        kind = Start if settings.dledger is None else LedgerStart
+        lock = root / file_names.LOCK
+        start = kind(settings, lock_holder(root), checked)
+        if lock.exists() and not os.access(lock, os.R_OK):
+            start.actions.log_undecided(
+                "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
+            )
+        start.run()
+        return replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
     except OSError as error:
         raise unreadable("cannot be read", error, store_dir) from error
 
 
-def _predict(
-    root: Path,
-    broker: str | None,
-    config: "str | Path | Mapping[str, object] | BrokerConfig | None",
-    whole_broker: bool,
-    read_log: bool,
-    heap_bytes: int | None,
-    checked: Mapping[int, np.ndarray] | None,
-) -> Outcome:
-    keys = read_config(config)
-    if broker is not None:
-        release, evidence = release_of(broker), GIVEN
-    else:
-        version = detect_version(root, keys)
-        release, evidence = version.release, evidence_of(version)
-    settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
-    kind = Start if settings.dledger is None else LedgerStart
-    lock = root / file_names.LOCK
-    start = kind(settings, lock_holder(root), checked)
-    if lock.exists() and not os.access(lock, os.R_OK):
-        start.actions.log_undecided(
-            "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
-        )
-    start.run()
-    return replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
-
-
-def detect_version(root: Path, config: BrokerConfig) -> Version:
+def detect_version(root: Path, config: ConfigSource) -> Version:
     """Returns the release whose start is assumed if none is given, and the evidence for it."""
     try:
         with open_store(root, config) as store:

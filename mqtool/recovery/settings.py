@@ -17,7 +17,6 @@ from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 from mqtool.records.record_check import RecoveryRules
 from mqtool.store import layout
-from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig
 from mqtool.store.config.configured_place import LedgerPlace, epoch_file, ledger_place, place_or_name
 from mqtool.store.config.rules import has_further_queues, recovery_rules
@@ -213,11 +212,6 @@ def _compaction_sizes(root: Path, config: BrokerConfig, release: Release) -> tup
 def has_timer(config: BrokerConfig, release: Release) -> bool:
     """Whether a broker has the timer for messages with a deliver time."""
     return config.flag_or_default("timerWheelEnable", release=release, default=release >= (5, 0), since=(5, 0))
-
-
-def read_config(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:
-    """Reads the broker's keys; see `store.config.broker_config.load`."""
-    return broker_config.load(config)
 
 
 def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:

@@ -118,7 +118,7 @@ class Journal:
 
     def write_begin(self, begin: Begin) -> None:
         """Writes the first line, durably."""
-        self._append(
+        self.write(
             BEGIN,
             schema=SCHEMA,
             schema_version=SCHEMA_VERSION,
@@ -132,9 +132,6 @@ class Journal:
 
     def write(self, kind: str, **values: Any) -> None:
         """Writes a line, durably."""
-        self._append(kind, **values)
-
-    def _append(self, kind: str, **values: Any) -> None:
         if self.path.exists() and self.path.stat().st_size > self._whole:
             self._files.cut(self.path, self._whole)
         entry = {"n": self._count, "kind": kind, **values}

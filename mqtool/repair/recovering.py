@@ -183,9 +183,5 @@ def _collect(root: Path, scratch: Path, files: ScratchFiles, staged: StagedFiles
             staged.put(name, path)
     for path in root.rglob("*"):
         name = path.relative_to(root).as_posix()
-        if path.is_file() and name not in present and not _is_ours(name):
+        if path.is_file() and name not in present and name.partition("/")[0] not in _OWN:
             staged.remove(path)
-
-
-def _is_ours(name: str) -> bool:
-    return name == file_names.LOCK or name.partition("/")[0] == file_names.ASIDE

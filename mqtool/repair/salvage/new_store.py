@@ -335,25 +335,19 @@ class _Salvage:
 
     def _note_decisions(self, merge: Merge) -> None:
         """Notes records that differ between copies, and those whose fields were corrected."""
-        result = self._result
-        if merge.conflicts:
-            some = ", ".join(map(str, merge.conflict_offsets[:10]))
-            result.notes.append(
-                f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
-                f"those of {result.store} were taken: physical offsets {some}"
-            )
-        if merge.displaced:
-            some = ", ".join(map(str, merge.displaced[:10]))
-            result.notes.append(
-                f"{len(merge.displaced)} record(s) are from blocks of a segment that were in another place of it: "
-                f"physical offsets {some}"
-            )
-        if merge.corrected:
-            some = ", ".join(map(str, merge.corrected[:10]))
-            result.notes.append(
-                f"{len(merge.corrected)} record(s) had wrong values in fields without a checksum; they were "
-                f"corrected from the queues and neighbours: physical offsets {some}"
-            )
+        differ = f"differ between copies in fields that no checksum covers; those of {self._result.store} were taken"
+        moved = "are from blocks of a segment that were in another place of it"
+        wrong = "had wrong values in fields without a checksum; they were corrected from the queues and neighbours"
+        decisions = (
+            (merge.conflicts, differ, merge.conflict_offsets),
+            (len(merge.displaced), moved, merge.displaced),
+            (len(merge.corrected), wrong, merge.corrected),
+        )
+        self._result.notes += [
+            f"{count} record(s) {what}: physical offsets {', '.join(map(str, offsets[:10]))}"
+            for count, what, offsets in decisions
+            if count
+        ]
 
     def _record_losses(self, log_end: int) -> None:
         """Records the lost messages between those that are there: later checks expect them."""

@@ -11,6 +11,7 @@ from msgspec import structs
 from mqtool.engine import Compat, StoreOptions, open_store, options_from_config
 from mqtool.engine.start import recovery_executor
 from mqtool.recovery import predict, settings
+from mqtool.store.config.broker_config import load
 from tests.support.engine import HeldClock
 from tests.unit.recovery.stores import patch
 
@@ -43,7 +44,7 @@ keys = st.fixed_dictionaries(
 
 @given(keys, st.sampled_from([Compat.V4_9, Compat.V5_5]))
 def test_the_engine_recovers_by_the_keys_that_a_forecast_goes_by(values, compat):
-    config = settings.read_config(values)
+    config = load(values)
     options = options_from_config(config, StoreOptions(compat=compat))
     with TemporaryDirectory() as directory:
         root = Path(directory)
@@ -60,7 +61,7 @@ def fields_of(found: settings.RecoverySettings) -> dict[str, object]:
 @pytest.mark.parametrize(("key", "end"), [("true", 5), ("false", 10)])
 def test_a_changed_body_ends_the_log_if_crcs_are_checked(in_memory, key, end):
     root, values = in_memory / "store", {"checkCRCOnRecover": key, "mappedFileSizeCommitLog": 1 << 16}
-    options = options_from_config(settings.read_config(values))
+    options = options_from_config(load(values))
     with open_store(root, options, clock=HeldClock(), background=False) as store:
         places = [store.put("T", 0, b"x" * 50).physical_offset for _ in range(10)]
         size = places[1]

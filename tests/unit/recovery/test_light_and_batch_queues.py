@@ -12,8 +12,8 @@ from mqtool.engine import StoreOptions, open_store
 from mqtool.engine.options import options_from_config
 from mqtool.formats.properties import encode
 from mqtool.recovery import predict
-from mqtool.recovery.settings import read_config
 from mqtool.store import Message, Store
+from mqtool.store.config.broker_config import load
 from tests.support.stores import answers, copy_store, store_fixture
 from tests.unit.recovery.stores import patch
 
@@ -51,7 +51,7 @@ def written(root: Path, keys: Mapping[str, Any]) -> Path:
 
 
 def options(keys: Mapping[str, Any]) -> StoreOptions:
-    return options_from_config(read_config(keys))
+    return options_from_config(load(keys))
 
 
 def batched(store: Path) -> list[Message]:

@@ -14,7 +14,8 @@ from mqtool.formats.release import Release
 from mqtool.recovery import Outcome, dispatch, predict
 from mqtool.recovery.losses import Claims, losses_of, places
 from mqtool.recovery.proof import prove
-from mqtool.recovery.settings import read_config, settings_of
+from mqtool.recovery.settings import settings_of
+from mqtool.store.config.broker_config import load
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, shape_keys, store_fixture, tree_digest
 from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named, patch, settings
@@ -414,7 +415,7 @@ def test_a_size_that_a_broker_ignores_is_its_default_and_not_that_of_the_files(v
 def test_an_index_size_that_a_broker_ignores_is_its_default(store, tmp_path):
     config = tmp_path / "broker.conf"
     config.write_text("maxHashSlotNum=many\nmaxIndexNum=20")
-    found = settings_of(store.root, Release(5, 5), read_config(config))
+    found = settings_of(store.root, Release(5, 5), load(config))
     assert (found.index_slots, found.index_entries) == (5_000_000, 20)
 
 
@@ -550,7 +551,7 @@ def test_units_of_a_queue_that_nobody_reads_after_the_start_are_lost_messages(st
 def test_a_broker_refuses_a_file_of_a_queues_extension_of_another_length(name, tmp_path):
     """Both releases load the extension with the queue (ConsumeQueue.load, ConsumeQueueExt.load)."""
     root = copy_store(name, tmp_path)
-    config = read_config(store_fixture(name).config)
+    config = load(store_fixture(name).config)
     middle = sorted((root / "consumequeue_ext" / "Ext" / "0").iterdir())[1]
     middle.write_bytes(middle.read_bytes()[:500])
     keys = {**config.values, "storePathRootDir": str(root), "storePathCommitLog": str(root / "commitlog")}
