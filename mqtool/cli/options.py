@@ -76,7 +76,7 @@ def check_result_file(store: Path, file: Path) -> None:
     Raises:
         UsageError: it is.
     """
-    from mqtool.store.named_files import is_inside, require_regular
+    from mqtool.store.paths import is_inside, require_regular
 
     require_regular(file)
     if is_inside(file, store):

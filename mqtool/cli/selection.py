@@ -127,7 +127,7 @@ def require_selected_files(files: Sequence[KnownFile], topics: Sequence[str] | N
         NotFoundError: a glob matches no topic, or none of the topics has the queue.
         UsageError: the files belong to no queue.
     """
-    from mqtool.store.globs import Globs
+    from mqtool.store.log.selection import Globs
 
     if not topics and queue_id is None:
         return
@@ -149,7 +149,7 @@ def require_selected_files(files: Sequence[KnownFile], topics: Sequence[str] | N
 
 def _has_queue(store: Store, topics: Sequence[str], queue_id: int | None) -> bool:
     from mqtool.store import Message
-    from mqtool.store.globs import Globs
+    from mqtool.store.log.selection import Globs
 
     globs = Globs(topics)
     if any(queue.queue_id == queue_id and globs.matches(queue.topic) for queue in store.disk_queues()):

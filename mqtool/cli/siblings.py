@@ -272,7 +272,7 @@ def _selected(
 
 def _tests(opened: "OpenedStore", table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
     """Returns a predicate for each option that was given."""
-    from mqtool.store.globs import Globs
+    from mqtool.store.log.selection import Globs
 
     tests: list[Any] = []
     if filters.topic:
@@ -325,7 +325,7 @@ def new_directory(store: Path, target: Path) -> None:
     Raises:
         UsageError: it is not.
     """
-    from mqtool.store.named_files import is_inside
+    from mqtool.store.paths import is_inside
 
     if is_inside(target, store):
         raise UsageError(f"{target}: this is inside the store {store}, which is only read; name a directory elsewhere")

@@ -23,7 +23,7 @@ from mqtool.words import size
 
 if TYPE_CHECKING:
     from mqtool.recovery import Outcome
-    from mqtool.store.permissions import OwnerDenial
+    from mqtool.store.paths import OwnerDenial
 
 
 def _map(name: str, doc: str) -> Column:
@@ -198,7 +198,7 @@ def _in_store(
     read. It is "" if they are counted, and for a release without a timer.
     """
     from mqtool.store import open_readable
-    from mqtool.store.permissions import denied_to_owner
+    from mqtool.store.paths import denied_to_owner
     from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
     from mqtool.verify.next_start import uncounted_timers
     from mqtool.verify.services import timer_damage

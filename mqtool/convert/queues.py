@@ -41,11 +41,11 @@ from mqtool.rebuild.queue_writer import QueueName, expired_queues, write_expired
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import STORED_FIELDS, Dispatcher
-from mqtool.store.config.config_tables import require_readable
+from mqtool.store.config.metadata import require_readable
 from mqtool.store.config.rocksdb import TABLES, is_database, reason_of, rocksdict
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.named_files import is_inside
+from mqtool.store.paths import is_inside
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.queues.consume_queue_ext import ExtUnits
 from mqtool.store.queues.rocksdb_queues import PLACES, QueueDatabase, has_queue_database, queue_database

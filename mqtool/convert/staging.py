@@ -12,7 +12,7 @@ from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.sink import Result
 from mqtool.records.damage import Damage
 from mqtool.store.lock import lock_holder
-from mqtool.store.named_files import is_inside
+from mqtool.store.paths import is_inside
 
 
 class ConversionResult(Struct):

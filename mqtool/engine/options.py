@@ -24,7 +24,7 @@ from mqtool.records.record_check import RecoveryRules
 from mqtool.store import file_sizes
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.config.rules import recovery_rules
-from mqtool.store.index.index_file import DEFAULT_MAX_QUERY
+from mqtool.store.index_file import DEFAULT_MAX_QUERY
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
 

@@ -24,7 +24,7 @@ from mqtool.export.task import Task, TaskResult, run_task
 from mqtool.jobs.pool import as_completed, available, process_pool, start_worker, thread_pool
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
-from mqtool.store.named_files import is_inside, require_regular
+from mqtool.store.paths import is_inside, require_regular
 from mqtool.store.remote import absolute, is_url
 
 _THREADS = 2

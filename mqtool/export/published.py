@@ -14,7 +14,7 @@ from mqtool.export.schema import Table
 from mqtool.export.table_logs import CHANGED, ELSEWHERE, LOG, METADATA, NEVER, delta_files, local_table
 from mqtool.export.tables import configured_table
 from mqtool.export.target import LocalTarget
-from mqtool.store.named_files import named_below
+from mqtool.store.paths import named_below
 
 _PARQUET = "*.parquet"
 

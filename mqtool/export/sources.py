@@ -11,7 +11,7 @@ from msgspec import Struct
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.store import Store, open_store
 from mqtool.store.config import broker_config
-from mqtool.store.named_files import real_path
+from mqtool.store.paths import real_path
 from mqtool.store.remote import absolute, is_url, remote_glob
 
 _MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")

@@ -42,7 +42,7 @@ from mqtool.export.table_logs import (
     delta_files,
 )
 from mqtool.export.target import LocalTarget, Target
-from mqtool.store.named_files import real_path
+from mqtool.store.paths import real_path
 
 ICEBERG_NAME = (NAMESPACE, NAME)
 

@@ -33,7 +33,7 @@ from mqtool.formats import config_files, file_names, hosts, java, properties
 from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.index.index_file import query_message
+from mqtool.store.index_file import query_message
 from mqtool.store.store import Store, open_store
 
 CHUNK = 1024

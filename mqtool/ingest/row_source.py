@@ -24,7 +24,7 @@ from mqtool.formats import commit_log, compression, hosts, java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.ingest.bulk_ingest import Row
 from mqtool.records.frames import body_crc
-from mqtool.store.named_files import require_regular
+from mqtool.store.paths import require_regular
 
 _BATCH_BITS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 

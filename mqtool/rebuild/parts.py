@@ -23,10 +23,10 @@ from mqtool.records.frames import Frames
 from mqtool.records.number_sets import WordTable
 from mqtool.records.queue_build import pack, queue_numbers, queue_of
 from mqtool.store.files import ReadFile
-from mqtool.store.globs import Globs
 from mqtool.store.log.commit_log import CommitLog, Segment, gap_between
 from mqtool.store.log.cuts import cuts_of
 from mqtool.store.log.log_walk import refilling_walk
+from mqtool.store.log.selection import Globs
 
 _AHEAD = 2
 """Number of parts, in addition to one per process, that may be walked before the writer reaches them."""

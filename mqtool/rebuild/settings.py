@@ -10,7 +10,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatch import DispatchRules
 from mqtool.store.config.rules import DELAY_LEVELS_KEY, rules_of
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.index.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
+from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
 from mqtool.store.version import Version
 

@@ -29,7 +29,7 @@ from mqtool.store.file_sizes import (
     KnownSize,
     compaction_sizes,
 )
-from mqtool.store.index.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
+from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database, queue_database
 from mqtool.store.waiting.timer import log_file_size
 

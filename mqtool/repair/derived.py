@@ -29,8 +29,8 @@ from mqtool.repair.files import sha256_of
 from mqtool.repair.staged_files import StagedFiles, check_configuration, check_queues
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.files import list_directory, list_mapped_files, read_file
-from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
+from mqtool.store.log.selection import Globs
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.store import Store
 from mqtool.store.waiting.timer import known_log_file_size

@@ -18,7 +18,7 @@ from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import BARRIER, HOME, JOURNAL, check_name, home_of, inside
 from mqtool.repair.plan import LARGEST, Plan
 from mqtool.store.files import read_file
-from mqtool.store.named_files import real_path
+from mqtool.store.paths import real_path
 
 SCHEMA = "mqtool.journal"
 SCHEMA_VERSION = 1

@@ -29,11 +29,11 @@ from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim, Truncate
 from mqtool.repair.offsets import data_version
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.config.config_tables import require_readable
+from mqtool.store.config.metadata import require_readable
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file
 from mqtool.store.groups.unread import combined, needed_by_segment
-from mqtool.store.index.index_file import IndexFile
+from mqtool.store.index_file import IndexFile
 from mqtool.store.known_losses import LostOffsets, content, known_losses
 from mqtool.store.log.commit_log import Segment
 from mqtool.store.queues.consume_queue import Queue, has_record

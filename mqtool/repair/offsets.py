@@ -20,8 +20,7 @@ from mqtool.jobs.atomic import write_new
 from mqtool.repair.backup.snapshots import DIRECTORY, Pieces, load
 from mqtool.repair.changes import MoveOffsets
 from mqtool.repair.staged_files import StagedFiles
-from mqtool.store.config import config_tables
-from mqtool.store.config.config_tables import OFFSET_FILES, OffsetTable, OffsetTables
+from mqtool.store.config.metadata import OFFSET_FILES, OffsetTable, OffsetTables, require_readable
 from mqtool.store.files import read_file
 from mqtool.store.groups.offset_moves import Committed, Move, StoredQueues, case_lints, effect_of, words_of
 from mqtool.store.store import Store, open_store
@@ -38,7 +37,7 @@ _SHOWN = 60
 def move_offsets(store: Store, change: MoveOffsets, out: Path, staged: StagedFiles) -> None:
     """Writes the file of positions that the broker reads, with the moves applied."""
     advice = "start the broker and plan with --broker HOST:PORT"
-    config_tables.require_readable(store.path / file_names.CONFIG, store.config, advice)
+    require_readable(store.path / file_names.CONFIG, store.config, advice)
     tables = store.metadata.offset_tables
     table = tables.read
     has_database = any(listed.is_database for listed in tables.tables)  # it keeps what the file does not name

@@ -41,7 +41,7 @@ from mqtool.repair.staged_files import Builder, StagedFiles, check_layout
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.groups.unread import ADVICE, combined, first_needed, needed_by_segment
 from mqtool.store.lock import lock_holder
-from mqtool.store.named_files import is_inside, real_path
+from mqtool.store.paths import is_inside, real_path
 from mqtool.store.store import Store, open_store
 from mqtool.store.topics import purgeable_topics
 

@@ -12,10 +12,10 @@ from msgspec import Struct, field
 from mqtool.errors import LayoutError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 from mqtool.repair.paths import check_name, inside
-from mqtool.store.config.config_tables import require_readable
+from mqtool.store.config.metadata import require_readable
 from mqtool.store.config.rocksdb import is_database
 from mqtool.store.files import list_directory
-from mqtool.store.named_files import is_inside
+from mqtool.store.paths import is_inside
 from mqtool.store.queues.rocksdb_queues import queue_database
 from mqtool.store.store import Store
 

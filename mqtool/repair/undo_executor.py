@@ -26,7 +26,7 @@ from mqtool.repair.journal import (
 from mqtool.repair.log_files import sole_records
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
 from mqtool.repair.plan import Fingerprint, Plan, Step
-from mqtool.store.named_files import is_inside
+from mqtool.store.paths import is_inside
 from mqtool.store.store import open_store
 
 

@@ -29,9 +29,8 @@ from mqtool.ingest import row_source
 from mqtool.ingest.bulk_ingest import Row
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Message, Store, open_store
-from mqtool.store.globs import Globs
 from mqtool.store.log.message import explode
-from mqtool.store.log.selection import Selection
+from mqtool.store.log.selection import Globs, Selection
 
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 

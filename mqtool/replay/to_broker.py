@@ -20,7 +20,7 @@ from mqtool.replay import state as states
 from mqtool.replay.originals import Original, Source
 from mqtool.replay.state import IdsFile, Pace, State, check_rate
 from mqtool.replay.to_store import Report, check_files, shape_of
-from mqtool.store.named_files import is_inside
+from mqtool.store.paths import is_inside
 
 CHUNK = 256
 """Messages sent or read ahead together. After a crash this many may be sent twice, plus those of one second."""

@@ -32,7 +32,7 @@ from mqtool.replay.state import IdsFile, Pace, State, Target, check_rate
 from mqtool.store import Message
 from mqtool.store import open_store as open_for_reading
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.named_files import is_inside, require_regular
+from mqtool.store.paths import is_inside, require_regular
 from mqtool.values import asdict
 
 _SHOWN = 20

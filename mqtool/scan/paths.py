@@ -15,7 +15,7 @@ from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import commit_log, java
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from mqtool.scan.bounds import Bounds, Facts
-from mqtool.store.index.find import indexed_offsets, uncovered, usable_files
+from mqtool.store.find import indexed_offsets, uncovered, usable_files
 from mqtool.store.log.cuts import Cuts
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store

@@ -17,7 +17,7 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_mapped_files
-from mqtool.store.index.index_file import IndexFile
+from mqtool.store.index_file import IndexFile
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
 from mqtool.store.waiting.timer import read_checkpoint, read_wheel

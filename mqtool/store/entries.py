@@ -28,7 +28,7 @@ from mqtool.formats.codec import FieldBytes, Unit, annotate
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK, ext_address
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, read_file
-from mqtool.store.index.index_file import IndexFile, entries_written, places_of
+from mqtool.store.index_file import IndexFile, entries_written, places_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue_ext import ext_units

@@ -19,8 +19,7 @@ from msgspec import Struct
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
-from mqtool.store.named_files import kind_of
-from mqtool.store.permissions import DENIED, denied
+from mqtool.store.paths import DENIED, denied, kind_of
 from mqtool.store.remote import RemoteBytes, RemotePath, is_remote
 
 LARGEST = (1 << 31) - 1

@@ -19,7 +19,7 @@ from mqtool.formats.consume_queue import (
     parse_ext_unit,
 )
 from mqtool.store.files import ReadFile, is_absent, list_directory, obstruction
-from mqtool.store.index.index_file import IndexFile
+from mqtool.store.index_file import IndexFile
 
 _HEAD = 4096
 

@@ -39,7 +39,7 @@ from mqtool.records.queue_build import UnitPlacement, accepts_batch, is_dispatch
 from mqtool.records.record_check import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
-from mqtool.store.index.index_file import IndexFile, Shape
+from mqtool.store.index_file import IndexFile, Shape
 from mqtool.store.layout import StoreLayout
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue import Queue, UnitCache

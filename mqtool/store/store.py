@@ -27,7 +27,7 @@ from mqtool.store import layout, remote, version
 from mqtool.store.config import broker_config, metadata
 from mqtool.store.config.rules import delay_levels_of, recovery_rules, rules_of
 from mqtool.store.files import recording_unlisted
-from mqtool.store.index.index_file import (
+from mqtool.store.index_file import (
     DEFAULT_MAX_QUERY,
     DEFAULT_SHAPE,
     IndexFile,
@@ -36,9 +36,9 @@ from mqtool.store.index.index_file import (
     shape_of,
 )
 from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.log_walk import QueueStartIndex
 from mqtool.store.log.message import Message, from_record
 from mqtool.store.log.selection import Selection
-from mqtool.store.log.start_index import QueueStartIndex
 from mqtool.store.queues.by_time import Boundary, offset_in_queue_by_time
 from mqtool.store.queues.consume_queue import Lag, Queue, UnitCache, lags_of
 from mqtool.store.queues.pull import GetResult, get_message

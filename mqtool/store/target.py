@@ -1,7 +1,8 @@
-"""Opens what a path leads to: a store, CommitLog files outside of a store, or files of another kind."""
+"""Opens what a path leads to: a store, CommitLog files outside of a store, files of another kind, a log that grows."""
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,9 +17,13 @@ from mqtool.store.files import MappedFile, MappedFileList, list_directory, obstr
 from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
 from mqtool.store.layout import StoreLayout
 from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.message import Message
 from mqtool.store.store import Store, open_store
 
 _COMPACTED = file_names.COMPACTION_LOG.rpartition("/")[2]
+
+INTERVAL = 0.2
+"""Seconds between two looks."""
 
 
 class CompactedLog(CommitLog):
@@ -151,3 +156,37 @@ def is_part(path: Path) -> bool:
         return True
     names = [entry.name for entry in list_directory(path)]
     return any(file_names.parse_mapped_file_name(n) is not None or file_names.is_index_file_name(n) for n in names)
+
+
+def follow(
+    path: Path, config: Path | None = None, *, wait: Callable[[], None] | None = None, **conditions: object
+) -> Iterator[Message | Damage]:
+    """Yields existing messages and then new ones; ends at the end of the range, otherwise never.
+
+    An unfinished record at the end does not count yet. If the log is cut meanwhile, as by a recovering broker, that
+    is reported as damage, and following continues from the new end.
+
+    Args:
+        wait: called when there is nothing new; None sleeps for `INTERVAL`. An exception that it raises ends the
+            following.
+        conditions: as for `Store.messages`, without limit.
+    """
+    pause = wait or (lambda: time.sleep(INTERVAL))
+    at, until = conditions.pop("start", None), conditions.pop("end", None)
+    position = at if isinstance(at, int) else None
+    while True:
+        with open_store(path, config) as store:
+            log = store.commit_log
+            end = log.max_offset
+            if position is not None and position > end:
+                detail = f"the log was cut from physical offset {position} while it was followed"
+                yield Damage(end, position, DamageKind.MISSING, detail)
+                position = end
+            low = log.min_offset if position is None else position
+            stop = min(end, until) if isinstance(until, int) else end
+            if low < stop:
+                yield from store.messages(start=low, end=stop, **conditions)
+                position = stop
+        if isinstance(until, int) and position is not None and position >= until:
+            return
+        pause()

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from mqtool.errors import UsageError
 from mqtool.formats.topics import holds_service_records
-from mqtool.store.globs import Globs
 from mqtool.store.log.message import Message
+from mqtool.store.log.selection import Globs
 from mqtool.store.store import Store
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.store.index.find import (
+from mqtool.store.find import (
     KeyMatches,
     helps,
     is_unique_key,

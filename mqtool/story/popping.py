@@ -12,7 +12,7 @@ import numpy as np
 
 from mqtool.formats import java, properties, topics
 from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
-from mqtool.store.index.find import messages_by_key
+from mqtool.store.find import messages_by_key
 from mqtool.store.log.message import Message
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store

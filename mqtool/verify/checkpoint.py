@@ -13,7 +13,7 @@ from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store import Store
 from mqtool.store.files import read_file
-from mqtool.store.named_files import kind_of
+from mqtool.store.paths import kind_of
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.index_file import IndexFacts
 from mqtool.verify.segment import DamagedRange

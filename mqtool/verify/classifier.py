@@ -10,7 +10,7 @@ from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
 from mqtool.store.known_losses import NONE, KnownLosses, known_losses
-from mqtool.store.permissions import denied_to_owner
+from mqtool.store.paths import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.rocksdb_queues import has_queue_database, queue_database
 from mqtool.verify import (

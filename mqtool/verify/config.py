@@ -17,15 +17,13 @@ from mqtool.formats.release import Release
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.recovery.configuration import read_table, table_fits
 from mqtool.recovery.settings import DEFAULT_SIZES
-from mqtool.store.config import config_tables
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.broker_keys import LEGACY_KEYS
-from mqtool.store.config.config_tables import OFFSET_FILES, offset_file
-from mqtool.store.config.metadata import Metadata
+from mqtool.store.config.metadata import OFFSET_FILES, Metadata, offset_file, unread_database
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TIMER_LOG
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.index.index_file import DEFAULT_SHAPE, configured_shape, list_index_files, query_message, shape_of
-from mqtool.store.named_files import kind_of, real_path
+from mqtool.store.index_file import DEFAULT_SHAPE, configured_shape, list_index_files, query_message, shape_of
+from mqtool.store.paths import kind_of, real_path
 from mqtool.store.queues.consume_queue import has_record, units_from
 from mqtool.store.store import Store
 from mqtool.store.waiting.deliveries import delivered_offsets, event_of, identity_of
@@ -94,7 +92,7 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
         if not _file(directory, name, names, release, collector, positions if name in OFFSET_FILES else name)
     )
     has_messages = bool(survey.segments or survey.queues)
-    for needed in _ALWAYS if has_messages and not config_tables.unread_database(directory, config) else ():
+    for needed in _ALWAYS if has_messages and not unread_database(directory, config) else ():
         if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
             continue
         others = sorted(names.intersection(_BROKERS_OWN))

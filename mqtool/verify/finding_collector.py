@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mqtool.commands import PLAN_FILE, Opened, fill
-from mqtool.store.permissions import evidence_of, is_denied
+from mqtool.store.paths import evidence_of, is_denied
 from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import OWNER_DENIED, Area, Finding, Severity
 

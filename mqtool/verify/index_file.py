@@ -15,7 +15,7 @@ from mqtool.jobs.progress import Throttle
 from mqtool.records.index_build import chain
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.files import ReadFile
-from mqtool.store.index.index_file import Shape, entries_written
+from mqtool.store.index_file import Shape, entries_written
 from mqtool.verify.checksums import Buckets, Sums, mix_entries
 from mqtool.verify.survey import Survey
 

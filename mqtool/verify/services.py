@@ -16,7 +16,7 @@ from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.describe import store_time
 from mqtool.store.files import MappedFile, ReadFile, is_file, list_mapped_files, read_file, recording_unlisted
 from mqtool.store.known_file import is_directory
-from mqtool.store.named_files import kind_of
+from mqtool.store.paths import kind_of
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.queues.get_message import next_file
 from mqtool.store.queues.pull import units_from

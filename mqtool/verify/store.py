@@ -25,7 +25,7 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import TaskLog
 from mqtool.records.damage import Tail
 from mqtool.store import Store
-from mqtool.store.named_files import require_regular
+from mqtool.store.paths import require_regular
 from mqtool.store.queues.consume_queue_ext import ExtUnits
 from mqtool.verify.checksums import Sums
 from mqtool.verify.classifier import Classifier

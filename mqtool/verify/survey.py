@@ -28,12 +28,12 @@ from mqtool.store import Store
 from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.config.rules import DELAY_LEVELS_KEY, is_possible_delay
 from mqtool.store.files import LARGEST, MappedFile, ReadFile, is_regular, list_directory, list_mapped_files, obstruction
-from mqtool.store.globs import Globs
-from mqtool.store.index.index_file import Shape, shape_of
+from mqtool.store.index_file import Shape, shape_of
 from mqtool.store.layout import queue_directories
 from mqtool.store.lock import lock_holder
 from mqtool.store.log.commit_log import CommitLog
-from mqtool.store.log.start_index import QueueStartIndex
+from mqtool.store.log.log_walk import QueueStartIndex
+from mqtool.store.log.selection import Globs
 from mqtool.store.queues.consume_queue import Queue, UnitCache
 from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database
 from mqtool.verify.findings import Severity

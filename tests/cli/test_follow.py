@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.records.damage import Damage
-from mqtool.store.log.follow import follow
+from mqtool.store.target import follow
 from tests.cli.answers import rows
 from tests.support.stores import copy_store, fixture
 

@@ -9,7 +9,7 @@ import pytest
 
 import mqtool
 from mqtool.formats.hosts import parse_offset_id
-from mqtool.store.index import find
+from mqtool.store import find
 from mqtool.story import StepKind, histories_of
 from tests.support.lives import GROUP, histories_by_key, judge
 from tests.support.stores import FIXTURES, answers, copy_store

@@ -4,7 +4,7 @@ import pytest
 
 import mqtool
 from mqtool.store.files import ReadFile
-from mqtool.store.index.find import find_messages
+from mqtool.store.find import find_messages
 from mqtool.story import histories_of
 from tests.support.big_store import add_empty_segments, write_big_store
 

@@ -30,8 +30,8 @@ from mqtool.siblings.registry import recognise, store_of_file
 if TYPE_CHECKING:
     from mqtool.store import Message, Store
     from mqtool.store.config.broker_config import BrokerConfig
-    from mqtool.store.globs import Globs
     from mqtool.store.known_file import KnownFile
+    from mqtool.store.log.selection import Globs
 
 
 HELP = """
@@ -141,9 +141,8 @@ def _messages(
     view: MessageView,
 ) -> ExitCode:
     from mqtool.cli.message_rows import MessageStream
-    from mqtool.store.log.follow import follow
     from mqtool.store.log.json_lines import json_lines
-    from mqtool.store.target import LogFiles
+    from mqtool.store.target import LogFiles, follow
 
     if view.follow and isinstance(stores[0], LogFiles):
         raise UsageError("--follow needs the root directory of a store; give it as PATH")
@@ -197,7 +196,7 @@ def _files(
     """Prints files of one kind without messages: units, entries, slots, configuration."""
     from mqtool.store.config import broker_config
     from mqtool.store.entries import file_fields
-    from mqtool.store.globs import Globs
+    from mqtool.store.log.selection import Globs
 
     filters.refuse(*_MESSAGES_ONLY, why="selects messages; these are files of another kind")
     if view.follow or view.explode:

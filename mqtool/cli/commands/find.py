@@ -68,7 +68,7 @@ def find(
     """Prints the messages that match."""
     from mqtool.cli.message_rows import MessageStream
     from mqtool.store import open_readable
-    from mqtool.store.index.find import find_messages
+    from mqtool.store.find import find_messages
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress)

@@ -19,7 +19,7 @@ from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
     from mqtool.store import Store
-    from mqtool.store.index.find import AddressMatches
+    from mqtool.store.find import AddressMatches
 
 
 HELP = """
@@ -67,7 +67,7 @@ def get(
 
 
 def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output, report: DamageReport) -> None:
-    from mqtool.store.index.find import helps, not_queued
+    from mqtool.store.find import helps, not_queued
 
     for address in addresses:
         resolved = _resolve(store, address, report)
@@ -93,7 +93,7 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
 
 
 def _resolve(store: Store, address: str, report: DamageReport) -> AddressMatches | None:
-    from mqtool.store.index.find import resolve
+    from mqtool.store.find import resolve
 
     try:
         return resolve(store, address)

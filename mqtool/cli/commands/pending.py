@@ -88,7 +88,7 @@ def pending(
 ) -> ExitCode:
     """Prints counts or messages."""
     from mqtool.store import open_readable
-    from mqtool.store.globs import Globs
+    from mqtool.store.log.selection import Globs
     from mqtool.store.waiting.pending import pending_counts, pending_messages
 
     topics, groups = Globs(topic or ()), Globs(group or ())

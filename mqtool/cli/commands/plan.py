@@ -363,7 +363,7 @@ def redact(
 ) -> _Planned:
     """Plans the bodies of the selected messages."""
     from mqtool.repair import Redact
-    from mqtool.store.index.find import resolve
+    from mqtool.store.find import resolve
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
     damage = []
@@ -573,7 +573,7 @@ def _plan_for_broker(
 
 def _check_output(out: Path, store: Path) -> None:
     """Raises UsageError if the plan cannot be written to its place; checked before the log is read."""
-    from mqtool.store.named_files import is_inside
+    from mqtool.store.paths import is_inside
 
     if is_dash(out):
         return

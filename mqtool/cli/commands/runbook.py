@@ -306,7 +306,7 @@ def run(
     """Runs one, prints and keeps its protocol."""
     from mqtool.repair.runbooks import Request, runbook_of
     from mqtool.repair.runbooks import run as run_book
-    from mqtool.store.named_files import is_inside
+    from mqtool.store.paths import is_inside
     from mqtool.store.store import open_store
 
     runbook = runbook_of(identity)

@@ -21,9 +21,9 @@ from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.configured_place import has_epochs, place_of
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.index.index_file import list_index_files, shape_of
+from mqtool.store.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout
-from mqtool.store.named_files import kind_of, real_path
+from mqtool.store.paths import kind_of, real_path
 from mqtool.store.queues.rocksdb_queues import PLACES
 from mqtool.store.store import open_store
 

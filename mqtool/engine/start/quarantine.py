@@ -18,7 +18,7 @@ from mqtool.recovery.outcome import QueuePlan
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.store import Message
 from mqtool.store.files import ReadFile
-from mqtool.store.index.index_file import list_index_files
+from mqtool.store.index_file import list_index_files
 from mqtool.store.store import open_store
 
 _LOG = logging.getLogger(__name__)

@@ -39,11 +39,10 @@ from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.snapshots import PIECE, FileEntry, Piece, Pieces, Snapshot
 from mqtool.repair.journal import check_finished
 from mqtool.store.config.broker_config import ConfigSource
-from mqtool.store.config.config_tables import OFFSET_DATABASE, SINGLE_DATABASE
 from mqtool.store.config.configured_place import files_outside
+from mqtool.store.config.metadata import OFFSET_DATABASE, SINGLE_DATABASE
 from mqtool.store.lock import lock_holder
-from mqtool.store.named_files import is_inside, real_path
-from mqtool.store.permissions import require_permission
+from mqtool.store.paths import is_inside, real_path, require_permission
 from mqtool.store.queues.rocksdb_queues import has_queue_database
 from mqtool.store.store import Store, open_store
 from mqtool.store.waiting.popped import POP_DATABASE

@@ -25,7 +25,7 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.store.groups.unread import first_needed, needed_by_segment
 from mqtool.store.lock import holder_words, lock_holder
-from mqtool.store.named_files import real_path
+from mqtool.store.paths import real_path
 from mqtool.store.queues.rocksdb_queues import has_queue_database
 from mqtool.store.store import open_store
 from mqtool.store.waiting.held_back import waiting_by_segment

@@ -38,7 +38,7 @@ from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
-from mqtool.store.config.config_tables import SINGLE_DATABASE, unread_database
+from mqtool.store.config.metadata import SINGLE_DATABASE, unread_database
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.copies import copy_tree
 from mqtool.store.file_sizes import TIMER_LOG
@@ -49,8 +49,7 @@ from mqtool.store.layout import queue_files
 from mqtool.store.lock import lock_holder
 from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.store.log.selection import Selection
-from mqtool.store.named_files import is_inside
-from mqtool.store.permissions import denied, denied_paths, evidence_of
+from mqtool.store.paths import denied, denied_paths, evidence_of, is_inside
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.store import Store, open_store
 from mqtool.store.target import LogFiles

@@ -27,7 +27,7 @@ from mqtool.server.broker.offsets import OffsetTable
 from mqtool.server.broker.stats import EarlyDeletions, SkippedRecords, Stats
 from mqtool.server.broker.topics import GroupTable, StaticTopics, TopicTable
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.config.config_tables import offset_file
+from mqtool.store.config.metadata import offset_file
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import dledger, file_names
 from mqtool.store.config.broker_config import LEDGER_DATA_KEY, BrokerConfig
 from mqtool.store.files import subdirectories
-from mqtool.store.named_files import named_below
+from mqtool.store.paths import named_below
 from mqtool.store.remote import is_remote
 
 KEYS = {"storePathEpochFile": file_names.EPOCH_FILE, "storePathBrokerIdentity": file_names.BROKER_IDENTITY}

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.formats.topics import is_retry_of
-from mqtool.store.globs import Globs
 from mqtool.store.log.message import Message
+from mqtool.store.log.selection import Globs
 from mqtool.store.queues.get_message import first_delivered
 from mqtool.store.store import Store
 

@@ -18,8 +18,8 @@ from mqtool.formats import config_files
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import REVIVE_TOPIC_PREFIX
 from mqtool.store.files import read_file
-from mqtool.store.globs import Globs
 from mqtool.store.groups.offset_moves import QueueMessages, StoredQueues
+from mqtool.store.log.selection import Globs
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import waiting_messages
 from mqtool.store.waiting.pending import timer_offsets

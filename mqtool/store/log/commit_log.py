@@ -16,9 +16,8 @@ from mqtool.records.frames import Frames
 from mqtool.records.segment_bytes import SegmentBytes
 from mqtool.records.walk import SegmentWalk, Skim
 from mqtool.store.files import MappedFile, ReadFile
-from mqtool.store.log.log_walk import walk_file
+from mqtool.store.log.log_walk import QueueStartIndex, walk_file
 from mqtool.store.log.readable_parts import UnreadableParts
-from mqtool.store.log.start_index import QueueStartIndex
 
 _OPEN_FILES = 32
 _HEAD = 1 << 12

@@ -1,8 +1,11 @@
-"""Selects messages: cheap tests on columns first, exact tests on the rest."""
+"""Selects messages and names: globs, then cheap tests on columns, then exact tests on the rest."""
 
 import re
 import sys
+from collections.abc import Iterable
+from fnmatch import translate
 from functools import cached_property
+from glob import escape
 
 import numpy as np
 from msgspec import Struct
@@ -11,8 +14,48 @@ from mqtool.errors import UsageError
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.frames import Frames
-from mqtool.store.globs import Globs
 from mqtool.store.log.message import Message, is_batch, parts_of
+
+
+def _literal(glob: str) -> str | None:
+    """Returns the only name that a glob matches, None if it has wildcards."""
+    name = re.sub(r"\[([*?[])\]", r"\1", glob)
+    return name if escape(name) == glob else None
+
+
+def literal_names(globs: Iterable[str]) -> set[str]:
+    """Returns the names that globs without wildcards match."""
+    return {name for glob in globs if (name := _literal(glob)) is not None}
+
+
+class Globs:
+    """Names that match at least one glob, case-sensitively. Without a glob every name matches.
+
+    A glob without wildcards costs one set look-up, so thousands of names can be given.
+    """
+
+    def __init__(self, globs: Iterable[str] | None) -> None:
+        """Takes the globs; None means no glob."""
+        names, patterns = set(), []
+        for glob in globs or ():
+            name = _literal(glob)
+            if name is None:
+                patterns.append(translate(glob))
+            else:
+                names.add(name)
+        self._names = frozenset(names)
+        self._pattern = re.compile("|".join(patterns)) if patterns else None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every name matches."""
+        return not self._names and self._pattern is None
+
+    def matches(self, name: str) -> bool:
+        """Whether a name matches."""
+        if name in self._names or self.is_everything:
+            return True
+        return self._pattern is not None and self._pattern.match(name) is not None
 
 
 class Selection(Struct, frozen=True, dict=True):

@@ -23,7 +23,7 @@ from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.settings import settings_of
 from mqtool.records import segment_bytes
 from mqtool.records.damage import DamageKind
-from mqtool.store.index.index_file import IndexFile
+from mqtool.store.index_file import IndexFile
 from mqtool.store.log import cuts
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from tests.support.stores import copy_store, store_fixture

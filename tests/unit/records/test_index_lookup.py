@@ -8,7 +8,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.index import IndexWriter
 from mqtool.formats import index_file
 from mqtool.records.index_lookup import offsets_in_chain, query_offsets
-from mqtool.store.index.index_file import IndexFile
+from mqtool.store.index_file import IndexFile
 from tests.support.engine_faults import fast_directory, remove
 
 SLOTS, ENTRIES = 3, 20

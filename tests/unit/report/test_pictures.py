@@ -1,13 +1,13 @@
 """Pictures of a report, where there is more than they can show."""
 
-from mqtool.report import content
-from mqtool.report.content import chart, damage_map
+from mqtool.report import page
+from mqtool.report.page import chart, damage_map
 from mqtool.verify.findings import LostRange
 from mqtool.verify.segment import Timeline
 
 
 def test_of_very_many_damaged_ranges_those_that_can_be_seen_are_drawn(monkeypatch):
-    monkeypatch.setattr(content, "MAX_CELLS", 3)
+    monkeypatch.setattr(page, "MAX_CELLS", 3)
     places = [0, 10, 20, 30, 40, 500_000]
     ranges = [LostRange(start, start + 5, "bad-crc", "file", start) for start in places]
     drawn = [mark.title.partition(" ")[0] for mark in damage_map(0, 1_000_000, ranges)]

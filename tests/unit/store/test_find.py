@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from mqtool.choices import SearchMethod
 from mqtool.cli.app import run
 from mqtool.formats import index_file
-from mqtool.store import Message, open_store
+from mqtool.store import Message, find, open_store
 from mqtool.store.describe import oddities
-from mqtool.store.index import find
-from mqtool.store.index.find import find_messages, messages_by_key
+from mqtool.store.find import find_messages, messages_by_key
 from mqtool.story import histories_of
 from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool.store.globs import Globs
+from mqtool.store.log.selection import Globs
 
 NAMES = st.text("ab*?[]!-", max_size=5)
 

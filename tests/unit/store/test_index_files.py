@@ -16,7 +16,7 @@ from mqtool.rebuild import settings as rebuild_settings
 from mqtool.recovery.settings import settings_of
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.index.index_file import IndexFile, list_index_files, shape_of
+from mqtool.store.index_file import IndexFile, list_index_files, shape_of
 from mqtool.verify import verify
 from mqtool.verify.survey import plan_index
 from tests.support.builder import FIRST_TIME, Put, index_bytes

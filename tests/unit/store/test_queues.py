@@ -9,8 +9,8 @@ from msgspec.structs import replace
 import mqtool
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
 from mqtool.store.describe import describe
-from mqtool.store.log import start_index
-from mqtool.store.log.start_index import QueueStartIndex
+from mqtool.store.log import log_walk
+from mqtool.store.log.log_walk import QueueStartIndex
 from mqtool.store.queues import consume_queue
 from mqtool.store.queues.consume_queue import Queue, UnitCache
 from mqtool.store.queues.pull import unit_at, units_from
@@ -161,8 +161,8 @@ def interleaved(directory, count=90, size=1000, **changes):
 
 @pytest.mark.parametrize("span", [4096, 10_000, 1 << 28])
 def test_queues_know_starts_deny_insides_and_say_nothing_of_the_rest(span, tmp_path, monkeypatch):
-    monkeypatch.setattr(start_index, "RANGE", span)
-    monkeypatch.setattr(start_index, "_BEFORE", 1000)
+    monkeypatch.setattr(log_walk, "RANGE", span)
+    monkeypatch.setattr(log_walk, "_BEFORE", 1000)
     asked = QueueStartIndex(lambda: made)
     made = interleaved(tmp_path, count=400)
     for number in range(400):
@@ -186,8 +186,8 @@ def test_units_that_lead_nowhere_do_not_count(tmp_path):
 
 
 def test_only_files_near_the_range_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(start_index, "RANGE", 1000)
-    monkeypatch.setattr(start_index, "_BEFORE", 100)
+    monkeypatch.setattr(log_walk, "RANGE", 1000)
+    monkeypatch.setattr(log_walk, "_BEFORE", 100)
     queue = written(tmp_path, *full(PER_FILE * 20))
     read = []
     monkeypatch.setattr(queue, "units_of", lambda number: read.append(number) or np.empty(0, UNIT.dtype))

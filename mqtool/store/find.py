@@ -19,11 +19,10 @@ from mqtool.commands import Opened, command
 from mqtool.errors import CorruptionError, FormatError, StoreError, UnreadableError, UsageError
 from mqtool.formats import commit_log, hosts, index_file
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.store.globs import literal_names
-from mqtool.store.index.index_file import IndexFile
+from mqtool.store.index_file import IndexFile
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.message import Message, explode
-from mqtool.store.log.selection import Selection
+from mqtool.store.log.selection import Selection, literal_names
 from mqtool.store.queues import pull
 from mqtool.store.queues.get_message import GetStatus
 from mqtool.store.store import Store
