@@ -106,11 +106,7 @@ class Session:
         return (pa.schema([]), iter(())) if reader is None else (reader.schema, self._taken(reader))
 
     def statements(self, text: str) -> list[str]:
-        """Splits text into SQL statements.
-
-        Raises:
-            UsageError: DuckDB cannot parse it.
-        """
+        """Splits text into SQL statements; raises UsageError if DuckDB cannot parse it."""
         try:
             return [statement.query for statement in self.connection.extract_statements(text)]
         except self._error as error:

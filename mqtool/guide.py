@@ -26,11 +26,7 @@ class Page(Struct, frozen=True):
 
 
 def pages() -> list[Page]:
-    """Returns all pages, by topic.
-
-    Raises:
-        UnavailableError: the package was installed without them.
-    """
+    """Returns all pages, by topic; raises UnavailableError if the package was installed without them."""
     return sorted(_pages(_root(), ()), key=lambda page: page.topic)
 
 

@@ -46,8 +46,7 @@ from mqtool.store.config.rocksdb import TABLES, is_database, reason_of, rocksdic
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.paths import is_inside
-from mqtool.store.queues.consume_queue import Queue, has_record
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits, Queue, has_record
 from mqtool.store.queues.rocksdb_queues import PLACES, QueueDatabase, has_queue_database, queue_database
 from mqtool.store.store import Store
 

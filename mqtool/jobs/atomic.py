@@ -199,11 +199,7 @@ def create_file(path: Path, data: bytes) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Writes a small new file, with its directories.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Writes a small new file, with its directories; raises StoreError if it cannot be written."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         create_file(path, data)
@@ -222,11 +218,7 @@ class NewFile:
     """A new file, open for writing. Its content is durable once it is closed."""
 
     def __init__(self, path: Path) -> None:
-        """Creates it.
-
-        Raises:
-            FileExistsError: it exists.
-        """
+        """Creates it; raises FileExistsError if it exists."""
         self._path = path
         self._file = path.open("xb")
 

@@ -81,11 +81,7 @@ class ResumeFile:
         return parse(data, self._version, self._what, self.path)
 
     def save(self, fields: Mapping[str, Any]) -> None:
-        """Replaces the state; durable on return.
-
-        Raises:
-            OSError: it was not written.
-        """
+        """Replaces the state; durable on return; raises OSError if it was not written."""
         replace_file(self.path, build(self._version, fields))
 
     def remove(self) -> None:

@@ -31,7 +31,7 @@ from mqtool.store.files import ReadFile, read_file
 from mqtool.store.index_file import IndexFile, entries_written, places_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.log.commit_log import CommitLog
-from mqtool.store.queues.consume_queue_ext import ext_units
+from mqtool.store.queues.consume_queue import ext_units
 from mqtool.values import asdict
 
 Row = dict[str, Any]

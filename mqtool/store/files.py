@@ -241,11 +241,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_file(path: Path, limit: int = 64 << 20) -> bytes:
-    """Returns the content of a small file.
-
-    Raises:
-        StoreError: it cannot be read or is larger than `limit` bytes.
-    """
+    """Returns the content of a small file; raises StoreError if it cannot be read or is larger than `limit` bytes."""
     with ReadFile(path) as file:
         if file.size > limit:
             raise StoreError(f"expected at most {limit} bytes, found {file.size}", path)
@@ -390,11 +386,7 @@ def _status_if(entry: "os.DirEntry[str]", is_kind: Callable[[int], bool]) -> os.
 
 
 def require_directory(path: Path) -> Path:
-    """Returns the path if it is a directory that can be listed.
-
-    Raises:
-        NotAStoreError: it is not.
-    """
+    """Returns the path if it is a directory that can be listed; raises NotAStoreError if it is not."""
     if is_remote(path):
         return path
     try:

@@ -93,11 +93,7 @@ class IndexFile:
             return next((slots for slots in self._candidates(file) if self._is_proved(file, slots)), None)
 
     def require_slots(self) -> int:
-        """Returns the number of hash slots.
-
-        Raises:
-            LayoutError: the file does not show it.
-        """
+        """Returns the number of hash slots; raises LayoutError if the file does not show it."""
         if not self.slot_count:
             raise LayoutError(
                 "does not state how many slots it has; set maxHashSlotNum and maxIndexNum in broker.conf and add "

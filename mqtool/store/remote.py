@@ -201,11 +201,7 @@ class RemotePath:
         return RemoteStatus(int(size), 0, stat.S_IFREG | 0o644)
 
     def iterdir(self) -> Iterator["RemotePath"]:
-        """Yields the content of a directory, by name.
-
-        Raises:
-            FileNotFoundError: it does not exist.
-        """
+        """Yields the content of a directory, by name; raises FileNotFoundError if it does not exist."""
         fs, path = self._place
         if self._tree is None:
             names = sorted(
@@ -223,11 +219,7 @@ class RemotePath:
         return self._url
 
     def opened(self) -> "RemoteBytes":
-        """Returns a reader of the object.
-
-        Raises:
-            StoreError: there is no object.
-        """
+        """Returns a reader of the object; raises StoreError if there is no object."""
         try:
             return RemoteBytes(*self._place, self._url, self.stat().st_size)
         except FileNotFoundError as error:

@@ -227,11 +227,7 @@ class Store:
         return f"the queues are in RocksDB and cannot be read: {problem}" if problem else ""
 
     def require_queues(self) -> None:
-        """Checks that all queues can be read.
-
-        Raises:
-            StoreError: those in RocksDB cannot.
-        """
+        """Checks that all queues can be read; raises StoreError if those in RocksDB cannot be."""
         if self.unread_queues:
             raise StoreError(self.unread_queues, self.path)
 

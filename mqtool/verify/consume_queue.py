@@ -24,7 +24,7 @@ from mqtool.jobs.progress import Throttle
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import MappedFile, ReadFile
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits
 from mqtool.store.queues.filter_bit_maps import FilterBitMaps
 from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.finding_collector import FindingCollector

@@ -26,7 +26,7 @@ from mqtool.jobs.resume import TaskLog
 from mqtool.records.damage import Tail
 from mqtool.store import Store
 from mqtool.store.paths import require_regular
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits
 from mqtool.verify.checksums import Sums
 from mqtool.verify.classifier import Classifier
 from mqtool.verify.consume_queue import QueueFacts, Run

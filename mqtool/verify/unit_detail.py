@@ -16,7 +16,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC, TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import are_moved
 from mqtool.store.files import ReadFile
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits
 from mqtool.verify.checksums import Records, mix_batches, mix_units, queue_key
 from mqtool.verify.consume_queue import Kinds, QueueFacts
 from mqtool.verify.segment import FOREIGN, DamagedRange

@@ -20,8 +20,7 @@ from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
 from mqtool.store.groups.unread import Needed, cuts, first_needed, needed_by_segment
-from mqtool.store.queues.consume_queue import Queue, units_from
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits, Queue, units_from
 
 
 class FileForecast(Struct, frozen=True):

@@ -248,11 +248,7 @@ def _trial(links: Path, seconds: int) -> str:
 
 
 def rocksdict() -> Any:
-    """Returns the library.
-
-    Raises:
-        UnavailableError: it is not installed.
-    """
+    """Returns the library; raises UnavailableError if it is not installed."""
     try:
         import rocksdict as library  # noqa: PLC0415 - an extra
     except ImportError as error:

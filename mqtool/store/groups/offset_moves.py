@@ -146,11 +146,7 @@ class Move(Struct, frozen=True):
 
 
 def move_from_json(value: object) -> Move:
-    """Reads a move, an object with its attributes.
-
-    Raises:
-        UsageError: a field is missing or has a wrong type.
-    """
+    """Reads a move, an object with its attributes; raises UsageError if a field is missing or has a wrong type."""
     if isinstance(value, dict) and value.keys() == _MOVE_FIELDS.keys():
         fits = all(type(value[name]) in allowed for name, allowed in _MOVE_FIELDS.items())
         if fits and (value["after"] or 0) >= 0:

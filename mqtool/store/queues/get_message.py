@@ -72,11 +72,7 @@ class SqlFilter:
     """Selects messages whose properties satisfy an SQL92 expression."""
 
     def __init__(self, expression: str) -> None:
-        """Compiles a consumer's expression.
-
-        Raises:
-            UsageError: the expression is invalid.
-        """
+        """Compiles a consumer's expression; raises UsageError if the expression is invalid."""
         self._expression = Expression(expression, release=V5_5)
 
     def by_unit(self, tags_code: int, ext: ConsumeQueueExtUnit | None) -> bool:  # noqa: ARG002 - of every filter

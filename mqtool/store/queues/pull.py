@@ -14,8 +14,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.message import Message, from_record
 from mqtool.store.queues import get_message as core
-from mqtool.store.queues.consume_queue import Queue
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits, Queue
 from mqtool.store.queues.get_message import GetStatus, TagFilter, Unit, find_batch_unit, next_file
 
 

@@ -99,11 +99,7 @@ def checkpoint_path(root: Path) -> Path:
 
 
 def read_checkpoint(root: Path) -> timer.TimerCheckpoint:
-    """Returns the timer checkpoint of a store; zeros if it has none.
-
-    Raises:
-        StoreError: the file cannot be read.
-    """
+    """Returns the timer checkpoint of a store; zeros if it has none; raises StoreError if the file cannot be read."""
     path = checkpoint_path(root)
     return timer.parse_checkpoint(read_file(path)) if is_file(path) else timer.TimerCheckpoint()
 

@@ -9,7 +9,7 @@ from mqtool.errors import FormatError
 from mqtool.formats.consume_queue import build_ext_unit, ext_address, make_ext_unit
 from mqtool.store.entries import rows_of
 from mqtool.store.known_file import recognise
-from mqtool.store.queues.consume_queue_ext import ExtUnits
+from mqtool.store.queues.consume_queue import ExtUnits
 
 
 def written(root, units, size, tail=b""):
