@@ -150,11 +150,7 @@ class RefusedError(StoreError):
 
 
 class CorruptionError(StoreError):
-    """The requested record is damaged.
-
-    Attributes:
-        physical_offset: of the record, in the CommitLog.
-    """
+    """The requested record, at a physical offset of the CommitLog, is damaged."""
 
     def __init__(self, message: str, path: str | Path, physical_offset: int) -> None:
         super().__init__(f"physical offset {physical_offset}: {message}", path)

@@ -97,11 +97,7 @@ def claim_mark(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def in_turn(path: Path) -> Iterator[None]:
-    """Waits until no other process is in a block with this file. The file is created and stays.
-
-    Raises:
-        OSError: it cannot be created or locked.
-    """
+    """Waits until no other process is in a block with this file, which is created and stays; raises OSError."""
     descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o666)
     try:
         _lock(descriptor)
@@ -150,14 +146,7 @@ def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, sync_name: bool = True) -> Iterator[IO[bytes]]:
-    """Yields a new file, which replaces `path` atomically and durably on exit; an error removes it.
-
-    Args:
-        path, sync_name: as for `replace_file`.
-
-    Raises:
-        OSError: as for `replace_file`.
-    """
+    """Yields a new file, which replaces `path` on exit as `replace_file` does; an error removes it."""
     with naming(path):
         temporary, descriptor = _temporary(path)
         try:
@@ -329,7 +318,6 @@ def create_unnamed(path: Path, fill: Callable[[int], None], mode: int = 0o666) -
     """Creates a file that is complete when it gets its name; returns False if the system cannot do that.
 
     Args:
-        fill: writes the content into the descriptor.
         mode: permissions, less those of the umask.
 
     Raises:

@@ -176,12 +176,7 @@ def _take(source: Iterator[Piece], waiting: deque[Piece]) -> bool:
 
 
 def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
-    """Yields items while a thread produces the next ones; the thread ends when the caller stops iterating.
-
-    Args:
-        items: produced by the thread only.
-        count: maximum number of items waiting to be taken.
-    """
+    """Yields items while a thread produces up to `count` next ones; it ends when the caller stops iterating."""
     produced: Queue[tuple[list[Item], BaseException | None]] = Queue()
     room, is_over = threading.Semaphore(count), threading.Event()
 
@@ -225,9 +220,7 @@ def as_completed(
     """Yields items with their results as they are completed.
 
     Args:
-        pool: worker processes or threads.
         work: with processes, it and its arguments and results must be picklable.
-        items: started in this order.
         window: maximum number of items handed to the pool at a time.
         may_begin: asked before each item; once it returns False, only started items are waited for.
     """

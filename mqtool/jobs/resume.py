@@ -56,11 +56,7 @@ def not_the_state(what: str, where: Path | str, reason: object) -> ConfigFileErr
 
 
 class ResumeFile:
-    """The state of one run, replaced as a whole.
-
-    Attributes:
-        path: of the file.
-    """
+    """The state of one run, replaced as a whole."""
 
     def __init__(self, path: Path, version: int, what: str) -> None:
         """Takes the arguments of `parse`; does not access the file yet."""

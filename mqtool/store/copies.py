@@ -48,11 +48,7 @@ def copy_file(
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copies the regular files below a directory; links to directories are not followed.
-
-    Raises:
-        StoreError: a file cannot be read or written.
-    """
+    """Copies the regular files below a directory, without following links; raises StoreError if one is unreadable."""
     for entry in list_directory(source):
         if entry.is_dir(follow_symlinks=False):
             (target / entry.name).mkdir(parents=True, exist_ok=True)

@@ -240,11 +240,7 @@ class DeepScan(Struct):
 
 
 def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:
-    """Reads every record of the log and checks its CRC.
-
-    Args:
-        on_progress: called with bytes of the log, every ten thousand records or so.
-    """
+    """Reads every record of the log and checks its CRC; reports bytes every ten thousand records or so."""
     import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
 
     scan, log = DeepScan(), store.commit_log

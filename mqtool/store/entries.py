@@ -343,9 +343,6 @@ def file_fields(
 ) -> Iterator[Annotated]:
     """Yields the units of a file with their addresses: positions, plus the base where the file has one.
 
-    Args:
-        file, config, damaged: as for `entries.rows_of`.
-
     Raises:
         UnsupportedFormatError: the file is text.
         FormatError, LayoutError, StoreError: as `entries.rows_of`.

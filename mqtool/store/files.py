@@ -90,12 +90,7 @@ class _LocalBytes:
 
 
 class ReadFile:
-    """A file open for reading, local or in object storage.
-
-    Attributes:
-        path: of the file.
-        size: bytes at the time of opening.
-    """
+    """A file open for reading, local or in object storage; `size` is that at the time of opening."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,19 +100,11 @@ class ReadFile:
         self.size = self._bytes.size
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer than `count` only at the end of the file.
-
-        Raises:
-            StoreError: the system reports an error, e.g. a bad sector.
-        """
+        """Returns bytes from a position, fewer than `count` only at the end; StoreError, e.g. for a bad sector."""
         return self._opened().read(position, count)
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Reads into a buffer; returns the number of bytes, fewer than fit only at the end of the file.
-
-        Raises:
-            StoreError: the system reports an error, e.g. a bad sector.
-        """
+        """Reads into a buffer; returns the number of bytes, fewer than fit only at the end; raises as `read`."""
         opened = self._opened()
         if isinstance(opened, _LocalBytes) and hasattr(os, "preadv"):
             return opened.read_into(position, target)
@@ -175,11 +162,7 @@ class ReadFile:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a regular file or a link to one.
-
-    Raises:
-        UnreadableError: the system does not tell, for example because a directory on the way cannot be searched.
-    """
+    """Whether a path is a regular file or a link to one; raises UnreadableError if the system does not report it."""
     try:
         return path.is_file()
     except OSError as error:
@@ -297,11 +280,7 @@ def recording_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
 
 
 def list_directory(path: Path) -> list[os.DirEntry[str]]:
-    """Returns the entries of a directory by name; none if it is missing or not a directory.
-
-    Raises:
-        UnreadableError: it cannot be listed.
-    """
+    """Returns the entries of a directory by name, none if there is no directory; raises UnreadableError."""
     where: Any = path
     try:
         if isinstance(where, RemotePath):

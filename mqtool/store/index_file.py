@@ -55,20 +55,10 @@ DEFAULT_SHAPE = Shape(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
 
 
 class IndexFile:
-    """One index file.
-
-    Attributes:
-        path: of the file.
-        size: bytes.
-        header: the first 40 bytes; zeros past the end of a shorter file.
-    """
+    """One index file; its header is the first 40 bytes, zeros past the end of a shorter file."""
 
     def __init__(self, path: Path, slots: int | None = None) -> None:
-        """Opens a file.
-
-        Args:
-            slots: maxHashSlotNum, if the configuration states it; otherwise it is inferred.
-        """
+        """Opens a file; without `slots`, maxHashSlotNum is inferred."""
         self.path = path
         with ReadFile(path) as file:
             self.size = file.size
@@ -280,11 +270,7 @@ def places_of(size: int, slots: int) -> int:
 
 
 def entries_written(used_end: int, slots: int) -> int:
-    """Returns the number of the last entry that is not zero, independent of the header's count.
-
-    Args:
-        used_end: position in the file after the last byte that is not zero.
-    """
+    """Returns the number of the last entry that is not zero, from the position after the file's last nonzero byte."""
     return max(0, -(-(used_end - index_file.entry_position(1, slots)) // ENTRY.size))
 
 
@@ -293,7 +279,6 @@ def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
 
     Args:
         data_end: position after the last nonzero byte.
-        entries: number of entries in use.
     """
     words = (size - HEADER_SIZE) // SLOT_SIZE
     # the last byte that is not zero lies in the last entry, so the slots end within 20 bytes of there

@@ -86,11 +86,7 @@ def holds_entries(head: bytes) -> bool:
 
 
 def kind_of(path: Path, head: bytes) -> FileKind | None:
-    """Returns the kind that a file's bytes prove, None if they prove none.
-
-    Args:
-        head: its first bytes, 4096 of them if it has so many.
-    """
+    """Returns the kind that a file's bytes prove, None if they prove none; `head` is the first 4096 of them."""
     size = path.stat().st_size
     if has_magic(head) or holds_entries(head):
         return FileKind.COMMIT_LOG

@@ -36,12 +36,7 @@ class KnownLosses(Struct, frozen=True, forbid_unknown_fields=True):
     schema_version: int = SCHEMA_VERSION
 
     def includes(self, queue: TopicQueue, first: int, last: int, before: int) -> bool:
-        """Whether the loss of all messages of a gap is known.
-
-        Args:
-            first, last: queue offsets, both included.
-            before: physical offset of the record after it.
-        """
+        """Whether the loss of queue offsets `first` to `last`, before the record at a physical offset, is known."""
         return before < self.log_end and any(
             (lost.topic, lost.queue_id) == queue and any(low <= first and last <= high for low, high in lost.offsets)
             for lost in self.queues

@@ -53,11 +53,7 @@ def kind_of(mode: int) -> str:
 
 
 def require_regular(path: Path, hint: str = "") -> None:
-    """Checks that a path leads to a regular file or to nothing; what cannot be checked, opening will show.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """Checks that a path leads to a regular file or to nothing, else raises UsageError; opening shows the rest."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a name may hold a NUL
     except (OSError, ValueError):
@@ -131,20 +127,12 @@ def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path]) -> Itera
 
 
 def denied(path: Path, what: str, more: str = "") -> PermissionDeniedError:
-    """Returns the error of a path that this user may not read.
-
-    Args:
-        more: another way, as an instruction.
-    """
+    """Returns the error of a path that this user may not read; `more` is another way, as an instruction."""
     return PermissionDeniedError(f"{what}: {evidence_of(path)}; run `sudo mqtool …`{more}", path)
 
 
 def denied_paths(*roots: Path) -> Iterator[Path]:
-    """Yields the files and directories of a store that this user may not read.
-
-    Args:
-        roots: of the store, and directories of its log elsewhere.
-    """
+    """Yields the files and directories of a store, and of its log elsewhere, that this user may not read."""
     yield from (path for path in _paths(*roots) if path.name != file_names.LOCK and is_denied(path))
 
 
@@ -159,10 +147,6 @@ def _paths(*roots: Path) -> Iterator[Path]:
 
 
 def require_permission(*roots: Path) -> None:
-    """Checks that this user may read every file and directory of a store; arguments as for `denied_paths`.
-
-    Raises:
-        PermissionDeniedError: one of them may not be read.
-    """
+    """Raises PermissionDeniedError if this user may not read everything of a store; arguments as `denied_paths`."""
     for path in denied_paths(*roots):
         raise denied(path, "cannot be read")

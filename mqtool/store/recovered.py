@@ -54,20 +54,10 @@ MAX_INDEX_BYTES = 2 << 30
 
 
 class OverlaidFile(ReadFile):
-    """A file, or none, with patches applied in memory; read like `ReadFile`.
-
-    Attributes:
-        path: of the existing or future file.
-        size: bytes.
-    """
+    """A file, or none, with patches applied in memory; read like `ReadFile`."""
 
     def __init__(self, path: Path, size: int, patches: list[Patch], *, exists: bool) -> None:
-        """Opens the underlying file, if there is one.
-
-        Args:
-            patches: in order; later ones win.
-            exists: whether there is an underlying file.
-        """
+        """Opens the underlying file if it exists; later patches win."""
         self._below = ReadFile(path) if exists else None
         self.path = path
         self.size = size
@@ -159,12 +149,7 @@ class RecoveredIndexFile(IndexFile):
     """An index file as a broker's recovery leaves it: continued or rebuilt."""
 
     def __init__(self, path: Path, builder: IndexFileBuilder, entries: list[Patch], *, exists: bool) -> None:
-        """Takes the result of a builder.
-
-        Args:
-            entries: those that are not on disk.
-            exists: whether the older entries are on disk.
-        """
+        """Takes the result of a builder; `entries` are not on disk, older ones are if the file `exists`."""
         self.path = path
         self.size = index_file.file_size(builder.slots, builder.capacity)
         self.header = builder.header
@@ -189,7 +174,6 @@ def pending_units(
     """Returns the units that queues lack, by topic and queue id; empty if too much would have to be read.
 
     Args:
-        queues: as they are on disk.
         scan_from: where recovery begins, see `recovery_start`.
     """
     start = scan_from

@@ -32,11 +32,7 @@ def is_url(text: str) -> bool:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Returns the fsspec file system of a URL and the path in it.
-
-    Raises:
-        UsageError: fsspec or the driver is not installed, or the URL is invalid for it.
-    """
+    """Returns the fsspec file system of a URL and the path in it; raises UsageError without its driver."""
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -55,11 +51,7 @@ def remote_glob(pattern: str) -> list[str]:
 
 
 def answer(url: str, ask: Callable[[], T]) -> T:
-    """Returns the result of a driver; its errors become StoreError.
-
-    Raises:
-        StoreError: it failed. FileNotFoundError is not converted.
-    """
+    """Returns the result of a driver; its errors but FileNotFoundError become StoreError."""
     try:
         return ask()
     except FileNotFoundError:
@@ -109,12 +101,7 @@ class RemotePath:
     """A place in object storage, with the part of `pathlib.Path` that reading needs."""
 
     def __init__(self, url: str, tree: Tree | None = None) -> None:
-        """Makes no request yet.
-
-        Args:
-            url: with its scheme.
-            tree: listing to answer from; None to ask the storage.
-        """
+        """Takes a URL with its scheme; answers from `tree` if there is one, and makes no request yet."""
         self._url = url.rstrip("/")
         self._tree = tree
 
@@ -158,11 +145,7 @@ class RemotePath:
         return self.parent / name
 
     def listed(self) -> "RemotePath":
-        """Returns the same place with a new listing of everything below it.
-
-        Raises:
-            NotAStoreError: nothing is below it.
-        """
+        """Returns the same place with a new listing of everything below it; raises NotAStoreError if that is empty."""
         fs, path = self._place
         try:
             tree = Tree(fs, path, self._url)
@@ -187,11 +170,7 @@ class RemotePath:
         return self.is_file() or self.is_dir()
 
     def stat(self) -> RemoteStatus:
-        """Returns size and kind; the modification time is unknown.
-
-        Raises:
-            FileNotFoundError: nothing is at this place.
-        """
+        """Returns size and kind, without a time; raises FileNotFoundError if nothing is at this place."""
         if self.is_dir():
             return RemoteStatus(0, 0, stat.S_IFDIR | 0o755)
         fs, path = self._place
@@ -227,22 +206,14 @@ class RemotePath:
 
 
 class RemoteBytes:
-    """Ranged reads of one object.
-
-    Attributes:
-        size: bytes.
-    """
+    """Ranged reads of one object."""
 
     def __init__(self, fs: Any, path: str, url: str, size: int) -> None:
         self._fs, self._path, self._url = fs, path, url
         self.size = size
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer than `count` only at the end of the object.
-
-        Raises:
-            StoreError: the storage refuses.
-        """
+        """Returns bytes from a position, fewer than `count` only at the end; raises StoreError if refused."""
         end = min(position + count, self.size)
         if position >= end:
             return b""
@@ -298,10 +269,6 @@ def absolute(text: str) -> str:
 
 
 def store_root(text: "str | Path") -> Path:
-    """Returns the path of a store's root; for object storage everything below it is listed at once.
-
-    Raises:
-        NotAStoreError: there is nothing at the URL.
-    """
+    """Returns a store's root, listed at once in object storage; raises NotAStoreError if nothing is at the URL."""
     path: Any = as_path(text)
     return cast("Path", path.listed() if isinstance(path, RemotePath) else path)

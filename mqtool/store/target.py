@@ -47,11 +47,7 @@ class LogFiles(Store):
     """Segments presented as a store with only a CommitLog."""
 
     def __init__(self, path: Path, files: list[KnownFile]) -> None:
-        """Takes the segments.
-
-        Args:
-            files: of kind COMMIT_LOG; at least one.
-        """
+        """Takes files of kind COMMIT_LOG, at least one."""
         segments = tuple(sorted(_segments(files), key=lambda segment: segment.base))
         self.path = path
         self.unlisted = {}

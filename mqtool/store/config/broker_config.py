@@ -55,7 +55,6 @@ def effective_value(key: str, value: str, release: Release | None = None) -> str
 
     Args:
         key: the key; the text of an unknown key is taken as it is.
-        value: the text, as java.util.Properties reads it.
         release: of the broker; None for one that trims text.
     """
     match KEYS.get(key):
@@ -147,11 +146,7 @@ class BrokerConfig(Struct, frozen=True):
         return next((self.values[name] for name in (key, *legacy) if name in self.values), None)
 
     def integer(self, key: str) -> int | None:
-        """Returns an integer; None if the key is absent, or if a broker ignores the value in the file.
-
-        Raises:
-            UsageError: a value that was given directly is not an integer.
-        """
+        """Returns an integer, None if absent or ignored by a broker; raises UsageError if a given one is invalid."""
         value = self.value(key)
         if value is None:
             return None
@@ -242,11 +237,7 @@ ConfigSource = str | Path | Mapping[str, object] | BrokerConfig | None
 
 
 def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:
-    """Reads a configuration from a properties file, or takes it from a mapping.
-
-    Raises:
-        ConfigFileError: the file cannot be read, or is not a broker's configuration.
-    """
+    """Reads a configuration from a properties file, or takes it from a mapping; raises ConfigFileError."""
     if config is None:
         return BrokerConfig()
     if isinstance(config, BrokerConfig):

@@ -38,14 +38,7 @@ def place_or_name(path: Path, root: Path, config: BrokerConfig) -> Path:
 
 
 def require_place(path: Path, root: Path, config: BrokerConfig, what: str) -> Path:
-    """Returns where a configured directory is; see `place_of`.
-
-    Args:
-        what: the directory's content, for the message.
-
-    Raises:
-        LayoutError: it is missing.
-    """
+    """Returns where a configured directory is, see `place_of`; raises LayoutError if it is missing."""
     place = place_of(path, root, config)
     if place is None:
         tried = f"neither it nor {root / path.name} exists"

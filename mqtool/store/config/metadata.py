@@ -89,11 +89,7 @@ def counter_of(version: DataVersion | None) -> int:
 
 
 def from_file(directory: Path, name: str, parse: Parse[T], problems: list[str]) -> tuple[Path, T] | None:
-    """Returns path and content of the file, or of its `.bak` if the file is missing or unreadable.
-
-    Args:
-        problems: takes what cannot be read, in words.
-    """
+    """Returns path and content of the file, or of its `.bak` if it is missing or unreadable; adds to `problems`."""
     for path in (directory / name, directory / (name + file_names.BACKUP_SUFFIX)):
         try:
             if path.exists():

@@ -92,12 +92,7 @@ def has_data(path: Path) -> bool:
 
 
 class Database:
-    """A RocksDB opened for reading; a context manager.
-
-    Attributes:
-        path: its directory.
-        families: names of its column families.
-    """
+    """A RocksDB opened for reading; a context manager."""
 
     def __init__(self, path: Path) -> None:
         """Opens the database.
@@ -144,11 +139,7 @@ class Database:
         return _error_of(f"cannot be read: {self._named(error)}", self.path)
 
     def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yields keys and values of a column family in order, from `start` on; none if the family does not exist.
-
-        Raises:
-            StoreError: it is damaged.
-        """
+        """Yields keys and values of a column family from `start` on, none if it is missing; raises StoreError."""
         if family not in self.families:
             return
         try:
@@ -184,11 +175,7 @@ class Database:
 
 
 def _require_readable(path: Path) -> None:
-    """Checks that the system lets a file be read; the library's own log and its lock are not read.
-
-    Raises:
-        UnreadableError: it does not.
-    """
+    """Checks that the system lets a file be read; the library's own log and its lock are not read."""
     if path.name.startswith(_NOT_READ):
         return
     try:
@@ -205,11 +192,7 @@ def _error_of(words: str, path: Path) -> StoreError:
 
 
 def _try_to_open(path: Path, links: Path) -> None:
-    """Opens a database in a separate process, once for each state of its files.
-
-    Raises:
-        StoreError: the library does not return, or crashes.
-    """
+    """Opens a database in a separate process, once for each state of its files; raises StoreError if that fails."""
     states = [(link.name, state) for link in sorted(links.iterdir()) if (state := _state_of(link)) is not None]
     key = (path.absolute(), tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
     if key not in _tried:

@@ -118,11 +118,7 @@ def rules_of(
     topics: Collection[str],
     further_batch_topics: "set[str] | frozenset[str]" = frozenset(),
 ) -> DispatchRules:
-    """Returns the rules.
-
-    Args:
-        delay_levels: delay of each level, ms.
-    """
+    """Returns the rules of dispatch; `delay_levels` are in ms."""
     return rules_for(
         release,
         multi_dispatch=has_further_queues(config, topics),

@@ -331,11 +331,7 @@ def _span(move: Move, offsets: tuple[int, int], queues: QueueMessages) -> Span |
 
 
 def words_of(effect: Effect, time: Callable[[int], str]) -> str:
-    """Returns an effect as one line of a plan.
-
-    Args:
-        time: formats ms since the epoch.
-    """
+    """Returns an effect as one line of a plan; `time` formats ms since the epoch."""
     move = effect.move
     names = ["none" if position is None else str(position) for position in (move.before, move.after)]
     parts = [f"group {move.group}, {move.topic}/{move.queue_id}: position {names[0]} → {names[1]}"]

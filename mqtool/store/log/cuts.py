@@ -87,11 +87,7 @@ class Cuts:
         self._queues = [_Halving(queue) for queue in long_first if queue.files][:QUEUES]
 
     def first_at(self, target: int, limit: int) -> Cut | None:
-        """Returns a place in [target, limit), near its beginning if the queues allow; None if there is no proof.
-
-        Args:
-            limit: the first one that is too late; in the same segment.
-        """
+        """Returns a place in [target, limit) of a segment, near its start if the queues allow; None without proof."""
         best: int | None = None
         first = target + self._header_at(target)
         for queue in self._queues:

@@ -31,11 +31,7 @@ class DisplacedRecords:
     """The displaced records of one segment."""
 
     def __init__(self, log: CommitLog, number: int, damaged: Sequence[Range]) -> None:
-        """Searches damaged ranges.
-
-        Args:
-            damaged: ranges of physical offsets inside the segment in which no record proves itself.
-        """
+        """Searches ranges of physical offsets in a segment in which no record proves itself."""
         segment = log.segments[number]
         self._base = segment.base
         self._read = log.reader(number)

@@ -96,7 +96,6 @@ def spread(
         items: blocks of a few MiB.
         make: builds the lines of a block.
         pool: workers. This process builds lines too when it would have to wait.
-        workers: of the pool.
     """
     started = pool.submit(_ready)
     futures: list[Future[Lines | None]] = []
@@ -198,7 +197,6 @@ def json_lines(
 
     Args:
         body_mode: "none", "text", "hex" or "base64"; see `store.log.json_rows.row_of`.
-        raw: bodies as stored.
         jobs: number of processes, or of threads if `native.lines` builds the lines, including this one; the lines
             are the same.
         conditions: as for `Store.messages`.

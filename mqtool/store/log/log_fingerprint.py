@@ -25,21 +25,13 @@ def fingerprint_of(offset: int, data: bytes) -> Fingerprint:
 
 
 def fingerprint_at_start(log: CommitLog) -> Fingerprint | None:
-    """Returns the fingerprint of the first bytes of a log, which do not change as it grows; None if it is empty.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
+    """Returns the fingerprint of a log's first bytes, which stay as it grows; None if empty; raises StoreError."""
     count = min(PRINT_BYTES, log.max_offset - log.min_offset)
     return fingerprint_of(log.min_offset, log.read(log.min_offset, count)) if count else None
 
 
 def fingerprint_before(log: CommitLog, end: int) -> Fingerprint | None:
-    """Returns the fingerprint of the last bytes of a log before a physical offset; None if there are none.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
+    """Returns the fingerprint of a log's last bytes before a physical offset; None without any; raises StoreError."""
     segment = next((candidate for candidate in reversed(log.segments) if candidate.base < end), None)
     if segment is None:
         return None

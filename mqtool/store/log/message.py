@@ -118,11 +118,7 @@ def parts_of(message: Message) -> list[Message]:
 
 
 def explode(message: Message) -> list[Message]:
-    """Returns the messages of an inner batch with their own queue offsets; any other message unchanged.
-
-    Raises:
-        FormatError: the batch is malformed.
-    """
+    """Returns an inner batch's messages with their own queue offsets, others unchanged; raises FormatError."""
     if not message_batch.is_inner_batch(message.sys_flag):
         return [message]
     messages = []

@@ -45,11 +45,7 @@ class UnreadableParts:
         return [(base + at, base + at + size) for at, size in noted.parts.items()] if noted else []
 
     def damage(self, path: Path, base: int, start: int, end: int) -> Damage | None:
-        """Returns the unreadable part of a file between two physical offsets, None if all of it was read.
-
-        Args:
-            start, end: half-open; several ranges count as one, with everything between them.
-        """
+        """Returns the range of a file's unreadable parts between two physical offsets, None if all was read."""
         parts = [part for part in self.ranges(path, base) if part[0] < end and start < part[1]]
         if not parts:
             return None

@@ -76,11 +76,7 @@ class Selection(Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, **conditions: object) -> "Selection":
-        """Creates a selection from keyword arguments; also accepts single strings and mappings.
-
-        Raises:
-            UsageError: an unknown name, an empty range, an invalid regular expression.
-        """
+        """Creates a selection from keyword arguments, also single strings and mappings; raises UsageError."""
         for name in ("topics", "tags", "keys", "unique_keys"):
             value = conditions.get(name) or ()
             conditions[name] = (value,) if isinstance(value, str) else tuple(value)  # type: ignore[arg-type]

@@ -40,12 +40,7 @@ class FilterBitMaps(Struct):
     problems: list[str] = field(default_factory=list)
 
     def __call__(self, topic: str, stored: Sequence[bytes], times: Sequence[int]) -> list[bytes]:
-        """Returns the bit map of each message of a topic, empty for a topic without filters.
-
-        Args:
-            stored: their properties, as the records hold them.
-            times: their store timestamps, ms.
-        """
+        """Returns bit maps for messages of a topic, from stored properties and times in ms; empty without filters."""
         filters = self.filters.get(topic)
         if not filters:
             return [b""] * len(stored)

@@ -125,11 +125,7 @@ class QueueView(Protocol):
         """Bytes of a unit."""
 
     def units_from(self, queue_offset: int, count: int, limit: int) -> Iterable[tuple[int, int, int, int, int]]:
-        """Yields units, as the fields of `Unit`, from the one with an offset to the end of its file.
-
-        Args:
-            count: estimated number of units needed.
-        """
+        """Yields units, as the fields of `Unit`, from an offset to the end of its file; about `count` are needed."""
 
     @property
     def file_units(self) -> int:
@@ -209,11 +205,7 @@ class Found(NamedTuple, Generic[R]):
         return joined
 
     def copy_to(self, target: bytearray, at: int = 0) -> int:
-        """Copies the bytes of all records into a bytearray, one behind the other; returns the position after them.
-
-        Args:
-            target: it gets longer where there is no room.
-        """
+        """Copies the bytes of all records into a bytearray, which grows if it must; returns the position after them."""
         copy = getattr(self.records, "copy_to", None)
         if copy is not None:
             end: int = copy(target, at)

@@ -113,11 +113,7 @@ class QueueOnDisk:
 
 
 def units_from(queue: Queue, queue_offset: int, limit: int | None = None) -> Iterator[Unit]:
-    """Yields the units of one file from a queue offset on; like the broker's iterator it never crosses a file.
-
-    Args:
-        limit: maximum number of units; None for all.
-    """
+    """Yields units of one file from a queue offset on; like the broker's iterator it never crosses a file."""
     if queue.is_batch:
         yield from _batch_units_from(queue, queue_offset)
         return

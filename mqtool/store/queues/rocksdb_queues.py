@@ -45,11 +45,7 @@ MAX_OFFSETS = 10**11
 
 
 def queue_database(root: Path, config: BrokerConfig) -> Path:
-    """Returns the directory of a store's database of queues; without one, where a broker would create it.
-
-    Args:
-        config: decides if there is a database in both places.
-    """
+    """Returns a store's database of queues, or where a broker would create it; `config` decides between two."""
     is_separate = bool(config.flag("useSeparateStorePathForRocksdbCQ"))
     places = [root / name for name in (reversed(PLACES) if is_separate else PLACES)]
     return next((place for place in places if is_database(place)), places[0])
@@ -172,12 +168,7 @@ class RocksQueue(Queue):
         bounds: Callable[[], tuple[int, int]],
         cache: UnitCache,
     ) -> None:
-        """Takes a queue.
-
-        Args:
-            offsets: of the first and the last unit; (0, -1) if there is none.
-            stored_end: its bound; None if there is none.
-        """
+        """Takes a queue, the offsets of its first and last unit, (0, -1) if there is none, and its stored bound."""
         path = database.path / name[0] / str(name[1])  # only a name: a topic in a database need not be a directory's
         bases = database.bases(*name, *offsets)
         files = tuple(MappedFile(path / f"{base:020d}", base, DEFAULT_FILE_SIZE) for base in bases)

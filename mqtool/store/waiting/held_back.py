@@ -56,11 +56,7 @@ class Undelivered(Struct, frozen=True):
 
 
 def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered, ...]]]:
-    """Returns all segments of the log, oldest first, each with the waiting messages whose records it contains.
-
-    Raises:
-        StoreError: a file cannot be read.
-    """
+    """Returns all segments, oldest first, each with the waiting messages in it; raises StoreError."""
     segments = store.commit_log.segments
     bases = [item.base for item in segments]
     by_segment: list[list[Undelivered]] = [[] for _ in bases]
@@ -73,11 +69,7 @@ def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered
 
 
 def waiting_messages(store: Store) -> list[WaitingMessages]:
-    """Returns the messages that a broker on this store would still deliver or ask about, by queue.
-
-    Raises:
-        StoreError: a file, or the database of the queues, cannot be read.
-    """
+    """Returns messages that a broker would still deliver or ask about, by queue; raises StoreError."""
     store.require_queues()
     return [waiting for waiting in _all(store) if len(waiting.queue_offsets)]
 

@@ -75,11 +75,7 @@ class PendingCount(Struct, frozen=True):
 
 
 def pending_messages(store: Store) -> Iterator[PendingMessage]:
-    """Yields the waiting messages, kind by kind.
-
-    Raises:
-        StoreError: a file, or the database of the queues, cannot be read.
-    """
+    """Yields the waiting messages, kind by kind; raises StoreError if a file or the queues cannot be read."""
     waiting = waiting_messages(store)
     for messages in waiting:
         yield from _messages_of(store, messages)

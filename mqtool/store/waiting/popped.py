@@ -79,11 +79,7 @@ def _arrived(store: Store, queue: Queue) -> Iterator[CheckPoint | Ack]:
 
 
 def revive_record_at(store: Store, physical_offset: int, *, is_parked: bool = False) -> CheckPoint | Ack | None:
-    """Returns the check point or acknowledgement in a record, None if it is another message or unreadable.
-
-    Args:
-        is_parked: the record is a timer message and must be for a revive topic.
-    """
+    """Returns the check point or acknowledgement in a record, or None; a parked one must be for a revive topic."""
     with contextlib.suppress(FormatError, StoreError):
         record = store.commit_log.record(physical_offset)
         values = properties.decode(record.properties)

@@ -46,32 +46,20 @@ def read_rocksdb_timer(root: Path) -> RocksdbTimer:
 
 
 def read_wheel(root: Path) -> np.ndarray:
-    """Returns the slots of a store's timer wheel, of `timer.SLOT.dtype`; fewer if the file is too short.
-
-    Raises:
-        StoreError: the file does not exist or cannot be read.
-    """
+    """Returns the slots of the timer wheel as `timer.SLOT.dtype`, fewer if its file is short; raises StoreError."""
     with ReadFile(root / file_names.TIMER_WHEEL) as file:
         return timer.SLOT.rows(file.read(0, file.size))
 
 
 def read_log_file(path: Path) -> bytes:
-    """Returns a file of the timer log with all its units; only zeros follow.
-
-    Raises:
-        StoreError: the file cannot be read.
-    """
+    """Returns a file of the timer log with all its units, only zeros follow; raises StoreError."""
     with ReadFile(path) as file:
         end = file.data_end() + timer.LOG_UNIT_SIZE  # the last unit ends with zeros, which may be a hole
         return file.read(0, min(end, file.size))
 
 
 def known_log_file_size(root: Path, config: BrokerConfig) -> KnownSize | None:
-    """Returns the size of the timer log's files; None if neither files nor configuration show it.
-
-    Raises:
-        UsageError: the configured size is impossible.
-    """
+    """Returns the size of the timer log's files, None if unknown; raises UsageError if it is configured wrongly."""
     return TIMER_LOG.decide(config, list_mapped_files(root / file_names.TIMER_LOG).files, [])
 
 
