@@ -26,7 +26,6 @@ from mqtool.cli.commands import ALIASES, COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import FORMAT_OPTIONS, JSON_FORMATS, JSON_OPTION, Invocation, note
 from mqtool.cli.options import GENERAL, DebugOption
-from mqtool.jobs import unused_imports
 
 _UNTIMED = ("serve", "mirror")
 """Commands that run until they are stopped, and log on stderr."""
@@ -157,6 +156,12 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of the parser's own errors; Typer does not export it, and where it lives depends on the release."""
+
+_BY_ARROW = ("pyarrow", "mqtool")
+"""pyarrow's own code has no frame: its caller seems to import. Spark and clients of object stores need both modules."""
+
+_UNUSED = {"pandas": _BY_ARROW, "dateutil": _BY_ARROW, "typing_extensions": ("msgspec",)}
+"""Modules that are not imported, by which packages; they take them for not installed."""
 
 
 def _parsed(name: str, function: Any, help_text: str, summary: str) -> Any:
@@ -389,6 +394,32 @@ def _interrupt_again(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
+class _Hidden:
+    """A finder of modules; the class for them would take 3 ms to import."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002 - an interface
+        if fullname in _UNUSED and _importer().partition(".")[0] in _UNUSED[fullname]:
+            raise ModuleNotFoundError("mqtool does without it", name=fullname)
+
+
+def _importer() -> str:
+    """Returns the name of the module that imports another one at this moment."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def hide_unused_imports() -> None:
+    """Makes pyarrow work as if pandas and dateutil were not installed, and msgspec without typing_extensions.
+
+    Where they are, pyarrow imports pandas for the first array (0.4 s) and dateutil for the first scalar, and takes any
+    exception for a failed import: a Ctrl-C at that moment would be lost. msgspec needs typing_extensions, which takes
+    3 ms to import, only to decode documents.
+    """
+    sys.meta_path.insert(0, _Hidden())
+
+
 def _leave(codes: Sequence[int]) -> None:
     """Ends the process with the last of the codes; freeing its objects first would take up to 12 ms."""
     for stream in (sys.stdout, sys.stderr):
@@ -406,7 +437,7 @@ def main() -> NoReturn:
     # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one.
     # Child processes and local Spark workers inherit this, and use none either.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    unused_imports.hide()
+    hide_unused_imports()
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     sys.unraisablehook = _interrupt_again

@@ -248,7 +248,7 @@ def test_a_message_that_contains_an_instruction_gets_no_second_one():
 @pytest.fixture
 def in_process(monkeypatch):
     """The module of the program; what `main` would leave changed in this process is undone or not done."""
-    monkeypatch.setattr(app.unused_imports, "hide", lambda: None)
+    monkeypatch.setattr(app, "hide_unused_imports", lambda: None)
     monkeypatch.setattr(app.atexit, "register", lambda *_: None)
     monkeypatch.setattr(app.signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
