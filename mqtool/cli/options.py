@@ -1,11 +1,13 @@
-"""Options that several commands share, one spelling, one meaning, one help text each, and the files that they name."""
+"""Options that several commands share, one spelling, meaning and help text each; files and workers that they name."""
 
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -28,16 +30,22 @@ _MAX_KEYS = 20
 
 _Format = TypeVar("_Format", bound=StrEnum)
 
-
-def format_option(words: str) -> Any:
-    """Returns `--format` with its help."""
-    return option(*FORMAT_OPTIONS, panel=OUTPUT, is_eager=True, callback=schema_if_help, help=words)
-
-
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root directory of a store (storePathRootDir).")]
 
 MAX_JOBS = 1024
 """Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
+
+SPARK = "Spark"
+
+LOCAL = "local[*]"
+
+SMALL = 128 << 20
+"""Bytes of the CommitLog up to which further processes cost more time than they save."""
+
+
+def format_option(words: str) -> Any:
+    """Returns `--format` with its help."""
+    return option(*FORMAT_OPTIONS, panel=OUTPUT, is_eager=True, callback=schema_if_help, help=words)
 
 
 def is_dash(path: Path) -> bool:
@@ -401,3 +409,62 @@ RawOption = Annotated[bool, option("--raw", panel=OUTPUT, help="Print bodies as 
 RedactOption = Annotated[
     bool, option("--redact", panel=OUTPUT, help="Replace bodies, property values, ids and hosts by salted hashes.")
 ]
+
+
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
+
+
+MasterOption = Annotated[
+    str, option("--master", metavar="URL", panel=SPARK, help="local[*], spark://HOST:PORT, yarn, k8s://…")
+]
+
+
+ConfOption = Annotated[
+    list[str] | None, option("--conf", metavar="NAME=VALUE", panel=SPARK, help="Spark setting; may be repeated.")
+]
+
+
+class OnSpark(NamedTuple):
+    """Where Spark runs."""
+
+    master: str  # URL
+    settings: dict[str, str]  # name to value
+
+
+def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None:
+    """Returns the values of the three options; None without `--spark`.
+
+    Raises:
+        UsageError: a setting without a value, or options of Spark without `--spark`.
+    """
+    if not spark and (conf or master != LOCAL):
+        raise UsageError("--master and --conf need --spark; add it")
+    wrong = next((text for text in conf or () if not all(text.partition("=")[::2])), None)
+    if wrong is not None:
+        raise UsageError(f"--conf {wrong!r}: expected NAME=VALUE")
+    return OnSpark(master, dict(text.partition("=")[::2] for text in conf or ())) if spark else None
+
+
+@contextmanager
+def spark_session(where: OnSpark) -> Iterator[Any]:
+    """Starts a session and stops it.
+
+    Raises:
+        UsageError: the master's name is invalid.
+        UnavailableError: pyspark or Java is missing, or Java is too old.
+        SparkJobError: Spark does not start, or does not reach the master.
+    """
+    from mqtool.spark.session import build
+
+    session = build(where.master, where.settings)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def workers(jobs: int | None, log_bytes: int) -> int:
+    """Returns `--jobs`; the default is one for a small log, otherwise one for each processor."""
+    from mqtool.jobs.pool import available
+
+    return jobs or (1 if log_bytes < SMALL else available())

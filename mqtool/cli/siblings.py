@@ -11,12 +11,11 @@ from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
 from mqtool.cli.message_rows import BodyView, MessageView
-from mqtool.cli.options import Body
+from mqtool.cli.options import Body, OnSpark, spark_session
 from mqtool.cli.output import Output
 from mqtool.cli.ranges import Range, parse_size, parse_times
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, row_of
 from mqtool.cli.selection import Filters
-from mqtool.cli.spark_session import OnSpark, spark_session
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row, Table

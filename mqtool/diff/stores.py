@@ -154,11 +154,7 @@ def _by_first_offset(queue: Queue | None) -> dict[int, np.void]:
 
 
 def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -> LogDifference:
-    """Compares two logs.
-
-    Args:
-        a, b: the logs.
-        on_progress: called with the number of bytes compared so far, and the number of bytes that both logs have.
+    """Compares two logs; reports the number of bytes compared so far, and of those that both have.
 
     Raises:
         StoreError: a file cannot be read.

@@ -175,12 +175,7 @@ def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) ->
     """Appends rows; yields their results in order.
 
     With SYNC_FLUSH a message is durable when its result is yielded. Otherwise it is in the log, and becomes durable
-    at the latest when the store is closed.
-
-    Args:
-        store: open for writing, without hooks.
-        rows: the input.
-        validator: created with the store's options.
+    at the latest when the store is closed. The store has no hooks, and its options are the validator's.
 
     Raises:
         StoreError: the store accepts no more messages; the rows whose results were yielded are stored.
@@ -286,16 +281,9 @@ def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
 
 
 def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
-    """Adds missing topics to topics.json and increases queue counts that are too small. The store must be open.
+    """Adds missing topics to topics.json and increases queue counts that are too small; returns what it changed.
 
     Without a topic entry a broker has the messages, but clients get no route to them.
-
-    Args:
-        store: open for writing.
-        queues: topic to the number of queues that it needs.
-
-    Returns:
-        The topics that were added or changed.
 
     Raises:
         ConfigFileError, OSError: the file cannot be read or written.
@@ -323,12 +311,7 @@ def refuse_duplicates(root: Path, config: BrokerConfig, messages: Iterable[Outgo
     """Refuses an input whose first messages are already in the store.
 
     A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index
-    within microseconds. Messages without a unique key are not recognised.
-
-    Args:
-        root: of the store, which may not exist yet.
-        config: to read the store with; see `config_for_reading`.
-        messages: the input; the first `SAMPLE` are looked up. None for a row that is not a valid message.
+    within microseconds. Messages without a unique key are not recognised; the first `SAMPLE` are looked up.
 
     Raises:
         RefusedError: a message is already stored.

@@ -96,12 +96,7 @@ class NoMessageError(FormatError):
 
 
 def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
-    """Returns the message of a row.
-
-    Args:
-        row: field to value; the body is text, bytes or base64, as the row states.
-        options: of the store that the message is for.
-    """
+    """Returns the message of a row for a store with these options; the body is text, bytes or base64, as it states."""
     if not isinstance(row, Mapping):
         raise _wrong("row", "an object", row)
     unknown = [name for name in row if name not in _TAKEN and name not in IGNORED]
@@ -288,11 +283,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
-    """Yields a row for each line that is not blank.
-
-    Args:
-        lines: JSON Lines.
-        options: of the store that the messages are for.
+    """Yields a row for each line of JSON that is not blank.
 
     Raises:
         FormatError: a line is longer than `LONGEST_LINE` bytes.
@@ -313,11 +304,7 @@ def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
 
 
 def within_longest(size: int, number: int, position: int) -> int:
-    """Returns the number of bytes of a line read so far.
-
-    Args:
-        size: that number.
-        number, position: of the line.
+    """Returns the number of bytes of a line read so far; its number and position are for the error.
 
     Raises:
         FormatError: `size` is greater than `LONGEST_LINE`.
@@ -352,13 +339,8 @@ def row_of(number: int, document: Any, options: StoreOptions) -> Row:
 def rows_of_parquet(files: Iterable[Path], options: StoreOptions, *, keep_times: bool = True) -> Iterator[Row]:
     """Yields the rows of Parquet files, in order.
 
-    A row whose body is null is invalid: `export` writes null for a body that is not of the requested type.
-
-    Args:
-        files: their paths; `message_files` returns those of an export.
-        options: of the store that the messages are for.
-        keep_times: the born timestamps are used. Rows of an export are then invalid if theirs is null, because it is
-            outside the years 1 to 9999.
+    A row whose body is null is invalid: `export` writes null for a body that is not of the requested type. With
+    `keep_times`, so is one of an export whose born timestamp is null, because it is outside the years 1 to 9999.
 
     Raises:
         FormatError: a file is not Parquet, or is truncated.

@@ -211,13 +211,9 @@ class Source(Struct, frozen=True, dict=True):
     def originals(
         self, options: StoreOptions, after: Position | None, skipped: SkippedCounts, *, known: int | None = None
     ) -> Iterator[Original]:
-        """Yields the messages in the source's order.
+        """Yields the messages after a position in the source's order, None for all; `skipped` counts the others.
 
-        Args:
-            options: options of the target store.
-            after: position of the last message that was handled; None to start from the beginning.
-            skipped: counts what is read and not yielded; updated in place.
-            known: physical offset up to which earlier runs have read the log; None if there was none.
+        Earlier runs have read the log up to the physical offset `known`; None if there was none.
 
         Raises:
             StoreError, FormatError: the source cannot be read.

@@ -68,22 +68,14 @@ class State(Struct, frozen=True):
     def passed(self, before: "State", damage: list[Damage]) -> "State":
         """Returns this state with the number of damaged ranges before `after`, which a later run does not read again.
 
-        Args:
-            before: the state with which the run began.
-            damage: every range that the run has found, including those after `after`.
+        The damage is what this run has found since the state `before`, also after `after`.
         """
         after = self.after
         passed = 0 if after is None else sum(item.start < after[0] for item in damage)
         return replace(self, damage=before.damage + passed)
 
     def ended(self, before: "State", skipped: SkippedCounts, limit: int | None) -> "State":
-        """Returns the state after all messages of a run, with how far it has read if its limit did not end it.
-
-        Args:
-            before: the state with which the run began.
-            skipped: what the run has read.
-            limit: maximum number of messages of the run.
-        """
+        """Returns the state after all messages of a run, with how far it has read if its limit did not end it."""
         handled = self.replayed + self.refused - before.replayed - before.refused
         if limit is not None and handled >= limit:
             return self
@@ -192,12 +184,7 @@ class IdsFile:
     """Writes the file from its start, or continues it after the bytes that an earlier run made durable."""
 
     def __init__(self, path: Path | None, known_bytes: int, *, resumes: bool) -> None:
-        """Opens the file.
-
-        Args:
-            path: the file; None writes nothing.
-            known_bytes: length that an earlier run had made durable; anything after it is cut off.
-            resumes: whether an earlier run is continued.
+        """Opens the file, and cuts off what follows the bytes known to be durable; None for a path writes nothing.
 
         Raises:
             UsageError: the file exists although no earlier run is continued, or is shorter than the earlier run left
@@ -266,12 +253,7 @@ class Pace:
     """Splits a replay into chunks and delays them to keep the rate."""
 
     def __init__(self, rate: float | None, max_size: int) -> None:
-        """Starts the clock.
-
-        Args:
-            rate: maximum messages per second; None for no limit.
-            max_size: maximum messages in a chunk.
-        """
+        """Starts the clock, for a maximum of messages per second, None for no limit, and one of messages in a chunk."""
         self._size = max_size if rate is None else min(max_size, max(1, int(rate / _CHUNKS_A_SECOND)))
         self._throttle = Throttle(rate, makes_up=True, clock=time.monotonic, sleep=time.sleep)
         self._saved = time.monotonic()

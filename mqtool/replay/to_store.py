@@ -121,9 +121,6 @@ class Report(Struct):
 def replay(request: ReplayRequest) -> Report:
     """Stores the messages in the source's order.
 
-    Args:
-        request: the options.
-
     Raises:
         UsageError: invalid options, the state of another replay, or an existing file of ids.
         StoreError: the source cannot be read, or the target accepts no more messages. Run the replay again with the
@@ -258,12 +255,8 @@ def already_stored(
 ) -> tuple[list[Answered], Iterator[Original]]:
     """Returns the messages that are already in the target's log, with their answers, and an iterator over all others.
 
-    Args:
-        target: root of the target store.
-        config: to read it with; see `config_for_reading`.
-        since: physical offset at which to start the search; the saved state covers the log up to it.
-        originals: the messages after the saved position, in the source's order.
-        validator: checks messages by the rules of the target store.
+    Searches from the physical offset `since`, up to which the saved state covers the log, for messages after the saved
+    position.
     """
     done: list[Answered] = []
     pending: list[Answered] = []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.spark_session import OnSpark, spark_session
+from mqtool.cli.options import OnSpark, spark_session
 from mqtool.export.plain import LocalRunner
 from mqtool.verify import Options, verify
 from tests.support.chunks import equeue_store

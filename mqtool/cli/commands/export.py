@@ -17,13 +17,12 @@ from mqtool.cli import options, ranges, zones
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import WORK, Include, ProgressMode, option
+from mqtool.cli.options import LOCAL, WORK, Include, OnSpark, ProgressMode, on_spark, option, spark_session
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
 from mqtool.cli.selection import Filters, require_selected
 from mqtool.cli.sibling_rows import EXPORT_KIND
-from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
 
@@ -198,9 +197,9 @@ def export(
     level: LevelOption = 1,
     table: TableOption = None,
     workers: WorkersOption = None,
-    spark: SparkOption = False,
-    master: MasterOption = LOCAL,
-    conf: ConfOption = None,
+    spark: options.SparkOption = False,
+    master: options.MasterOption = LOCAL,
+    conf: options.ConfOption = None,
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,

@@ -10,13 +10,12 @@ import typer
 from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import ProgressMode, check_result_file
+from mqtool.cli.options import ProgressMode, check_result_file, workers
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, size
 from mqtool.cli.selection import require_selected
-from mqtool.cli.spark_session import workers
 from mqtool.errors import UsageError
 
 HELP = """

@@ -13,7 +13,18 @@ import typer
 from mqtool.cli import options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import note
-from mqtool.cli.options import OUTPUT, WORK, ProgressMode, check_result_file, option
+from mqtool.cli.options import (
+    LOCAL,
+    OUTPUT,
+    WORK,
+    OnSpark,
+    ProgressMode,
+    check_result_file,
+    on_spark,
+    option,
+    spark_session,
+    workers,
+)
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.ranges import parse_rate
 from mqtool.cli.render import Csv, encode
@@ -33,16 +44,6 @@ from mqtool.cli.schema import (
 )
 from mqtool.cli.selection import require_selected
 from mqtool.cli.sibling_rows import VERIFY_KIND
-from mqtool.cli.spark_session import (
-    LOCAL,
-    ConfOption,
-    MasterOption,
-    OnSpark,
-    SparkOption,
-    on_spark,
-    spark_session,
-    workers,
-)
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 from mqtool.values import asdict
@@ -259,9 +260,9 @@ def verify(
     state: StateOption = None,
     max_time: MaxTimeOption = None,
     started: options.StartedReleaseOption = None,
-    spark: SparkOption = False,
-    master: MasterOption = LOCAL,
-    conf: ConfOption = None,
+    spark: options.SparkOption = False,
+    master: options.MasterOption = LOCAL,
+    conf: options.ConfOption = None,
     output_format: VerifyFormatOption = VerifyFormat.TABLE,
     outfile: OutfileOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
