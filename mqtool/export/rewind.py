@@ -49,7 +49,6 @@ class ExportHistory:
     """The commits of an export."""
 
     def __init__(self, target: Target) -> None:
-        """Reads nothing yet."""
         self._target = target
         self._manifests: list[Manifest] | None = None
 

@@ -111,8 +111,22 @@ def chunks_in_order(
     yield from missing
 
 
-class OpenedStore(ABC):
-    """A store of one kind, opened for reading. Use it as a context manager."""
+class Closing(ABC):
+    """A store that can be used as a context manager."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the store's files."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class OpenedStore(Closing):
+    """A store of one kind, opened for reading."""
 
     path: Path  # root directory of the store, or one file of it
     tables: tuple[Table, ...]  # the tables that the store has
@@ -186,16 +200,6 @@ class OpenedStore(ABC):
         """
         return None
 
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the store's files."""
-
     def table(self, name: str | None = None) -> Table:
         """Returns the table of a name, by default the first table."""
         return next((table for table in self.tables if table.name == name), self.tables[0])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()

@@ -35,7 +35,6 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the messages that brokers append."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
-        """Opens nothing."""
         self._options = options
         self._names = names
         self._target: dict[str, int] | None = None

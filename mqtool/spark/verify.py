@@ -57,7 +57,6 @@ def _size(task: Task) -> int:
 
 
 def _run(shared: Any, tasks: Iterable[Task]) -> Iterator[Result]:
-    """Runs on an executor."""
     store_survey: Survey = shared.value
     _require_store(store_survey)
     for task in tasks:

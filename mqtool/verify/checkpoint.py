@@ -65,24 +65,13 @@ def check_checkpoint(
 
 def _ahead(survey: Survey, checkpoint: Checkpoint, newest: int, collector: FindingCollector) -> None:
     path = survey.root / file_names.CHECKPOINT
-    for name in _TIMES if newest else ():
+    limits = [(name, newest, "the newest record was stored at") for name in _TIMES if newest]
+    limits += [(name, survey.end, "the log ends at") for name in _OFFSETS]
+    for name, limit, words in limits:
         value = getattr(checkpoint, name)
-        if value > newest:
-            collector.add(
-                "checkpoint-ahead",
-                path,
-                f"{name} is {value}, the newest record was stored at {newest}",
-                position=layout.CHECKPOINT.offset(name),
-            )
-    for name in _OFFSETS:
-        value = getattr(checkpoint, name)
-        if value > survey.end:
-            collector.add(
-                "checkpoint-ahead",
-                path,
-                f"{name} is {value}, the log ends at {survey.end}",
-                position=layout.CHECKPOINT.offset(name),
-            )
+        if value > limit:
+            position = layout.CHECKPOINT.offset(name)
+            collector.add("checkpoint-ahead", path, f"{name} is {value}, {words} {limit}", position=position)
 
 
 def _foreign(survey: Survey, store: Store, checkpoint: Checkpoint, damages: Iterable[DamagedRange]) -> str:

@@ -1,5 +1,6 @@
 """Converts facts to findings, area by area, and findings to a verdict."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -227,23 +228,17 @@ class Classifier:
     def _log_files(self) -> list[DamagedRange]:
         """Checks the segments; returns every damaged range of the log, in order."""
         survey, facts = self._survey, self._facts
-        checkpoint_found = self._store.checkpoint
-        if commit_log_files.is_missing(survey, checkpoint_found):
+        if commit_log_files.is_missing(survey, self._store.checkpoint):
             self._collector.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
-        ahead = (
-            [] if self._facts.log_failure else [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
-        )
-        size = _size(
-            COMMIT_LOG, self._store.layout.commit_log_size, [file.size for file in self._store.layout.segments]
-        )
-        gaps = commit_log_files.check_files(survey, self._store.layout, size, ahead, self._collector)
+        layout = self._store.layout
+        ahead = [] if facts.log_failure else [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
+        size = _size(COMMIT_LOG, layout.commit_log_size, [file.size for file in layout.segments])
+        gaps = commit_log_files.check_files(survey, layout, size, ahead, self._collector)
         damages = facts.damages() + gaps
         if survey.has_dledger:
             self._unknown[Area.COMMIT_LOG] = "the DLedger log has no data file, or is not in use"
-        evidence = (
-            f"{facts.records} record(s) in {len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
-        )
-        self._details[Area.COMMIT_LOG] = evidence
+        segments = f"{len(survey.segments)} segment(s), {survey.min_offset} to {survey.end}"
+        self._details[Area.COMMIT_LOG] = f"{facts.records} record(s) in {segments}"
         return sorted(damages, key=lambda damage: damage.start)
 
     def _log(self, account: LossAccount, wrong: WrongRecords, units: UnitDifferences) -> list[LostRange]:
@@ -280,14 +275,11 @@ class Classifier:
     def _queue_files(self, lagging: set[tuple[str, int]]) -> None:
         """Checks names and lengths of queue files, and their directories; `lagging` queues lack a unit for a record."""
         survey, layout = self._survey, self._store.layout
-        simple = _size(
-            CONSUME_QUEUE, layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files]
-        )
-        batch = _size(
-            BATCH_CONSUME_QUEUE,
-            layout.batch_consume_queue_size,
-            [f.size for q in survey.queues if q.is_batch for f in q.files],
-        )
+        sizes: dict[bool, list[int]] = {False: [], True: []}
+        for queue in survey.queues:
+            sizes[queue.is_batch] += [file.size for file in queue.files]
+        simple = _size(CONSUME_QUEUE, layout.consume_queue_size, sizes[False])
+        batch = _size(BATCH_CONSUME_QUEUE, layout.batch_consume_queue_size, sizes[True])
         for queue, queue_facts in zip(survey.queues, self._facts.queues, strict=True):
             if survey.includes(queue.topic):
                 size = batch if queue.is_batch else simple
@@ -300,12 +292,10 @@ class Classifier:
 
     def _absent_queues(self, units: UnitDifferences, dispatched: Dispatched) -> None:
         """Reports queues that have records and no files; records that name a wrong queue do not count."""
-        explained: dict[tuple[str, int], int] = {}
+        explained: Counter[tuple[str, int]] = Counter()
         for wrong_units in units.wrong:
             if wrong_units.code == "log-wrong-queue" and wrong_units.expected is not None:
-                explained[wrong_units.expected[0]] = (
-                    explained.get(wrong_units.expected[0], 0) + wrong_units.last - wrong_units.first + 1
-                )
+                explained[wrong_units.expected[0]] += wrong_units.last - wrong_units.first + 1
         metadata = self._store.metadata
         undecided = absent_queues(
             self._survey,
@@ -334,15 +324,9 @@ class Classifier:
     def _queue_details(self) -> None:
         survey, facts = self._survey, self._facts
         for area, is_batch in ((Area.CONSUME_QUEUE, False), (Area.BATCH_CONSUME_QUEUE, True)):
-            mine = [
-                queue_facts
-                for queue_facts in facts.queues
-                if queue_facts.is_batch is is_batch and survey.includes(queue_facts.topic)
-            ]
+            mine = [queue for queue in facts.queues if queue.is_batch is is_batch and survey.includes(queue.topic)]
             if mine or not is_batch:
-                self._details[area] = (
-                    f"{sum(queue_facts.units for queue_facts in mine)} unit(s) in {len(mine)} queue(s)"
-                )
+                self._details[area] = f"{sum(queue.units for queue in mine)} unit(s) in {len(mine)} queue(s)"
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir():
             self._details[Area.CONSUME_QUEUE_EXT] = "compared with the units that point there and with their records"
         if survey.has_rocksdb:

@@ -116,12 +116,8 @@ def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None
     if size is None or segment.size == size:
         return
     tolerated = is_last and segment.size == 0 and survey.release >= (5, 5)
-    collector.add(
-        "log-segment-size",
-        segment.path,
-        f"expected {size} bytes, found {segment.size}",
-        severity=Severity.WARNING if tolerated else None,
-    )
+    evidence, severity = f"expected {size} bytes, found {segment.size}", Severity.WARNING if tolerated else None
+    collector.add("log-segment-size", segment.path, evidence, severity=severity)
 
 
 def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, collector: FindingCollector) -> None:
@@ -185,25 +181,16 @@ def _leftovers(
             _leftover(survey, segment, adjacent, collector)
     for segment, tail in survey.behind:
         code = "log-garbage-tail" if tail.kind == "garbage" else "log-stale-tail"
-        collector.add(
-            code,
-            segment.path,
-            f"this file contains no record of the log: {tail.detail}",
-            position=0,
-            span=(segment.base, segment.end),
-        )
+        evidence = f"this file contains no record of the log: {tail.detail}"
+        collector.add(code, segment.path, evidence, position=0, span=(segment.base, segment.end))
 
 
 def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, collector: FindingCollector) -> None:
     """Reports a file of zeros, unless it directly follows another segment, which is normal until a clean shutdown."""
     if survey.live or (adjacent and not survey.clean_stop):
         return
-    collector.add(
-        "log-segment-extra",
-        segment.path,
-        f"zeros, {segment.base - survey.end} bytes after the end of the log",
-        severity=Severity.NOTE if adjacent else None,
-    )
+    evidence = f"zeros, {segment.base - survey.end} bytes after the end of the log"
+    collector.add("log-segment-extra", segment.path, evidence, severity=Severity.NOTE if adjacent else None)
 
 
 def foreign_ranges(store: Store, wrong: Sequence[WrongUnits]) -> list[DamagedRange]:

@@ -97,9 +97,8 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
             continue
         others = sorted(names.intersection(_BROKERS_OWN))
         if others:
-            collector.add(
-                "config-missing", directory / needed, f"neither it nor its .bak; {', '.join(others)} is there"
-            )
+            evidence = f"neither it nor its .bak; {', '.join(others)} is there"
+            collector.add("config-missing", directory / needed, evidence)
     return "", unread
 
 
@@ -163,16 +162,11 @@ def check_topics(
         config = topics.get(topic)
         if config is None:
             if readable and not is_made_by_broker(topic):
-                collector.add(
-                    "config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None)
-                )
+                evidence = f"{queue.path.parent} holds its queues"
+                collector.add("config-topic-missing", path, evidence, queue=(topic, None))
         elif config.attributes is not None and (config.queue_type == BATCH_QUEUES) != queue.is_batch:
-            collector.add(
-                "config-queue-type",
-                path,
-                f"{config.queue_type} configured, queues are in {queue.path.parent}",
-                queue=(topic, None),
-            )
+            evidence = f"{config.queue_type} configured, queues are in {queue.path.parent}"
+            collector.add("config-queue-type", path, evidence, queue=(topic, None))
 
 
 def check_offsets(
@@ -366,12 +360,9 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingC
         common = misfit(configured, sizes)
         if common is not None:
             value = f"{key}={config.value(key)}" if config.value(key) else f"{key} is missing"
-            evidence = f"{value}: expected files of {configured} bytes; "
-            collector.add(
-                "lint-size",
-                path,
-                f"{evidence}{sizes.count(common)} of {len(sizes)} have {common}: write {key}={common}",
-            )
+            sizes_words = f"{sizes.count(common)} of {len(sizes)} have {common}"
+            evidence = f"{value}: expected files of {configured} bytes; {sizes_words}: write {key}={common}"
+            collector.add("lint-size", path, evidence)
     _index_shape(survey, config, path, collector)
 
 

@@ -53,7 +53,6 @@ class IndexDetail:
     """Compares the groups of buckets one by one."""
 
     def __init__(self, survey: Survey, facts: list[IndexFacts], damages: list[DamagedRange]) -> None:
-        """Starts with the facts about each index file, and the damaged ranges of the log in order."""
         self._survey = survey
         self._facts = facts
         self._starts = np.array([damage.start for damage in damages], np.int64)
@@ -328,15 +327,10 @@ class IndexReport:
         if self._survey.live and missing.end > self._indexed_end():
             return  # dispatch may not have come so far
         repaired = self._recovery.repairs_records(missing.start)
+        severity = Severity.WARNING if repaired else None
         evidence = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
-        directory = self._survey.root / file_names.INDEX
-        self._collector.add(
-            "index-missing-entry",
-            directory,
-            evidence,
-            span=(missing.start, missing.end),
-            severity=Severity.WARNING if repaired else None,
-        )
+        directory, span = self._survey.root / file_names.INDEX, (missing.start, missing.end)
+        self._collector.add("index-missing-entry", directory, evidence, span=span, severity=severity)
 
     def _indexed_end(self) -> int:
         return max((facts.high for facts in self._facts), default=0)

@@ -139,15 +139,19 @@ class LogReport:
     ) -> None:
         segment = self._segment(physical)
         assert segment is not None
-        self._collector.add(
-            code,
-            segment.path,
-            evidence,
-            position=physical - segment.base,
-            span=(physical, physical + 1),
-            queue=queue,
-            severity=severity,
-        )
+        self._add(code, segment, evidence, (physical, physical + 1), queue, severity)
+
+    def _add(
+        self,
+        code: str,
+        segment: MappedFile,
+        evidence: str,
+        span: tuple[int, int],
+        queue: tuple[str, int] | None = None,
+        severity: Severity | None = None,
+    ) -> None:
+        at = span[0] - segment.base
+        self._collector.add(code, segment.path, evidence, position=at, span=span, queue=queue, severity=severity)
 
     def _damage(self, number: int) -> LostRange | None:
         damage, taken = self._account.damages[number], self._account.by_damage[number]
@@ -198,23 +202,11 @@ class LogReport:
             if facts.number < self._survey.last_used:
                 if not facts.ended_by_blank and segment.end not in ended and not facts.failure and segment.size:
                     evidence = f"{segment.end - facts.end} bytes follow the last record"
-                    self._collector.add(
-                        "log-no-blank",
-                        segment.path,
-                        evidence,
-                        position=facts.end - segment.base,
-                        span=(facts.end, segment.end),
-                    )
+                    self._add("log-no-blank", segment, evidence, (facts.end, segment.end))
             elif facts.tail is not None and not self._survey.live and facts.tail.kind in _TAILS:
                 tail = facts.tail
                 evidence = f"{tail.detail} ({tail.length} bytes)"
-                self._collector.add(
-                    _TAILS[tail.kind],
-                    segment.path,
-                    evidence,
-                    position=tail.end - segment.base,
-                    span=(tail.end, tail.end + tail.length),
-                )
+                self._add(_TAILS[tail.kind], segment, evidence, (tail.end, tail.end + tail.length))
 
     def _jump(self, jump: Jump) -> None:
         queue = (jump.topic, jump.queue_id)

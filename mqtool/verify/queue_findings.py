@@ -50,13 +50,9 @@ def check_queue_files(
     for file in queue.files:
         if size is not None and file.size != size:
             tolerated = file == queue.files[-1] and file.size == 0 and survey.release >= (5, 5)
-            collector.add(
-                "queue-file-size",
-                file.path,
-                f"expected {size} bytes, found {file.size}",
-                queue=queue.key,
-                severity=Severity.WARNING if tolerated else None,
-            )
+            severity = Severity.WARNING if tolerated else None
+            evidence = f"expected {size} bytes, found {file.size}"
+            collector.add("queue-file-size", file.path, evidence, queue=queue.key, severity=severity)
     for path in queue.strays:
         _stray(survey, path, queue, size, collector)
     for before, after in pairwise(queue.files):
@@ -86,7 +82,7 @@ def check_trees(survey: Survey, collector: FindingCollector) -> None:
     """Reports files that are in no topic or queue directory; the broker ignores them."""
     if survey.has_rocksdb:
         return
-    for name in (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE):
+    for name in _TREES:
         for topic in list_directory(survey.root / name):
             if not is_directory(topic):
                 collector.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
@@ -206,15 +202,8 @@ class QueueReport(Struct):
             evidence += ": other records that state these offsets have them"
             repaired = True
         path, position = place(queue, first)
-        self.collector.add(
-            code,
-            path,
-            evidence,
-            position=position,
-            span=(run.start, run.end),
-            queue=queue.key,
-            severity=Severity.WARNING if repaired else None,
-        )
+        span, severity = (run.start, run.end), Severity.WARNING if repaired else None
+        self.collector.add(code, path, evidence, position=position, span=span, queue=queue.key, severity=severity)
 
     def _is_missing_now(self, queue: QueueFiles, first: int, physical_offset: int) -> bool:
         """Whether a running broker has dispatched a record whose unit is still missing when the queue is read again."""
@@ -353,14 +342,8 @@ def _absent(
     all_built = not survey.queues and survey.clean_stop
     repaired = all_built or recovery.repairs_records(first_at)
     evidence = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
-    collector.add(
-        "queue-missing",
-        survey.root / tree / queue[0] / str(queue[1]),
-        evidence,
-        span=(first_at, last_at + 1),
-        queue=queue,
-        severity=Severity.WARNING if repaired else None,
-    )
+    path, severity = survey.root / tree / queue[0] / str(queue[1]), Severity.WARNING if repaired else None
+    collector.add("queue-missing", path, evidence, span=(first_at, last_at + 1), queue=queue, severity=severity)
 
 
 def _overlap(first: int, last: int, parts: Iterable[Interval]) -> int:

@@ -270,7 +270,6 @@ class ServiceRecordCheck:
     """Reads the messages that wait for the services of a store."""
 
     def __init__(self, store: Store, survey: Survey, collector: FindingCollector) -> None:
-        """Takes the store, and where findings go."""
         self._store, self._survey, self._collector = store, survey, collector
         self._left = MAX_PENDING
         self._max_delay = store.config.integer("timerMaxDelaySec") or UNKNOWN_DELAY_S

@@ -54,25 +54,19 @@ def unserved_entries(
 ) -> Iterator[UnservedEntry]:
     """Yields the entries of a queue, from min offset to next offset, that lead to no message or to a wrong one."""
     for offset in range(max(queue.min_offset, 0), queue.next_offset):
+        position, step = None, "queue"
         try:
             entry = _entry(queue, offset, settings)
-        except ServeError as error:
-            yield UnservedEntry(offset, None, "queue", error.name, str(error))
-            continue
-        except UnreadableError as error:
-            yield UnservedEntry(offset, None, "queue", None, str(error), is_unknown=True)
-            continue
-        if entry is None:
-            yield UnservedEntry(offset, None, "queue", None, "no entry")
-            continue
-        position = entry.message_position
-        try:
+            if entry is None:
+                yield UnservedEntry(offset, None, "queue", None, "no entry")
+                continue
+            position, step = entry.message_position, "message"
             record = message(start, position, settings, shape)
         except ServeError as error:
-            yield UnservedEntry(offset, position, "message", error.name, str(error))
+            yield UnservedEntry(offset, position, step, error.name, str(error))
             continue
         except UnreadableError as error:
-            yield UnservedEntry(offset, position, "message", None, str(error), is_unknown=True)
+            yield UnservedEntry(offset, position, step, None, str(error), is_unknown=True)
             continue
         if record is None:
             yield UnservedEntry(offset, position, "message", None, "no message")

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +13,7 @@ from mqtool.errors import CorruptionError, FormatError, UnreadableError, Unsuppo
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE, MessageRecord, Shape
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
+from mqtool.siblings.base import Closing, UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, ValidRun, valid_run
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store, settings_of
 from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
@@ -47,7 +45,7 @@ class Tail(Struct, frozen=True):
     length: int  # number of bytes up to the last one that is not zero
 
 
-class EQueueStore:
+class EQueueStore(Closing):
     """A store of EQueue's chunk files, read-only.
 
     `chunks` are message chunks in the broker's order, without those in `unopened` (no valid header, or the system
@@ -323,12 +321,6 @@ class EQueueStore:
         """Closes all files."""
         for chunk in (*self.chunks, *(chunk for chunks in self._queues.values() for chunk in chunks)):
             chunk.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _open(self, paths: tuple[Path, ...]) -> list[ChunkFile]:
         chunks: list[ChunkFile] = []

@@ -10,8 +10,6 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from msgspec import Struct
 
@@ -30,6 +28,7 @@ from mqtool.formats.equeue import (
     Shape,
 )
 from mqtool.jobs.atomic import make_directory, replace_file, sync_directory, write_all, write_new
+from mqtool.siblings.base import Closing
 from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, Start, start
 from mqtool.store.files import list_directory
@@ -152,8 +151,8 @@ class AppendResult(Struct, frozen=True):
     message_id: str  # its id
 
 
-class EQueueWriter:
-    """A store opened for writing. Use it as a context manager."""
+class EQueueWriter(Closing):
+    """A store opened for writing."""
 
     def __init__(
         self,
@@ -252,12 +251,6 @@ class EQueueWriter:
         self._messages.close()
         for queue in self._queues.values():
             queue.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _frame(self, record: MessageRecord, position: int) -> bytes:
         data = self._shape.build(equeue.moved(record, position))

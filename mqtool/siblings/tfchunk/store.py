@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from mqtool.errors import CorruptionError, NotAStoreError, StoreError, UnreadableError
 from mqtool.formats import tfchunk
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import HEADER_SIZE, ChunkName
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
+from mqtool.siblings.base import Closing, UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile, ValidRun, valid_run
 from mqtool.store.files import ReadFile, is_regular, list_directory, require_directory
@@ -34,7 +32,7 @@ def _begins_like_a_chunk(path: Path) -> bool:
         return False
 
 
-class TFChunkDb:
+class TFChunkDb(Closing):
     """An EventStore database, read-only.
 
     `chunks` are the files in use, by number; if there are several versions of a number, the highest version.
@@ -177,12 +175,6 @@ class TFChunkDb:
         """Closes all files."""
         for chunk in self.chunks:
             chunk.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _read_checkpoints(self) -> None:
         size = tfchunk.CHECKPOINT.size
