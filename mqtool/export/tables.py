@@ -193,13 +193,7 @@ class _Delta:
         return {f"{Table.MESSAGES}/{path}": file for path, file in table.files.items()}
 
     def apply(self, manifest: Manifest, files: list[FileEntry], undone: Mapping[str, DeltaFile]) -> None:
-        """Adds files, and removes others, in one version of the table.
-
-        Args:
-            manifest: of the commit.
-            files: to add; a copy of a file of the table has its partition.
-            undone: files to remove, by path.
-        """
+        """Adds files, and removes others, in one version of the table; a copy has the partition of its original."""
         deltalake, transaction = import_module("deltalake"), import_module("deltalake.transaction")
         by = _partition_columns(manifest)
         table = self._open()

@@ -168,12 +168,9 @@ class Places(NamedTuple):
 def parse_record(data: Buffer, position: int = 0) -> Record:
     """Parses the record at a position with the derived readers.
 
-    Only the layout is checked: neither the CRC nor whether `physical_offset` is correct.
-
-    Raises:
-        TruncatedError: the record does not end inside `data`.
-        BadMagicError: no record starts here; also raised for a BLANK.
-        FormatError: the inner lengths do not add up to total_size.
+    Only the layout is checked: neither the CRC nor whether `physical_offset` is correct. Raises TruncatedError if the
+    record does not end inside `data`, BadMagicError if none starts here (also for a BLANK), FormatError if the inner
+    lengths do not add up to total_size.
     """
     view = memoryview(data)
     values, places = locate(view, position)

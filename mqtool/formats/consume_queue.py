@@ -135,14 +135,10 @@ class ConsumeQueueExtUnit(Struct, frozen=True):
 
 
 def parse_ext_unit(data: Buffer, position: int = 0) -> ConsumeQueueExtUnit | None:
-    """Parses the unit at a position of a file.
+    """Parses the unit at a position of a file; None at the end of its data: a size of 0 (not written) or below.
 
-    Returns:
-        The unit; None at the end of the file's data: a size of 0 (not written) or negative (end of file mark).
-
-    Raises:
-        TruncatedError: the unit does not end inside `data`.
-        FormatError: its size and that of its bit map do not agree.
+    Raises TruncatedError if the unit does not end inside `data`, FormatError if its size and that of its bit map do not
+    agree.
     """
     view = memoryview(data)
     _require(view, position, _EXT_SIZE.size)

@@ -154,11 +154,7 @@ def parse_short(text: str) -> int:
 
 
 def json_int(value: object) -> int:
-    """Returns an int field of a JSON document: a number, or its digits as text, as fastjson reads it.
-
-    Raises:
-        FormatError: it is neither, or does not fit.
-    """
+    """Returns an int field of a JSON document, or its digits as text, as fastjson does; FormatError for others."""
     return _json(value, INT_MIN, INT_MAX, "int")
 
 

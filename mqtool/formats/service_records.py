@@ -318,11 +318,7 @@ def problem_of(topic: str, values: Mapping[str, str], body: bytes, stored: int, 
 
 
 def scheduled_destination(values: Mapping[str, str]) -> Destination:
-    """Returns where a delayed message will be delivered.
-
-    Raises:
-        FormatError: as `destination`, and for the topic of half messages.
-    """
+    """Returns where a delayed message will be delivered; raises as `destination`, and for the half topic."""
     place = destination(values, default_queue="0")
     if place.topic == HALF_TOPIC:  # the broker discards it as well
         raise _unexpected(properties.REAL_TOPIC, "a topic of clients", place.topic)

@@ -94,13 +94,9 @@ def batches(
     *,
     part: str = "",
 ) -> "Iterator[pa.RecordBatch]":
-    """Yields a table's rows as record batches.
+    """Yields rows of a table, by default the first one, or of one of its parts, as record batches.
 
-    Args:
-        opened: the store.
-        table: name of the table; by default the first table.
-        at_damage: called with each damage between the rows.
-        part: one of the table's parts; "" for all.
+    `at_damage` is called with each damage between the rows.
     """
     chosen = opened.table(table)
     columnar = opened.batches(chosen.name, part)

@@ -194,10 +194,7 @@ def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, collector: Fi
 
 
 def foreign_ranges(store: Store, wrong: Sequence[WrongUnits]) -> list[DamagedRange]:
-    """Returns the segments of another broker's log, in order.
-
-    Only those are judged into which wrong units point.
-    """
+    """Returns the segments of another broker's log, in order. Only those are judged into which wrong units point."""
     log = store.commit_log
     pointed_at = {log.segment_at(units.start) for units in wrong if units.code}
     queues = [queue for queue in store.disk_queues() if not queue.is_batch]

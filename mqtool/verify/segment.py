@@ -77,23 +77,14 @@ class Timeline(Struct):
 
 
 class State(IntEnum):
-    """Places in the array of int64 that a pass updates.
+    """Places in the array of int64 that a pass updates."""
 
-    Attributes:
-        RECORDS: number of records read by the last call.
-        NEWEST: latest store timestamp of all calls.
-        KNOWN: of how many records `LAST` has times, at most 2.
-        FIRST: store timestamp and physical offset of the first two records of the last call.
-        LAST: the same of the last two of all calls, the later one last.
-        SIZE: of the array.
-    """
-
-    RECORDS = 0
-    NEWEST = 1
-    KNOWN = 2
-    FIRST = 3
-    LAST = 7
-    SIZE = 11
+    RECORDS = 0  # number of records read by the last call
+    NEWEST = 1  # latest store timestamp of all calls
+    KNOWN = 2  # of how many records `LAST` has times, at most 2
+    FIRST = 3  # store timestamp and physical offset of the first two records of the last call
+    LAST = 7  # the same of the last two of all calls, the later one last
+    SIZE = 11  # of the array
 
 
 class KnownQueues:
