@@ -336,9 +336,8 @@ class ForeignProtocolError(RemoteProtocolError):
 class Framer:
     """Splits one direction of a connection into commands.
 
-    Attributes:
-        error: why the rest of the stream cannot be read; None if it can. All commands before the error have been
-            returned. The caller closes the connection.
+    `error` is why the rest of the stream cannot be read; None if it can. All commands before it have been returned. The
+    caller closes the connection.
     """
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
@@ -420,10 +419,7 @@ def encode(command: Command) -> list[bytes | memoryview]:
 class PreparedAnswer:
     """A JSON answer without body and remark, whose header is encoded once.
 
-    Args:
-        code: response code.
-        fields: text by name. A value that changes is a placeholder of `bytes.__mod__` (`%d`, `%b`); a percent sign is
-            `%%`.
+    The value of a field that changes is a placeholder of `bytes.__mod__` (`%d`, `%b`); a percent sign is `%%`.
     """
 
     __slots__ = ("_template",)
@@ -436,9 +432,8 @@ class PreparedAnswer:
     def frame(self, *values: "int | bytes") -> bytes:
         """Returns the frame in one buffer; it equals `encode` of the same command.
 
-        Args:
-            values: values of the placeholders in the order of the fields, then the request's opaque. Texts must not
-                need JSON escapes: digits and letters only.
+        The values of the placeholders, in the order of the fields, are followed by the request's opaque. Texts must not
+        need JSON escapes: digits and letters only.
         """
         header = self._template % values
         size = len(header)

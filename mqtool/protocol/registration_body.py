@@ -54,16 +54,10 @@ def document_in(body: bytes | memoryview) -> Document:
 
 
 def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> RegisterBody:
-    """Parses the body of a registration; an empty body has no topics.
+    """Parses the body of a registration by a broker of a version; an empty body has no topics.
 
-    Args:
-        body: the body as received.
-        compressed: the request's field of this name. Brokers of 5.5.0 with `compressedRegister` compress but send
-            false, so the first byte is checked too.
-        version: version of the broker, from the header of the request.
-
-    Raises:
-        RemoteProtocolError: the body cannot be parsed.
+    Brokers of 5.5.0 with `compressedRegister` compress but send `compressed` as false, so the first byte is checked
+    too. Raises RemoteProtocolError if the body cannot be parsed.
     """
     if not len(body):
         return RegisterBody()

@@ -134,17 +134,9 @@ log = logging.getLogger(__name__)
 
 
 class Mirror:
-    """Follows one master.
+    """Follows the master at "host:port"; the copy is a new store, or an earlier copy of this master.
 
-    Args:
-        address: "host:port" of the master.
-        path: root of the copy: a new store, or an earlier copy of this master.
-        retry_seconds: pause before reconnecting to the master.
-        tables_seconds: interval at which topics, groups and offsets are copied.
-
-    Attributes:
-        store: the copy; set by `start`.
-        caught_up: set once the copy has everything that the master had at the start.
+    `caught_up` is set once the copy has everything that the master had at the start.
     """
 
     def __init__(
@@ -350,14 +342,10 @@ class _Pieces:
     """Converts the bytes of one HA connection to frames of the log.
 
     The copy reports a physical offset before its end, so that the master sends bytes that the copy has: only if they
-    are the same does the rest continue the copy's log. Borders of records may be the same in another log.
-
-    A master interprets a reported offset of 0 as a request to start at its last segment. To get everything from
-    physical offset 0, the copy reports 1. The skipped byte is 0 in every log: it is the highest byte of the size of the
-    first record, which is below 16 MiB.
-
-    Attributes:
-        first_report: physical offset that the slave reports first.
+    are the same does the rest continue the copy's log. Borders of records may be the same in another log. A master
+    interprets a reported offset of 0 as a request to start at its last segment. To get everything from physical offset
+    0, the copy reports 1. The skipped byte is 0 in every log: it is the highest byte of the size of the first record,
+    which is below 16 MiB.
     """
 
     def __init__(self, store: ReplicaStore, facts: MasterFacts) -> None:

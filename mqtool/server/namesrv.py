@@ -364,18 +364,7 @@ def needed(command: Command, name: str) -> str:
 
 
 class NameServer:
-    """A name server.
-
-    Args:
-        host: address to listen on.
-        port: port to listen on; 0 selects a free one, see `port` after `start`.
-        settings: properties that differ from RocketMQ's defaults.
-        guard, tls, tls_mode: as for `Listener`.
-        clock: monotonic clock in seconds.
-
-    Attributes:
-        routes: the routing tables.
-    """
+    """A name server; port 0 selects a free one. `settings` are properties that differ from RocketMQ's defaults."""
 
     def __init__(
         self,

@@ -328,16 +328,9 @@ def _check_online(broker: BrokerPositions, plan: BrokerPlan, group: str, ids: li
 def apply_moves(broker: BrokerPositions, plan: BrokerPlan, save_undo: Callable[[BrokerPlan], None]) -> AppliedMoves:
     """Sets consumer offsets; if a call was interrupted, repeating it completes the plan.
 
-    Args:
-        broker: client connected to the broker.
-        plan: the plan for this broker.
-        save_undo: called with the undo plan before the first offset is set.
-
-    Raises:
-        RefusedError: an offset is neither the old nor the new one; consumers are running; or the broker ignores an
-            offset.
-        RemoteProtocolError: the broker refuses a request.
-        ConnectionError: the broker does not answer.
+    `save_undo` is called with the undo plan before the first offset is set. Raises RefusedError if an offset is neither
+    the old nor the new one, consumers are running, or the broker ignores an offset; RemoteProtocolError if it refuses a
+    request, ConnectionError if it does not answer.
     """
     check_broker(broker, plan)
     remaining = list(_remaining(broker, plan))

@@ -193,15 +193,9 @@ class RecordAssembler:
 
 
 class HaListener:
-    """Accepts slaves on one address.
+    """Accepts slaves on one address; "" is all addresses, port 0 a free one, see `port` after `start`.
 
-    Args:
-        store: store whose log is sent.
-        host: address to listen on; "" for all.
-        port: port to listen on; 0 selects a free one, see `port` after `start`.
-
-    Attributes:
-        acknowledged: physical offset up to which a slave has the log, by address of the slave.
+    `acknowledged` is the physical offset up to which a slave has the log, by address of the slave.
     """
 
     def __init__(self, store: MessageStore, host: str, port: int) -> None:

@@ -86,18 +86,11 @@ class Registered(Struct, frozen=True):
 
 
 class Routes:
-    """The routing tables.
+    """The routing tables; the monotonic clock is in seconds.
 
-    Args:
-        clock: monotonic clock in seconds.
-
-    Attributes:
-        brokers: broker groups by name.
-        topics: queues by topic and broker name.
-        clusters: broker names by cluster.
-        live: registered brokers by (cluster, address).
-        mappings: queue mappings of static topics, by topic and broker name.
-        filter_servers: addresses of filter servers, by broker address.
+    `brokers` has broker groups by name, `topics` queues by topic and broker name, `clusters` broker names by cluster,
+    `live` registered brokers by (cluster, address), `mappings` queue mappings of static topics by topic and broker
+    name, `filter_servers` their addresses by broker address.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

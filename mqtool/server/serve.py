@@ -127,11 +127,7 @@ class ServeOptions(Struct, frozen=True):
 class Server:
     """A broker with its name server. Use it as an async context manager, or call `start` and `stop`.
 
-    Attributes:
-        options: options of the server.
-        service, broker: the broker; set by `start`.
-        name_server: the name server in this process; None without one.
-        addresses: "host:port" of each listener, by name.
+    `start` sets `service` and `broker`; `addresses` has "host:port" of each listener, by name.
     """
 
     def __init__(self, options: ServeOptions) -> None:

@@ -44,13 +44,10 @@ class AuthError(MqtoolError):
 
 
 class AuthTables:
-    """Users and permissions of one broker.
+    """Users and permissions of one broker, by user name.
 
-    Attributes:
-        users: users by name.
-        acls: permissions by user name.
-        thread: the thread in which changes run, since they wait for the disk. Any thread may read at the same time; it
-            sees a change once it is on disk.
+    Changes run in `thread`, since they wait for the disk. Any thread may read at the same time; it sees a change once
+    it is on disk.
     """
 
     def __init__(self, root: Path, *, writable: bool) -> None:

@@ -35,19 +35,10 @@ _LOG = logging.getLogger(__name__)
 class Broker:
     """A store with the tables of a broker.
 
-    Attributes:
-        messages: the store.
-        settings, topics, static_topics, groups, offsets, clients, locks, stats, skipped: the tables.
-        persister: writes the tables that are stored in files.
-        early_deletions: unexpired messages that were deleted because the disk was full.
-        long_polling: requests that wait for messages.
-        address: "host:port" under which clients reach the broker.
-        store_host: the same in the form of records, 8 or 20 bytes.
-        release: release whose behaviour the broker has: 4.9 or 5.5.
-        is_writable: whether the store is open for writing.
-        is_stopping: set when the broker shuts down; it accepts no messages from then on.
-        began, began_ms: when the broker was created, on the monotonic clock in seconds, and in ms since epoch.
-        wait_registered: returns when the name servers have been notified.
+    `messages` is the store. Clients reach the broker at `address` ("host:port"); `store_host` is the same in the form
+    of records, 8 or 20 bytes. The broker behaves as `release`, 4.9 or 5.5. Once it `is_stopping`, it accepts no
+    messages. `began` and `began_ms` are on the monotonic clock in seconds, and in ms since epoch. `wait_registered`
+    returns when the name servers have been notified of changed topics.
     """
 
     def __init__(self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str) -> None:

@@ -127,12 +127,9 @@ C = TypeVar("C")
 
 
 class BrokerSettings:
-    """Keys and values, as in the broker's Properties.
+    """Keys and values, as in the broker's Properties, including defaults.
 
-    Attributes:
-        values: all values, including defaults.
-        version: number of changes; the broker's configuration data version.
-        changed_at: time of the last change, ms since epoch.
+    `version` counts changes; it is the broker's configuration data version. `changed_at` is in ms since epoch.
     """
 
     def __init__(self, config: BrokerConfig | Mapping[str, str] | None = None) -> None:

@@ -165,7 +165,6 @@ class Timer(RequestProcessor):
     """The timer of a broker."""
 
     def __init__(self, broker: Broker) -> None:
-        """Creates the timer; `start` opens the files."""
         super().__init__(broker)
         self._files: TimerFiles | None = None
         self._config = broker.settings.store_config()

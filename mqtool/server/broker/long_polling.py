@@ -71,9 +71,7 @@ class WaitingRequest:
 class LongPolling:
     """The requests that wait for messages, by queue. Must be used in the event loop's thread, except `dispatched`.
 
-    Attributes:
-        count: number of waiting requests.
-        longest_s: maximum time in seconds that a request waits, whatever it asks for.
+    `count` is the number of waiting requests; none waits longer than `longest_s`, whatever it asks for.
     """
 
     longest_s = 30.0

@@ -120,7 +120,6 @@ class ReadOnlyMessages:
     """Reads a store, with the methods of `MessageStore`; `options` are those of a store opened for writing."""
 
     def __init__(self, store: Store, options: StoreOptions) -> None:
-        """Wraps a store that is open for reading."""
         self._store = store
         self.path: Path = store.path
         self.options = options
@@ -271,8 +270,7 @@ async def uninterrupted(work: Awaitable[T]) -> T:
 class Writer:
     """Puts messages. Must be used in the event loop's thread.
 
-    Attributes:
-        rewrites: pairs of a mark in encoded properties and a function that rewrites messages with this mark.
+    `rewrites` has pairs of a mark in encoded properties and a function that rewrites messages with this mark.
     """
 
     def __init__(self, store: MessageStore, arrived: Arrived, settled: Callable[[], None]) -> None:

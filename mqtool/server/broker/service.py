@@ -278,15 +278,7 @@ def _refused(command: Command, error: MqtoolError) -> Command:
 
 
 class BrokerService:
-    """A broker on an open store, with its request handlers and background services.
-
-    Attributes:
-        broker: the store and its tables.
-        tasks: the background services.
-        transactions: handler of transactions.
-        fast_sends: the fast path of sends; None if every send uses the ordinary path.
-        acks: handler of acknowledgements.
-    """
+    """A broker on an open store, with its request handlers and background services."""
 
     def __init__(
         self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str, *, fast_sends: bool = True

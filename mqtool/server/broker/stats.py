@@ -77,9 +77,7 @@ class _Item:
 class Stats:
     """The counters of a broker. Must be used in the event loop's thread.
 
-    Attributes:
-        puts, put_bytes, put_failures: messages stored, their bytes, puts refused.
-        gets, found, not_found: messages delivered, pulls with and without messages.
+    `found` and `not_found` count pulls with and without messages.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -247,9 +245,7 @@ class SkippedRecords:
 class EarlyDeletions:
     """Early deletions of one broker since its start. Must be used in the event loop's thread.
 
-    Attributes:
-        files, messages: numbers of files and messages that were deleted before they expired.
-        unread: number of these messages that a group had not consumed, by topic and group.
+    `unread` counts the deleted messages that a group had not consumed, by topic and group.
     """
 
     def __init__(self, offsets: OffsetTable) -> None:

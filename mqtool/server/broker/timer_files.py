@@ -16,12 +16,7 @@ from mqtool.store.files import read_file
 
 
 class TimerFiles:
-    """Wheel, log and checkpoint of one store, open for writing.
-
-    Attributes:
-        checkpoint: the checkpoint last read or written.
-        end: timer log position after the last unit.
-    """
+    """Wheel, log and checkpoint of one store, open for writing; `end` is the log position after the last unit."""
 
     def __init__(self, root: Path, precision_ms: int, file_size: int) -> None:
         """Opens the files, creates missing ones, and makes wheel and log consistent.

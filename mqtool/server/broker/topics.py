@@ -129,9 +129,7 @@ def _bounded(config: TopicConfig) -> TopicConfig:
 class TopicTable(ConfigTable[TopicConfig]):
     """The topic configurations of a broker.
 
-    Attributes:
-        on_batch_topic: called with a topic whose queues are BatchConsumeQueues.
-        on_change: called after each change, to notify name servers.
+    `on_batch_topic` is called with a topic whose queues are BatchConsumeQueues, `on_change` after each change.
     """
 
     def __init__(self, persister: ConfigPersister, settings: BrokerSettings) -> None:

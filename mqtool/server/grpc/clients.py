@@ -80,17 +80,11 @@ _WATCHED = "grpc_clients_leave"
 
 
 class Client:
-    """A client, identified by its client id.
+    """A client, identified by its client id (header x-mq-client-id).
 
-    Attributes:
-        client_id: value of the header x-mq-client-id.
-        settings: settings that the client sent, completed by the server.
-        peer: its peer in the broker's tables.
-        stream: its telemetry stream; None if it has none.
-        connection: that of its last stream, if this ended while the connection was open.
-        deliver: handles what the broker sends to the client.
-        version: version of its subscriptions; increases with each change.
-        size: size in bytes of the settings that the client sent.
+    `settings` are those that it sent, completed by the server; `size` is theirs as sent, in bytes. `connection` is that
+    of its last telemetry stream, if this ended while the connection was open. `version`, of its subscriptions,
+    increases with each change.
     """
 
     def __init__(self, client_id: str, deliver: Deliver) -> None:
@@ -124,12 +118,7 @@ class Client:
 
 
 class Clients:
-    """All connected gRPC clients. Must be used in the event loop's thread.
-
-    Attributes:
-        table: clients by client id.
-        on_leave: called with a client that has left.
-    """
+    """All connected gRPC clients, by client id. Must be used in the event loop's thread."""
 
     def __init__(self, core: Core, deliver: Deliver, check: Check | None = None) -> None:
         """Creates an empty table; `deliver` handles the broker's requests to clients, `check` checks their commands."""

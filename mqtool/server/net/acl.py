@@ -236,14 +236,9 @@ def sign(command: Command, secret_key: str, *, without: frozenset[str] = frozens
 
 
 class Acl:
-    """Checks requests against accounts.
-
-    Attributes:
-        since_5: whether to refuse requests as 5.5.0 does (code 16); otherwise as 4.9.7 does (code 1).
-    """
+    """Checks requests against accounts; refuses them as 5.5.0 does (code 16), or else as 4.9.7 does (code 1)."""
 
     def __init__(self, config: AclConfig, *, since_5: bool = True) -> None:
-        """Refuses all requests that no account may make; `config` comes from `acl_config.load`."""
         self.since_5 = since_5
         self._config = config
 

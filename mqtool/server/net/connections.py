@@ -119,20 +119,10 @@ def listening_on(host: str, port: int, purpose: str = "") -> Iterator[None]:
 
 
 class Listener:
-    """Accepts connections on one address.
+    """Accepts connections on one address; "" is all IPv4 and IPv6 addresses, port 0 a free one.
 
-    Args:
-        host: address or name to listen on; "" for all IPv4 and IPv6 addresses.
-        port: port to listen on; 0 selects a free one.
-        handlers: handlers by request code; may be changed while the listener runs.
-        default: handler of all other codes; by default, it sends RocketMQ's error answer.
-        guard: called before each handler, see `Endpoint`; for instance the `check` of an `Acl`.
-        limits: limits of each connection.
-        tls: TLS context from `tls.server_context`, or a function that creates it for the first TLS connection; None
-            refuses TLS.
-        tls_mode: with a TLS context, whether connections without TLS are accepted too.
-        opened: called with each new connection.
-        http2: as for `Endpoint`.
+    The handlers may change while it runs; `default` handles all other codes. `tls` is a TLS context, or a function that
+    creates it for the first TLS connection; None refuses TLS. Other options are those of `Endpoint`.
     """
 
     def __init__(
@@ -227,12 +217,7 @@ def _pipe_maker(context: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None")
 
 
 class Connection:
-    """An open connection to a server, created by `open`.
-
-    Attributes:
-        address: "host:port" of the server.
-        peer: the server; its requests are passed to the handlers given to `open`.
-    """
+    """An open connection to a server, created by `open`; requests of `peer` go to the handlers given there."""
 
     def __init__(self, address: str, peer: Peer, sign: Callable[[Command], Command] | None = None) -> None:
         self.address = address
@@ -250,19 +235,10 @@ class Connection:
         timeout: float = CONNECT_SECONDS,
         sign: Callable[[Command], Command] | None = None,
     ) -> "Connection":
-        """Connects to a server.
+        """Connects to the server at "host:port"; `sign` signs each request that expects an answer.
 
-        Args:
-            address: "host:port".
-            handlers: handlers of requests that the server sends, by request code.
-            limits: limits of the connection.
-            tls: TLS context, e.g. from `ssl.create_default_context`; None connects without TLS.
-            timeout: seconds after which connecting fails.
-            sign: signs each request that expects an answer; None sends them unsigned.
-
-        Raises:
-            UsageError: the address is invalid.
-            ConnectionError: the server does not answer.
+        `handlers` are for requests that the server sends. Raises UsageError if the address is invalid, ConnectionError
+        if the server does not answer.
         """
         host, port = parse_address(address)
         endpoint = Endpoint(handlers or {}, limits=limits or Limits())

@@ -107,11 +107,8 @@ class Endpoint(Struct):
 class Peer(asyncio.Protocol):
     """The other end of a connection.
 
-    Attributes:
-        address: "host:port" of the peer; `host` and `port` contain its parts. IPv6 hosts have no brackets.
-        attributes: values that handlers store for the connection.
-        last_active: event loop time of the last byte in either direction.
-        in_flight: number of requests in progress.
+    `address` is "host:port"; IPv6 hosts have no brackets. Handlers store values in `attributes`. `last_active` is the
+    event loop's time of the last byte in either direction.
     """
 
     __slots__ = (

@@ -243,7 +243,6 @@ class Revive:
     """The redelivery service of one broker."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
-        """Creates the service; `timer` delivers to the revive topic."""
         self._broker = broker
         self._timer = timer
         self._queues: dict[int, _ReviveQueue] = {}

@@ -117,7 +117,6 @@ class SendFastPath:
     """Handles usual V2 sends, for a store whose puts do not wait for a flush; passes others to `SendProcessor`."""
 
     def __init__(self, broker: Broker, sends: SendProcessor) -> None:
-        """Creates the processor; `sends` handles unusual requests."""
         self._broker = broker
         self._sends = sends
         self._settings = broker.settings
