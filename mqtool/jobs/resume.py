@@ -26,14 +26,7 @@ def build(version: int, fields: Mapping[str, Any], indent: int | None = None) ->
 
 
 def parse(data: bytes, version: int, what: str, where: Path | str) -> dict[str, Any]:
-    """Returns the fields of a state, without its version.
-
-    Args:
-        what: the run, with its article: "a replay".
-
-    Raises:
-        ConfigFileError: it is not such a state.
-    """
+    """Returns the fields of a state without its version; `what` is the run with its article; raises ConfigFileError."""
     try:
         return fields_of(json.loads(data), version, what, where)
     except (ValueError, RecursionError) as error:
@@ -160,12 +153,7 @@ class TaskLog(Generic[Result]):
 
 
 def open_after(path: Path, kept: int) -> IO[bytes]:
-    """Opens a file for writing after its first `kept` bytes; the rest, from an interrupted run, is cut off.
-
-    Raises:
-        UsageError: it has fewer bytes.
-        OSError: it cannot be opened or created.
-    """
+    """Opens a file to write after its first `kept` bytes, cuts off the rest; raises UsageError if it has fewer."""
     file = path.open("r+b" if path.exists() else "xb")
     size = file.seek(0, os.SEEK_END)
     if size < kept:

@@ -166,11 +166,7 @@ def _consume_queue_ext(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
 
 
 def index_entry_numbers(file: KnownFile, config: BrokerConfig) -> tuple[IndexFile, int, FormatError | None]:
-    """Returns an index file, the number of its last entry, and the error if the header does not count them all.
-
-    Raises:
-        FormatError, LayoutError, StoreError: as `rows_of`.
-    """
+    """Returns an index file, the number of its last entry, and the error if its header differs; raises as `rows_of`."""
     with ReadFile(file.path) as opened:  # before the header: a broker that is running updates that last
         used_end = opened.used_end(index_file.HEADER_SIZE)
     index = IndexFile(file.path, config.integer("maxHashSlotNum"))
@@ -341,12 +337,7 @@ def record_fields(log: CommitLog, physical_offset: int, size: int) -> Annotated:
 def file_fields(
     file: KnownFile, config: BrokerConfig | None = None, damaged: Callable[[FormatError], None] | None = None
 ) -> Iterator[Annotated]:
-    """Yields the units of a file with their addresses: positions, plus the base where the file has one.
-
-    Raises:
-        UnsupportedFormatError: the file is text.
-        FormatError, LayoutError, StoreError: as `entries.rows_of`.
-    """
+    """Yields units with addresses: positions plus the file's base; raises as `rows_of`, and for text."""
     if file.kind in _UNITS:
         yield from _units(file, _UNITS[file.kind])
     elif file.kind in _HEADS:

@@ -150,10 +150,7 @@ def compaction_sizes(config: BrokerConfig, logs: Iterable[MappedFile], queues: I
     """Returns the sizes of files of compacted topics: of their logs and of their queues.
 
     Both are rounded, so that the configured sizes are not those of the files (CompactionLog.getCompactionLogSize,
-    5.5.0).
-
-    Raises:
-        UsageError: a configured size is impossible.
+    5.5.0). Raises UsageError if a configured one is impossible.
     """
     unit = consume_queue.BATCH_UNIT_SIZE
     queue = _COMPACTION_QUEUE.decide(config, queues, [])

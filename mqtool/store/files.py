@@ -313,11 +313,7 @@ def subdirectories(path: Path) -> list[os.DirEntry[str]]:
 
 
 def is_regular(entry: "os.DirEntry[str]") -> bool:
-    """Whether a directory entry is a regular file, or a link to one. A link that leads in a circle is not.
-
-    Raises:
-        UnreadableError: the system does not tell.
-    """
+    """Whether a directory entry is a regular file or a link to one, not in a circle; raises UnreadableError."""
     return _is(entry, entry.is_file)
 
 

@@ -47,12 +47,7 @@ NONE = KnownLosses(0, ())
 
 
 def known_losses(root: Path) -> KnownLosses:
-    """Returns the record of a store; `NONE` if there is none.
-
-    Raises:
-        LayoutError: it has another form.
-        StoreError: it cannot be read.
-    """
+    """Returns the record of a store, `NONE` if there is none; raises LayoutError if it has another form."""
     path = root / file_names.KNOWN_LOSSES
     if not path.exists():
         return NONE

@@ -10,12 +10,9 @@ from mqtool.store.store import Store
 
 
 def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
-    """Returns the globs that match no topic of the store.
+    """Returns the globs that match no topic of the store; raises StoreError.
 
     The log is read only for globs that match neither a queue nor the configuration.
-
-    Raises:
-        StoreError: something cannot be read.
     """
     known = named_topics(store)
     missing = [glob for glob in globs if not any(map(Globs([glob]).matches, known))]

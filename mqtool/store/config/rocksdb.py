@@ -95,13 +95,7 @@ class Database:
     """A RocksDB opened for reading; a context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the database.
-
-        Raises:
-            UnavailableError: rocksdict is not installed.
-            UnreadableError: the system does not let a file of it be read.
-            StoreError: it cannot be read.
-        """
+        """Opens the database; raises UnavailableError without rocksdict, UnreadableError, StoreError."""
         import tempfile  # noqa: PLC0415 - takes a millisecond, and few stores have a database
 
         if is_remote(path):
@@ -271,12 +265,7 @@ def table(config: Path, name: str) -> bytes | None:
 
 
 def rows(path: Path) -> dict[bytes, bytes]:
-    """Returns all keys and values of a table, and leaves no trace; none if there is no database.
-
-    Raises:
-        UnavailableError: rocksdict is not installed.
-        StoreError: it cannot be read.
-    """
+    """Returns all rows of a table without a trace, none without a database; raises UnavailableError or StoreError."""
     rocksdict()
     if not path.is_dir() or not is_database(path):
         return {}
@@ -288,12 +277,7 @@ class Table:
     """A table open for changes of one key at a time, as ConfigRocksDBStorage (5.5.0) keeps users; each is durable."""
 
     def __init__(self, path: Path) -> None:
-        """Opens it, or creates it.
-
-        Raises:
-            UnavailableError: rocksdict is not installed.
-            StoreError: it cannot be opened, or another process has it open.
-        """
+        """Opens or creates it; raises UnavailableError without rocksdict, StoreError if another process has it open."""
         library = rocksdict()
         self._path = path
         options = library.Options(raw_mode=True)

@@ -77,11 +77,7 @@ def _delays(queue: Queue, log: CommitLog) -> Iterator[int]:
 def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = None) -> RecoveryRules:
     """Returns the rules of a release under a configuration; 4.9 ignores keys that it does not know.
 
-    Args:
-        heap: bytes of its heap, None for the default of the start script.
-
-    Raises:
-        UsageError: messageDelayLevel is not a list of delays.
+    `heap` is in bytes; None is the default of the start script. Raises UsageError for a wrong messageDelayLevel.
     """
     flag = partial(config.flag_or_default, release=release)
     recover_max = config.integer("commitLogRecoverMaxNum")

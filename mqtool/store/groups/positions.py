@@ -96,14 +96,7 @@ def positions_of(
 
 
 def in_flight(store: Store) -> Counter[GroupQueue] | None:
-    """Returns how many messages each group popped and did not acknowledge, by queue.
-
-    Returns:
-        The numbers; None if POP's database, or that of the queues, cannot be read.
-
-    Raises:
-        StoreError: a file cannot be read.
-    """
+    """Returns by queue how many popped messages each group has not acknowledged, None if unknown; raises StoreError."""
     counts: Counter[GroupQueue] = Counter()
     database = popped_in_database(store)
     if database.unknown or store.unread_queues:

@@ -97,14 +97,7 @@ def combined(parts: Iterable[Needed]) -> Needed:
 
 
 def needed_by_segment(store: Store, topics: Collection[str] | None = None) -> list[Needed]:
-    """Returns what is needed of each segment, oldest first, as queues and positions show it; see `first_needed`.
-
-    Args:
-        topics: only these; None for all.
-
-    Raises:
-        StoreError: a file cannot be read.
-    """
+    """Returns what is needed of each segment, oldest first, as queues and positions show it; raises StoreError."""
     bases = [segment.base for segment in store.commit_log.segments]
     unread: list[list[Unread]] = [[] for _ in bases]
     for group, queue, start in _positions(store):
@@ -124,15 +117,9 @@ def needed_by_segment(store: Store, topics: Collection[str] | None = None) -> li
 
 
 def first_needed(store: Store, needed: Sequence[Needed], topics: Collection[str] | None = None) -> tuple[int, Needed]:
-    """Returns how many of the first segments nobody needs, and what is needed of the next one.
+    """Returns how many of the first segments nobody needs, and what is needed of the next one; raises StoreError.
 
     Reads these segments: whether a message is read is unknown if no queue names it.
-
-    Args:
-        needed: from `needed_by_segment`, of the first segments or of all.
-
-    Raises:
-        StoreError: a file cannot be read.
     """
     units: list[int] = []
     for number, part in enumerate(needed):

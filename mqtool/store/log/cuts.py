@@ -37,15 +37,12 @@ _BEYOND = (1 << 63) - 1
 
 
 def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
-    """Yields positions at which records seem to start.
+    """Yields positions at which records seem to start; raises StoreError.
 
     Args:
         segment: the file; not one of a DLedger log.
         start: position after which to begin.
         distance: approximate number of bytes between two.
-
-    Raises:
-        StoreError: the file cannot be read.
     """
     with ReadFile(segment.path) as file:
 

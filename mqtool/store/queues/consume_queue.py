@@ -284,13 +284,10 @@ def _padded(units: np.ndarray, count: int) -> np.ndarray:
 
 
 def last_queue_offset(root: Path, topic: str, queue_id: int) -> int:
-    """Returns the queue offset of the last message of a compacted queue, -1 if it has none.
+    """Returns the queue offset of the last message of a compacted queue, -1 if it has none; raises StoreError.
 
     The broker reads it from the last valid unit, and appends only messages after it (CompactionLog.asyncPutMessage,
     5.5.0).
-
-    Raises:
-        StoreError: a file cannot be read.
     """
     for file in reversed(list_mapped_files(root / file_names.COMPACTION_CONSUME_QUEUE / topic / str(queue_id)).files):
         with ReadFile(file.path) as opened:

@@ -73,10 +73,8 @@ class QueueDatabase(Database):
     def queues(self) -> Iterator[tuple[str, int, int, int]]:
         """Yields topic, queue id, and queue offsets of the first and the last unit, of every queue that has units.
 
-        Units after the stored end do not count. If there are no others, the last offset is less than the first.
-
-        Raises:
-            StoreError: it is damaged, or holds other keys.
+        Units after the stored end do not count. If there are no others, the last offset is less than the first. Raises
+        StoreError if it is damaged, or has other keys.
         """
         start, ends = b"", self.ends()
         while (key := next((key for key, _ in self.items(ROCKS_UNITS, start)), None)) is not None:
