@@ -110,20 +110,24 @@ def new_directory(root: Path) -> Path:
 def put_in_place(new: Path, root: Path) -> tuple[str, ...]:
     """Returns the commands that move a store aside and put a new one, written by this user, in its place.
 
-    They begin with one that gives the new store to the owner of the old one, if that is another user: the broker.
+    They begin with `give_to_owner`.
     """
     named = root if root.name not in ("", "..") else root.resolve()
     names = (named.with_name(f"{named.name}.old{number or ''}") for number in range(1000))
     aside = next(name for name in names if not name.exists())
     moves = ["mv", path_word(named), path_word(aside)], ["mv", path_word(new), path_word(named)]
-    owner = root.stat().st_uid
-    own = [["chown", "-R", f"--reference={root}", path_word(new)]] if owner != os.geteuid() else []
-    return tuple(map(shlex.join, (*own, *moves)))
+    return (*give_to_owner(new, root), *map(shlex.join, moves))
 
 
-def salvage_command(root: Path, config: object = None) -> str:
-    """Returns the command that copies every intact record into a new store; see `Opened` for `config`."""
-    return command("salvage", Opened(root, config), "-o", new_directory(root))
+def give_to_owner(new: Path, root: Path) -> tuple[str, ...]:
+    """Returns the command that gives a store, written by this user, to the owner of another one, if that is not he."""
+    words = ["chown", "-R", f"--reference={root}", path_word(new)]
+    return (shlex.join(words),) if root.stat().st_uid != os.geteuid() else ()
+
+
+def new_store_command(opened: Opened) -> str:
+    """Returns the command that copies every intact record into a new store, where no repair in place is enough."""
+    return command("repair", opened, "-o", new_directory(Path(opened.root)))
 
 
 def _flat(words: tuple[object, ...], before: tuple[str, ...] = ()) -> list[str]:

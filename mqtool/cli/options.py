@@ -293,8 +293,10 @@ def _release(text: str) -> Compat:
 StartedReleaseOption = Annotated[
     Compat | None, release_option("Release that would be started. Default: the detected one.")
 ]
-
-
+UsedOption = Annotated[
+    int | None,
+    option("--used", metavar="PERCENT", min=0, max=100, help="Disk usage to assume; `clean` then only predicts."),
+]
 DuplicatesOption = Annotated[
     Duplicates, option("--duplicates", help="If the store already has the first messages: write nothing, or append.")
 ]

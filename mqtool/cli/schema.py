@@ -120,6 +120,14 @@ NEXT_STEPS = Column(
     label="next",
     is_command=True,
 )
+UNDO = Column(
+    "undo",
+    "string",
+    "the command that undoes the change; null if nothing was changed in place",
+    show=TABLE,
+    nullable=True,
+    is_command=True,
+)
 
 
 def _scalar(name: str) -> dict[str, Any]:

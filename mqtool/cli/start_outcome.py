@@ -150,7 +150,7 @@ def print_start_outcome(
     if config is None and outcome.runs:
         verdict += f"; {UNCHECKED}"
     if denial is not None:
-        verdict = f"cannot use {denial.path}: {denial.evidence}; with permission: {verdict}"
+        verdict = f"{_cannot_use(denial)}{verdict}"
         steps = [shlex.join(denial.words)]
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
@@ -206,7 +206,7 @@ def _in_store(
     denial, unknown = None, ""
     try:
         with open_readable(path, config) as store:
-            denial = next(denied_to_owner(store.path, *store.layout.log_dirs), None)
+            denial = next(denied_to_owner(store.path, *store.layout.log_dirs, by_owner=True), None)
             damage = timer_damage(store) if release_of(outcome.release) >= (5, 0) else ""
             unknown = uncounted_timers(damage) if damage else ""
             waiting = waiting_messages(store)
@@ -247,9 +247,11 @@ def _unknown(
     from mqtool.recovery.outcome import GIVEN
     from mqtool.recovery.predict import evidence_of
     from mqtool.store import open_readable
+    from mqtool.store.paths import denied_to_owner
 
     with open_readable(path, config) as store:
         version, clean_stop = store.version, store.clean_stop
+        denial = next(denied_to_owner(store.path, *store.layout.log_dirs, by_owner=True), None)
     release = str(version.release if broker is None else release_of(broker))
     evidence = evidence_of(version) if broker is None else GIVEN
     is_denied = isinstance(error, PermissionDeniedError)
@@ -262,6 +264,8 @@ def _unknown(
     step = as_root + command("verify", Opened(path, config, broker))
     rest = {"undecided": [needed], "next_steps": [step]}
     verdict = f"unknown: {error}"
+    if denial is not None:
+        verdict = f"{_cannot_use(denial)}unknown"
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
         facts = _store(path, clean_stop, config, release, evidence)
@@ -283,6 +287,10 @@ def _unknown(
     }
     prediction |= {column.name: None for column in EXPLAIN_START.columns if column.name not in prediction}
     return output.document(prediction, ExitCode.NO)
+
+
+def _cannot_use(denial: OwnerDenial) -> str:
+    return f"cannot use {denial.path}: {denial.evidence}; with permission: "
 
 
 _UNDECIDED = "what the files do not decide"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mqtool.cli import cells, document
 from mqtool.cli.cells import counted
 from mqtool.cli.terminal import Style, paint
-from mqtool.commands import Opened, command, new_directory
+from mqtool.commands import Opened, command, new_store_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store, open_store
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mqtool.repair.from_findings import RepairProposal
+    from mqtool.repair.plans import RepairPlan
     from mqtool.repair.runbooks.model import Runbook
 
 STYLES = {
@@ -371,6 +372,19 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     return (command("discard-undo", store.path, "--dry-run"), undo)
 
 
+def step_after(root: Path, config: str | Path | None, repair: RepairPlan, verification: Verification) -> str | None:
+    """Returns the command that follows a repair in place; None if it leaves no error."""
+    from mqtool.repair.from_findings import RepairProposal
+
+    left = tuple(finding for finding in repair.remaining if finding.severity.is_serious)
+    if not left and not repair.needs_another_run:
+        return None
+    with open_store(root, config) as store:
+        new = _new_store(store, verification)
+        steps = () if repair.needs_another_run else _by_codes(store, RepairProposal((), left), verification)
+        return new if new in steps else command("verify", _opened(store, verification))
+
+
 def next_steps_of(root: Path, config: str | Path | None, verification: Verification) -> list[str]:
     """Opens a store that was verified, and returns its `next_steps`."""
     with open_store(root, config) as store:
@@ -418,14 +432,14 @@ def _repair(store: Store, verification: Verification) -> str:
 
 def _new_store(store: Store, verification: Verification) -> str:
     """Returns the command that copies every intact record to a new store."""
-    return command("repair", _opened(store, verification), "-o", new_directory(store.path))
+    return new_store_command(_opened(store, verification))
 
 
 def _by_codes(store: Store, proposal: RepairProposal, verification: Verification) -> tuple[str, ...]:
     """Returns the step if no plan was tried: `mqtool repair` tries one, or states why there is none."""
     if proposal.changes:
         return (_repair(store, verification),)
-    ways = _needed(finding for finding in verification.findings if finding.severity.is_serious)
+    ways = _needed(finding for finding in proposal.remaining if finding.severity.is_serious)
     named = _opened(store, verification)
     if not ways:
         return (command("explain-start", named),)

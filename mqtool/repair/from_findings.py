@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from mqtool.commands import Opened
 from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.metadata import composable
@@ -26,7 +27,7 @@ from mqtool.repair.changes import (
     Truncate,
 )
 from mqtool.repair.log_files import is_padded, sole_records
-from mqtool.repair.outlook import Comparison, LossesError, Preview
+from mqtool.repair.outlook import Comparison, LossesError, NotInPlaceError, Preview
 from mqtool.repair.paths import check_name
 from mqtool.repair.plan_builder import build, forecast_of, steps_of
 from mqtool.store.config.broker_config import BrokerConfig
@@ -65,18 +66,18 @@ class RepairProposal(Struct, frozen=True):
     """The changes proposed for some findings."""
 
     changes: tuple[Change, ...]  # for one plan
-    remaining: tuple[Finding, ...]  # findings that these changes do not repair
+    remaining: tuple[Finding, ...] = ()  # findings that these changes do not repair
     # Whether another plan, made after the undo data of this one is discarded, may repair some of `remaining`.
     needs_another_run: bool = False
     new: tuple[Finding, ...] = ()  # errors that the store would have after these changes only
 
-    def refusal(self, root: Path) -> RefusedError | None:
+    def refusal(self, opened: Opened) -> NotInPlaceError | None:
         """Returns why it is refused: new errors, such as units of a queue whose messages are all lost."""
         if not self.new:
             return None
         counts = Counter(finding.code for finding in self.new)
         words = ", ".join(f"{count} x {code}" for code, count in counts.items())
-        return RefusedError("new-errors", f"after a change in place there would be {words}", root)
+        return NotInPlaceError("new-errors", f"after a change in place there would be {words}", opened)
 
     @property
     def is_verified(self) -> bool:
@@ -226,8 +227,8 @@ def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding])
             with Preview(store).tree(staged.files, staged.removed) as (root, config):
                 left = remaining_after(proposal, findings, root, config)
         except LossesError as error:  # of this store, or of what it becomes
-            return error.comparison.refusal(store.path, store.config.file)
-        return left.refusal(store.path) or left
+            return error
+        return left.refusal(Opened(store.path, store.config.file)) or left
 
 
 def remaining_after(
@@ -272,7 +273,7 @@ def _check_following(store: Store, following: RepairProposal, findings: Sequence
         return
     losses = Preview(store).unchanged
     if isinstance(losses, Comparison) and not losses.is_repaired:
-        raise losses.refusal(store.path)
+        raise losses.refusal(Opened(store.path, store.config.file))
 
 
 def _is_file(store: Store, name: str) -> bool:

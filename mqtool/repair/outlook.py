@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.commands import salvage_command
+from mqtool.commands import Opened, new_store_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.formats import file_names
 from mqtool.formats.release import release_of
@@ -122,22 +122,30 @@ class Comparison(Struct, frozen=True):
         losses = replace(self.losses, by_change=None if after is None else after - left)
         return Forecast(self.release, losses, left, self.outcome)
 
-    def refusal(self, root: Path, config: Path | None = None) -> "LossesError":
-        """Returns the error that refuses the repair, with alternatives that lose nothing."""
+    def refusal(self, opened: Opened) -> "LossesError":
+        """Returns the error that refuses the repair of a store."""
         return LossesError(
             self,
-            "after this change a start would lose messages that are still in the store, so nothing was changed "
-            f"({self.forecast.words}). Salvage keeps every intact record: {salvage_command(root, config)} (RB-05); add "
-            "--with COPY if another copy of the log is at hand (RB-13)",
-            root,
+            f"after this change a start would lose messages that are still in the store ({self.forecast.words})",
+            opened,
         )
 
 
-class LossesError(RefusedError):
+class NotInPlaceError(RefusedError):
+    """A repair in place was refused; a new store with every intact record is the alternative."""
+
+    def __init__(self, gate: str, why: str, opened: Opened) -> None:
+        self.why = why  # what would be wrong after it
+        self.next_step = new_store_command(opened)  # makes the new store
+        copy = f"{self.next_step} keeps every intact record; add --with COPY if another copy of the log is at hand"
+        super().__init__(gate, f"{why}, so nothing was changed. {copy}", Path(opened.root))
+
+
+class LossesError(NotInPlaceError):
     """A repair was refused because after it a start would lose messages that the store holds."""
 
-    def __init__(self, comparison: Comparison, message: str, root: Path) -> None:
-        super().__init__(LOSSES, message, root)
+    def __init__(self, comparison: Comparison, why: str, opened: Opened) -> None:
+        super().__init__(LOSSES, why, opened)
         self.comparison = comparison  # the store before and after the repair
 
 

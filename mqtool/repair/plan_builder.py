@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mqtool.commands import Opened
 from mqtool.errors import NothingToChangeError, RefusedError, StoreLockedError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
@@ -197,7 +198,7 @@ def forecast_of(
         if lock_holder(store.path) not in (None, os.getpid()):
             reason = "a broker is running, and what a start loses depends on how it stops; stop it first, then plan"
             raise StoreLockedError(reason, store.path)
-        raise comparison.refusal(store.path, store.config.file)
+        raise comparison.refusal(Opened(store.path, store.config.file, broker))
     return comparison.forecast
 
 

@@ -17,7 +17,7 @@ from mqtool.repair.plan_builder import barrier_directory, build, forecast_of, st
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.repair.undo_executor import changed_file, remove_barrier, restore_all
 from mqtool.store.store import Store, open_store
-from mqtool.verify import Verification, verify
+from mqtool.verify import Options, Verification, verify
 
 _WARNING = b"mqtool was interrupted while it changed this store: mqtool apply PLAN or mqtool undo STORE\n"
 
@@ -86,7 +86,7 @@ def apply(
 
 def _verified(root: Path, plan: Plan) -> Verification:
     with open_store(root, plan.config) as store:
-        return verify(store)
+        return verify(store, Options(broker=plan.release))
 
 
 def _check(root: Path, plan: Plan, files: RepairFiles) -> None:

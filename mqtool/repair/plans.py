@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from mqtool.choices import Compat, RecoveryMode
-from mqtool.commands import salvage_command
+from mqtool.commands import Opened, new_store_command
 from mqtool.engine.start.detect import options_for
 from mqtool.errors import (
     LayoutError,
@@ -20,7 +20,7 @@ from mqtool.errors import (
 from mqtool.recovery import predict
 from mqtool.repair.changes import Recover
 from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_after
-from mqtool.repair.outlook import LOSSES, Comparison, LossesError, Preview
+from mqtool.repair.outlook import LOSSES, Comparison, LossesError, NotInPlaceError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
 from mqtool.store.config.broker_config import BrokerConfig
@@ -77,15 +77,40 @@ def plan_repair(
         if wrong := corrections(chosen):
             raise UsageError("; ".join(wrong))
         proposal = changes_of(store, chosen, lost)
+    return plan_of(root, proposal, chosen, config=config, release=release, work_dir=work_dir)
+
+
+def plan_of(
+    root: Path,
+    proposal: RepairProposal,
+    findings: tuple[Finding, ...],
+    *,
+    config: "str | Path | Mapping[str, object] | None" = None,
+    release: str | None = None,
+    work_dir: Path | None = None,
+    allow_unread: bool = True,
+) -> RepairPlan:
+    """Plans proposed changes, unless a store with every intact record has to be made instead.
+
+    Args:
+        root: of the store.
+        proposal: the changes.
+        findings: of the store.
+        release, config, work_dir, allow_unread: as for `plan_repair` and `make_plan`.
+
+    Raises:
+        NotInPlaceError: after the changes, a start would lose messages, or there would be new errors.
+        NothingToChangeError, UsageError, RefusedError, UnsupportedFormatError, StoreError: as for `make_plan`.
+    """
     if not proposal.changes:
         raise NothingToChangeError(f"{root}: these findings contain nothing that a plan can repair")
     after: list[RepairProposal] = []
+    opened = Opened(root, config, release)
 
     def look(tree: Path, keys: BrokerConfig) -> None:
         if proposal.is_verified:
-            after.append(remaining_after(proposal, chosen, tree, keys))
+            after.append(remaining_after(proposal, findings, tree, keys))
 
-    must_repair = not proposal.needs_another_run
     try:
         plan = make_plan(
             root,
@@ -93,12 +118,13 @@ def plan_repair(
             config=config,
             broker=release,
             work_dir=work_dir,
-            must_repair=must_repair,
+            must_repair=not proposal.needs_another_run,
+            allow_unread=allow_unread,
             inspect=look,
         )
     except LossesError as error:  # of this store, or of what the first of several plans makes of it
-        raise error.comparison.refusal(root, config if isinstance(config, Path) else None) from None
-    if after and (refusal := after[0].refusal(root)):
+        raise error.comparison.refusal(opened) from None
+    if after and (refusal := after[0].refusal(opened)):
         raise refusal
     left = after[0] if after else proposal  # what damage kept from being made is in it, if it is an error
     return RepairPlan(plan, left.remaining, left.needs_another_run, bool(after) or plan.complete)
@@ -132,7 +158,7 @@ def plan_recovery(
     if forecast is not None and not forecast.is_repaired and accept_loss != forecast.undelivered:
         raise RefusedError(
             LOSSES,
-            f"{forecast.words}. RB-05 keeps all of them: {salvage_command(root, config)}. To recover all the same, "
+            f"{forecast.words}. {new_store_command(Opened(root, config))} keeps all of them. To recover all the same, "
             f"confirm the number with --accept-loss {forecast.undelivered}",
             root,
         )
@@ -148,6 +174,7 @@ class Diagnosis(Struct, frozen=True):
     # Why there is none, or what to correct in broker.conf first; "" if none is needed: the broker's next start repairs
     # what is wrong.
     reason: str = ""
+    next_step: str = ""  # the command that makes a new store, where a plan was tried and is not enough
 
 
 def diagnose(
@@ -169,7 +196,7 @@ def diagnose(
         gone = losses.gone if losses else _gone(store)
     if verification.live:
         raise StoreLockedError("a broker has the store open; stop it first", root)
-    plan, reason = None, "; ".join(corrections(verification.findings))
+    plan, reason, next_step = None, "; ".join(corrections(verification.findings)), ""
     denials = (f"{item.file}: {item.evidence}" for item in verification.findings if item.code in PERMISSIONS)
     reason = reason or next(denials, "")
     if in_place and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
@@ -180,10 +207,11 @@ def diagnose(
             start_repairs = losses is not None and not (losses.by_start or losses.unserved)
             if not start_repairs or any(finding.severity.is_serious for finding in verification.findings):
                 reason = "no change of its files repairs this"
+        except NotInPlaceError as error:
+            reason, next_step = error.why, error.next_step
         except (RefusedError, UnsupportedFormatError) as error:
-            words = "after any change in place, a start of the broker would lose messages that the store still has"
-            reason = words if isinstance(error, LossesError) else str(error)
-    return Diagnosis(verification, gone, plan, reason)
+            reason = str(error)
+    return Diagnosis(verification, gone, plan, reason, next_step)
 
 
 def _gone(store: Store) -> int | None:

@@ -6,6 +6,7 @@ missing permission is not damage: nothing is concluded from it.
 
 import contextlib
 import errno
+import grp
 import os
 import pwd
 import stat
@@ -91,6 +92,15 @@ def _name_of(number: int) -> str:
     return f"#{number}"
 
 
+def owner_of(path: Path) -> str:
+    """Returns owner and group of a file or directory, as `chown` takes them."""
+    status = path.stat()
+    group = str(status.st_gid)
+    with contextlib.suppress(KeyError):
+        group = grp.getgrgid(status.st_gid).gr_name
+    return f"{_name_of(status.st_uid).removeprefix('#')}:{group}"
+
+
 class OwnerDenial(NamedTuple):
     """What the owner of a store, as whom its broker runs, may not read and write."""
 
@@ -99,13 +109,18 @@ class OwnerDenial(NamedTuple):
     words: tuple[str, ...]  # of the command that permits it
 
 
-def denied_to_owner(root: Path, *more: Path) -> Iterator[OwnerDenial]:
+def denied_to_owner(root: Path, *more: Path, by_owner: bool = False) -> Iterator[OwnerDenial]:
     """Yields what the owner of a store may not use, by owner, group and mode; nothing unless this user is root.
 
     Root may use everything, so what it can read shows nothing about the broker.
+
+    Args:
+        root, more: as for `denied_paths`.
+        by_owner: also if this user is the owner, who may have made a copy that is only to be read.
     """
     with contextlib.suppress(OSError):
-        if os.geteuid() == 0 and (owner := root.stat()).st_uid != 0:
+        owner, user = root.stat(), os.geteuid()
+        if owner.st_uid != 0 and (user == 0 or (by_owner and user == owner.st_uid)):
             yield from _denied_to(owner, root, more)
 
 
@@ -122,7 +137,8 @@ def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path]) -> Itera
                 where = str(root if path.is_relative_to(root) else path.parent)
                 is_own = status.st_uid == owner.st_uid
                 how = ("chmod", "-R", "u+rwX") if is_own else ("chown", "-R", f"--reference={root}")
-                sudo = ("sudo",) if "SUDO_USER" in os.environ else ()  # the next command is typed without it
+                # the next command is typed without it
+                sudo = ("sudo",) if "SUDO_USER" in os.environ or (os.geteuid() and not is_own) else ()
                 yield OwnerDenial(path, evidence_of(path, name), (*sudo, *how, where))
 
 

@@ -319,7 +319,7 @@ _LOG = (
         next_step="sudo mqtool verify {store}",
         no_runbook=NOT_READ,
     ),
-    _log_error(
+    _log_unknown(
         "owner-denied",
         "The owner of the store, as whom the broker runs, may not read and write a file or directory, of whatever part "
         "of the store. Only root sees this, by owner, group and mode.",

@@ -125,7 +125,7 @@ class Trial:
         if found.code == ExitCode.REFUSED and "add --yes" in found.stderr:  # a terminal would be asked
             return list(found.document["next_steps"])
         if found.code == ExitCode.REFUSED:  # a start would lose messages after it: the way that loses none is named
-            assert re.search(r"losses: .* mqtool salvage \S", found.stderr), (line, found.stderr)
+            assert re.search(r"losses: .* mqtool repair \S", found.stderr), (line, found.stderr)
             return []
         assert found.code in RUNS, (line, found.stderr)
         document = found.document if "--format" not in words else {}

@@ -176,7 +176,7 @@ def test_the_report_says_that_what_waits_is_unknown(mqtool, lives, tmp_path, mon
 
 
 def test_the_runbook_of_a_full_disk_says_which_segments_hold_waiting_messages(lives):
-    found = run(RUNBOOKS["RB-11"], lives, Request(free_ratio=0.05))
+    found = run(RUNBOOKS["RB-11"], lives, Request(used=95))
     lines = [line for step in found.steps for line in step.evidence if "not delivered yet" in line]
     assert lines == [*FIRST, *SECOND]
 

@@ -102,14 +102,15 @@ def test_root_is_shown_what_the_owner_may_not_use_and_the_one_command_that_permi
     (root / place).chmod(0o700 if command == "chown" else 0)
     document = mqtool("verify", root, "--json").document
     (finding,) = (row for row in document["findings"] if row["severity"] != "note")
-    assert (finding["code"], finding["severity"], finding["file"]) == ("owner-denied", "error", place)
+    assert (finding["code"], finding["severity"], finding["file"]) == ("owner-denied", "unknown", place)
+    assert {check["state"] for check in document["checks"]} == {"clean", "unknown"}, "nothing is corrupt"
     owner, mode = ("root", "700") if command == "chown" else (OTHER, "000")
     assert finding["evidence"] == f"Permission denied to {OTHER}, owner {owner}, mode {mode}"
     (step,) = document["next_steps"]
     assert shlex.split(step)[0] == command
     for name in ("verify", "repair"):
         assert "with permission: a start of 5.5 loses no message" in mqtool(name, root).text
-    assert mqtool("verify", root).text.startswith(f"{root}: no file is damaged: 1 error")
+    assert mqtool("verify", root).text.startswith(f"{root}: no file is damaged: 1 unreadable path")
     assert mqtool("explain-start", root).text.startswith(f"cannot use {root / place}: Permission denied to {OTHER}")
     for name in ("explain-start", "repair"):
         shown = mqtool(name, root, "--json")
@@ -127,6 +128,49 @@ def test_monitoring_too_is_shown_that_a_start_needs_a_permission(mqtool, tmp_pat
     (root / "checkpoint").chmod(0o700)
     words = "with permission: a start of 4.9 loses 49 messages; 1 is lost already; do not start the broker"
     assert f", {words} | " in mqtool("verify", root, "-f", "nagios").text.splitlines()[0]
+
+
+@pytest.mark.skipif(not OTHER, reason="only root can give a store to another user")
+@pytest.mark.parametrize(("mode", "outcome"), [(0o444, "starts, and no message is lost"), (0, "unknown")])
+def test_the_owner_of_a_store_is_shown_what_keeps_its_broker_from_starting(
+    mqtool, tmp_path, monkeypatch, mode, outcome
+):
+    """A broker opens its files for reading and writing, as the user who owns the store."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 1, 1)
+    segment = root / "commitlog" / "00000000000000131072"
+    segment.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    with without_rights():
+        result = mqtool("explain-start", root, "--json")
+    reason = f"Permission denied to {OTHER}, owner {OTHER}, mode {mode:03o}"
+    assert result.code == ExitCode.NO
+    assert result.document["verdict"].startswith(f"cannot use {segment}: {reason}; with permission: {outcome}")
+    step = f"chmod -R u+rwX {root}" if mode else f"sudo mqtool verify {root}"
+    assert result.document["next_steps"] == [step]
+
+
+@pytest.mark.skipif(not OTHER, reason="only root can give a store to another user")
+@pytest.mark.parametrize("owner", [0, 1])
+def test_a_store_that_another_user_restored_is_given_to_the_broker_where_that_is_another_user(mqtool, tmp_path, owner):
+    root = copy_store("orders-5.5.0", tmp_path)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, owner, owner)
+    assert mqtool("backup", root, "-o", tmp_path / "backup").code == ExitCode.OK
+    steps = mqtool("restore", tmp_path / "backup", "-o", tmp_path / "new", "--json").document["next_steps"]
+    assert steps == [
+        *([f"chown -R {OTHER}:{OTHER} {tmp_path / 'new'}"] if owner else []),
+        f"mqtool explain-start {tmp_path / 'new'}",
+    ]
+    drill = mqtool("runbook", "run", "RB-22", root, "-o", tmp_path / "drill", "--yes", "--json").document["next_steps"]
+    own = [step for step in drill if step.startswith("chown ")]
+    assert own == ([f"chown -R --reference={root} {tmp_path / 'drill'}"] if owner else [])
+    for step in (steps[0], *own):
+        if step.startswith("chown"):
+            subprocess.run(shlex.split(step), check=True)
+    made = (path for new in ("new", "drill") for path in (tmp_path / new).rglob("*"))
+    assert {path.stat().st_uid for path in made} == {owner}
 
 
 @pytest.mark.parametrize("command", ["explain-start", "repair", "salvage"])

@@ -17,9 +17,30 @@ from mqtool.cli import ranges, zones
 from mqtool.cli.changes import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StoreArgument, ZoneOption, option
+from mqtool.cli.options import (
+    DebugOption,
+    FormatOption,
+    FoundConfigOption,
+    StoreArgument,
+    UsedOption,
+    ZoneOption,
+    option,
+)
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, listing, prints, row_of, text
+from mqtool.cli.schema import (
+    CONFIG,
+    NEXT_STEP,
+    TABLE,
+    UNDO,
+    WIDE,
+    Column,
+    OutputSchema,
+    count,
+    listing,
+    prints,
+    row_of,
+    text,
+)
 from mqtool.cli.terminal import Style
 from mqtool.commands import Opened, command
 from mqtool.errors import RefusedError, StoreLockedError, UnreadableError, UnsupportedFormatError, UsageError
@@ -152,7 +173,7 @@ CLEAN = OutputSchema(
         listing("followers", "files of queues and index that are deleted with them", label="deleted with them"),
         Column("removed", "array", "files that were deleted", show=TABLE, label="deleted"),
         Column("quarantine", "string", "directory that keeps the deleted files; null: none", show=TABLE, nullable=True),
-        Column("undo", "string", "the command that restores the deleted files", TABLE, nullable=True, is_command=True),
+        UNDO,
         replace(NEXT_STEP, nullable=True),
     ),
     single=True,
@@ -161,9 +182,6 @@ CLEAN = OutputSchema(
 NowOption = Annotated[bool, option("--now", help="Delete expired files at any hour.")]
 AsOfOption = Annotated[
     str | None, option("--as-of", metavar="TIME", help="Only predict, for this time; RFC 3339 or epoch ms.")
-]
-UsedOption = Annotated[
-    int | None, option("--used", metavar="PERCENT", min=0, max=100, help="Only predict, for this disk usage.")
 ]
 ReservedOption = Annotated[
     int | None,

@@ -16,7 +16,20 @@ from mqtool.cli.document import commands, prose, section
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
 from mqtool.cli.output import Output
-from mqtool.cli.schema import CONFIG, DATA, NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, listing, prints, text
+from mqtool.cli.schema import (
+    CONFIG,
+    DATA,
+    NEXT_STEPS,
+    TABLE,
+    UNDO,
+    Column,
+    OutputSchema,
+    count,
+    flag,
+    listing,
+    prints,
+    text,
+)
 from mqtool.cli.start_outcome import LOST, lost_row
 from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
@@ -32,7 +45,7 @@ mqtool repair /data/store
 Check a store, show what is wrong, what is already lost, and the one plan that repairs it; then ask, apply the plan and
 verify the result. `mqtool undo STORE` restores every byte. Where no change in place is enough, it says why, and names
 the one alternative, mostly -o NEW: copy every intact record to a new store, and take what is lost from other copies of
-the log (--with). Exit code 1 if there is no plan, or an error is left.
+the log (--with). Exit code 1 if there is no plan, if an error is left, or if the new store lacks messages.
 
 impact: changes the store, or writes what -o names, after consent
 """
@@ -58,10 +71,12 @@ REPAIR = OutputSchema(
         count("files", "files that change"),
         text("reason", "why there is no plan; null if there is one, or none is needed", nullable=True),
         Column("left", "array", "errors that the repair leaves, by their codes or in words", show=TABLE),
+        text("then", "the command that follows the repair in place; null if it leaves no error", nullable=True),
         flag("dry_run", "nothing was changed"),
         text("target", "the new store; null for a repair in place", nullable=True),
+        flag("complete", "no error is left, and no message missing; null if nothing was done", nullable=True),
         text("result", "state that verify gives the repaired store; null if nothing was done", nullable=True),
-        text("undo", "the command that undoes the repair; null if nothing was changed in place", nullable=True),
+        UNDO,
         NEXT_STEPS,
         Column("plan", "object", "the plan, as `mqtool plan repair` writes it", items="any", show=DATA, nullable=True),
     ),
@@ -87,7 +102,7 @@ def repair(
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Diagnoses, asks, repairs, and says how to undo it."""
-    from mqtool.cli.verification_formats import next_steps_of
+    from mqtool.cli.verification_formats import next_steps_of, step_after
     from mqtool.repair.plans import diagnose
     from mqtool.repair.salvage import SalvageOptions, check_salvage
 
@@ -99,6 +114,8 @@ def repair(
         check_salvage(store, target, options)
     diagnosis = diagnose(store, config, started, in_place=target is None)
     document = _document(store, diagnosis)
+    if diagnosis.plan is not None:
+        document["then"] = step_after(store, config, diagnosis.plan, diagnosis.verification)
 
     def show(code: ExitCode) -> ExitCode:
         output = Output(ctx.obj, REPAIR, output_format)
@@ -107,12 +124,14 @@ def repair(
             from mqtool.verify import State
 
             undo = [document["undo"]] if document["undo"] else []
+            then = [document["then"]] if document["then"] and document["dry_run"] else []
             verdict, *lines = _lines(document, diagnosis.verification.state_words)
             return output.page(
                 [
                     prose(verdict, style=STYLES[State(document["status"])]) + prose(*lines),
                     section("lost messages", document["lost"], wide=True),
                     commands("next", document["next_steps"]),
+                    commands("then", then),
                     commands("undo", undo),
                 ],
                 code,
@@ -121,7 +140,8 @@ def repair(
 
     if target is None and diagnosis.plan is None:
         if document["wrong"]:
-            document["next_steps"] = next_steps_of(store, config, diagnosis.verification)
+            made = [diagnosis.next_step] if diagnosis.next_step else []
+            document["next_steps"] = made or next_steps_of(store, config, diagnosis.verification)
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"
@@ -132,7 +152,7 @@ def repair(
         return code
     done = _apply(diagnosis) if target is None else _salvage(store, target, options)
     document |= {"dry_run": False, **done}
-    return show(ExitCode.NO if document["left"] else ExitCode.OK)
+    return show(ExitCode.OK if document["complete"] else ExitCode.NO)
 
 
 def _new_store(target: Path | None, copies: list[Path] | None) -> tuple[object, ...]:
@@ -168,8 +188,10 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
         "files": 0 if plan is None else len(plan.steps),
         "reason": diagnosis.reason or None,
         "left": [] if repaired is None else sorted({i.code for i in repaired.remaining if i.severity.is_serious}),
+        "then": None,
         "dry_run": True,
         "target": None,
+        "complete": None,
         "result": None,
         "undo": None,
         "next_steps": [],
@@ -192,7 +214,9 @@ def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
         records = "every record that is intact, or that its queue confirms"
         yield f"Repair: copy {records}, to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
-        yield f"No plan: {document['reason']}"
+        is_new = any(" -o " in step for step in document["next_steps"])
+        way = "; the one way is a new store with every intact record" if is_new else ""
+        yield f"No repair in place: {document['reason']}{way}"
     elif not document["changes"]:
         yield "nothing to repair"
     else:
@@ -229,6 +253,7 @@ def _apply(diagnosis: Diagnosis) -> dict[str, Any]:
     assert applied.verification is not None
     serious = {finding.code for finding in applied.verification.findings if finding.severity.is_serious}
     return {
+        "complete": not serious,
         "result": applied.verification.state.value,
         "left": sorted(serious),
         "undo": command("undo", applied.store, "--yes"),
@@ -245,8 +270,10 @@ def _salvage(store: Path, target: Path, options: SalvageOptions) -> dict[str, An
         "a broker does not start on the new store": not saved.starts,
         "bytes that could not be read are missing, and what they held is unknown": saved.has_unread,
         "topics, groups and positions could not be read": saved.has_unread_tables,
+        f"{saved.lost_bytes} bytes of the old log hold no record": bool(saved.holes) and not saved.lost,
     }
     return {
+        "complete": saved.is_complete,
         "result": saved.verify,
         "lost": [
             lost_row(f"{row.topic}/{row.queue_id}", row.lost_offsets, wide=True) for row in saved.queues if row.lost

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +14,12 @@ from mqtool.cli.invocation import Format
 from mqtool.cli.options import ProgressMode, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, size, text
+from mqtool.cli.schema import NEXT_STEPS, TABLE, Column, OutputSchema, count, flag, prints, size, text
+from mqtool.commands import Opened, command, path_word
 from mqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from mqtool.repair.backup.snapshots import Snapshot
 
 HELP = """
 mqtool restore /backup/store -o /data/restored
@@ -45,6 +50,7 @@ RESTORE = OutputSchema(
         text("verify", "state that `mqtool verify` gives the new store; null if none was created", nullable=True),
         Column("snapshots", "array", "all complete ones, oldest first", show=TABLE),
         Column("notes", "array", "worth knowing", show=TABLE),
+        NEXT_STEPS,
     ),
     single=True,
 )
@@ -92,5 +98,15 @@ def restore(
         "verify": None if result is None else result.verify,
         "snapshots": snapshots(backup),
         "notes": list(chosen.notes),
+        "next_steps": [] if target is None else _steps(target, chosen, config),
     }
     return Output(ctx.obj, RESTORE, output_format).document(document)
+
+
+def _steps(target: Path, snapshot: Snapshot, config: Path | None) -> list[str]:
+    """Returns the commands that give a new store to the owner that the old one had, if it is another, and check it."""
+    from mqtool.store.paths import owner_of
+
+    own = ["chown", "-R", snapshot.owner, path_word(target)]
+    differs = snapshot.owner not in ("", owner_of(target))
+    return [*([shlex.join(own)] if differs else []), command("explain-start", Opened(target, config))]

@@ -22,6 +22,7 @@ from mqtool.cli.schema import (
     DATA,
     NEXT_STEP,
     NEXT_STEPS,
+    UNDO,
     WIDE,
     Column,
     OutputSchema,
@@ -127,6 +128,7 @@ RUNBOOK = OutputSchema(
             "plan", "object", "of a change in place, as `mqtool plan` writes it", items="any", show=DATA, nullable=True
         ),
         NEXT_STEPS,
+        UNDO,
     ),
     single=True,
 )
@@ -163,8 +165,8 @@ mqtool runbook run RB-03 /data/store
 Go through the steps of a runbook: detect, explain (what a broker would do and lose on startup), plan, check
 preconditions; after consent also apply and verify. `mqtool undo STORE` undoes
 a change; runbooks that need a new directory (-o) leave the store as it is. Exit code 4 if the symptom is absent or a
-precondition is not met; 1 if it is present and cannot be repaired, or not completely. --protocol FILE writes the
-evidence as Markdown for a ticket.
+precondition is not met; 1 if it is present and cannot be repaired, or not completely, or if the new store lacks
+messages. --protocol FILE writes the evidence as Markdown for a ticket.
 
 impact: changes the store by a plan or writes the directory of -o, after consent; else writes nothing but --protocol
 """
@@ -298,6 +300,7 @@ def run(
     topic: options.TopicOption = None,
     at: AtOption = None,
     before: BeforeOption = None,
+    used: options.UsedOption = None,
     allow_unread: AllowUnreadOption = False,
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
@@ -328,6 +331,7 @@ def run(
         at=at,
         before=before,
         allow_unread=allow_unread,
+        used=used,
     )
 
     planned = None if yes else run_book(runbook, store, request)
@@ -385,7 +389,7 @@ def code_of(protocol: Protocol) -> ExitCode:
     status = {step.name: step.status for step in protocol.steps}
     if status["detect"] == REFUSED or status.get("gate") == REFUSED:
         return ExitCode.REFUSED
-    if status.get("plan") in (REFUSED, SKIPPED) or protocol.repaired is False:
+    if status.get("plan") in (REFUSED, SKIPPED) or protocol.repaired is False or protocol.is_lossy:
         return ExitCode.NO
     return ExitCode.OK
 

@@ -42,7 +42,7 @@ from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.config.configured_place import files_outside
 from mqtool.store.config.metadata import OFFSET_DATABASE, SINGLE_DATABASE
 from mqtool.store.lock import lock_holder
-from mqtool.store.paths import is_inside, real_path, require_permission
+from mqtool.store.paths import is_inside, owner_of, real_path, require_permission
 from mqtool.store.queues.rocksdb_queues import has_queue_database
 from mqtool.store.store import Store, open_store
 from mqtool.store.waiting.popped import POP_DATABASE
@@ -335,7 +335,9 @@ class _SnapshotWriter:
         if self.pieces.replaced:
             note = f"{self.pieces.replaced} piece(s) in the destination were damaged and are stored again"
             self._notes.append(f"{note}: check its disk; earlier snapshots may have other damaged pieces")
-        return Snapshot(name, str(self._root), is_live, end, listed.directories, tuple(files), tuple(self._notes))
+        owner = owner_of(self._root)
+        notes = tuple(self._notes)
+        return Snapshot(name, str(self._root), is_live, end, listed.directories, tuple(files), notes, owner)
 
     def _listed(self) -> Listing:
         return list_files(self._root, self._logs, redact=self._redact)

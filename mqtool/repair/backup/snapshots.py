@@ -73,9 +73,11 @@ class Snapshot(Struct, frozen=True):
     directories: tuple[str, ...]  # empty ones, relative to the root
     files: tuple[FileEntry, ...]  # in the order in which they were copied
     notes: tuple[str, ...] = ()  # remarks for the reader
+    owner: str = ""  # owner and group of the root, `rocketmq:rocketmq`; "" in manifests that do not state it
 
     def _body(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self)}
+        body = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(self)}
+        return body if self.owner else {name: value for name, value in body.items() if name != "owner"}
 
     @property
     def digest(self) -> str:
@@ -139,6 +141,8 @@ def _read(path: Path) -> Snapshot:
 def _snapshot_of(document: dict[str, Any], path: Path) -> Snapshot:
     files = tuple(_file_of(item, path) for item in document.pop("files"))
     names = tuple(check_name(item, path) for item in document.pop("directories"))
+    if not isinstance(document.get("owner", ""), str):
+        raise TypeError("owner: expected a text")
     if len({file.path for file in files}) != len(files):
         raise ValueError("two files of one name")
     return Snapshot(files=files, directories=names, notes=tuple(document.pop("notes")), **document)

@@ -5,17 +5,17 @@ from glob import escape
 from pathlib import Path
 
 from mqtool.choices import Compat
-from mqtool.commands import command
+from mqtool.commands import command, give_to_owner
 from mqtool.convert.dledger import convert
 from mqtool.diff import LogDifference, compare
 from mqtool.errors import CorruptionError, StoreError, UsageError
 from mqtool.repair.backup import backup, restore
 from mqtool.repair.changes import Redact, Truncate
+from mqtool.repair.from_findings import RepairProposal
 from mqtool.repair.runbooks.model import (
     Advice,
     Case,
     Detection,
-    InPlaceChange,
     Made,
     NewDirectory,
     Proposal,
@@ -64,7 +64,7 @@ def _copy(case: Case, _found: Detection) -> NewDirectory:
             f"every file has the SHA-256 that it had; verify: {restored.verify}",
             *_compared(case, target),
         )
-        return Made(facts)
+        return Made(facts, put_in_place=give_to_owner(target, case.root))
 
     return NewDirectory(f"a verified copy of {case.root}, made from a backup next to it", make)
 
@@ -137,10 +137,10 @@ def _alone(log: LogDifference) -> int:
     return sum(part.messages for part in log.alone if part.side == "a" and part.kind == "end")
 
 
-def _cut_to_common(case: Case, _found: Detection) -> InPlaceChange:
+def _cut_to_common(case: Case, _found: Detection) -> RepairProposal:
     at = _difference(case).diverges_at
     assert at is not None
-    return InPlaceChange((Truncate(at),))
+    return RepairProposal((Truncate(at),))
 
 
 def _is_ledger(case: Case) -> Detection:
@@ -238,7 +238,7 @@ def _one_message(case: Case) -> Detection:
 
 def _blank(case: Case, _found: Detection) -> Proposal:
     assert case.request.at is not None
-    return InPlaceChange((Redact((case.request.at,)),))
+    return RepairProposal((Redact((case.request.at,)),))
 
 
 COPY_RUNBOOKS = (

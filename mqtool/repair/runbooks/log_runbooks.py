@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from mqtool.repair.changes import SetAside, Undelete
-from mqtool.repair.from_findings import changes_of
+from mqtool.repair.from_findings import RepairProposal, changes_of
 from mqtool.repair.runbooks.model import (
     Advice,
     Case,
     Detection,
-    InPlaceChange,
     Made,
     NewDirectory,
     Proposal,
@@ -24,10 +23,9 @@ _LINT = ("lint-size", "lint-legacy-key")
 _NO_UNIT = "no unit in it: "
 
 
-def repair_findings(case: Case, detection: Detection) -> InPlaceChange:
+def repair_findings(case: Case, detection: Detection) -> RepairProposal:
     """Proposes the changes that repair the findings."""
-    proposal = changes_of(case.store, detection.findings, case.verification.losses.offsets)
-    return InPlaceChange(proposal.changes, proposal.remaining, proposal.needs_another_run)
+    return changes_of(case.store, detection.findings, case.verification.losses.offsets)
 
 
 def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
@@ -50,9 +48,8 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
         ]
         if result.has_unread_tables:
             facts.append("topics, groups and positions could not be read and are not in the new store")
-        # messages that are lost do not count: the old store has lost them too
         complete = result.starts and not result.has_unread_tables
-        return Made(tuple(facts), complete, result.put_in_place)
+        return Made(tuple(facts), complete, not result.is_complete, result.put_in_place)
 
     return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 
@@ -75,7 +72,7 @@ def _clear_way(case: Case, detection: Detection) -> Proposal:
     changes = [change for change in proposal.changes if change not in known]
     if away:
         changes.append(SetAside(tuple(sorted(away))))
-    return InPlaceChange(
+    return RepairProposal(
         tuple(changes),
         tuple(finding for finding in proposal.remaining if finding.file not in away),
         proposal.needs_another_run,
@@ -113,8 +110,8 @@ def _empty_last_files(case: Case) -> Detection:
     return Detection(bool(names), tuple(f"{_NO_UNIT}{name}" for name in sorted(names)))
 
 
-def _set_empty_aside(_case: Case, detection: Detection) -> InPlaceChange:
-    return InPlaceChange((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in detection.evidence)),))
+def _set_empty_aside(_case: Case, detection: Detection) -> RepairProposal:
+    return RepairProposal((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in detection.evidence)),))
 
 
 def _vanished(case: Case) -> Detection:
@@ -131,8 +128,8 @@ def _topics_of_log(case: Case) -> set[str]:
     return {topic for batch in case.store.batches(["topic"]) for topic in batch.column(0).unique().to_pylist()}
 
 
-def _undelete(_case: Case, detection: Detection) -> InPlaceChange:
-    return InPlaceChange(
+def _undelete(_case: Case, detection: Detection) -> RepairProposal:
+    return RepairProposal(
         (Undelete(tuple(sorted({finding.topic for finding in detection.findings if finding.topic is not None}))),)
     )
 

@@ -10,7 +10,7 @@ from mqtool import guide
 from mqtool.commands import Opened, command, new_directory
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.recovery import Outcome, predict
-from mqtool.repair.changes import Change
+from mqtool.repair.from_findings import RepairProposal
 from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.store import Store
 from mqtool.verify import CATALOGUE, Finding, Options, Verification, verify
@@ -29,7 +29,7 @@ class Request(Struct, frozen=True):
     at: int | None = None  # physical offset, for runbooks about one record
     before: int | None = None  # physical offset, for runbooks about the front of the log
     allow_unread: bool = False  # messages may be deleted that somebody still needs
-    free_ratio: float | None = None  # share of the disk that is free, 0 to 1; None to ask the system
+    used: int | None = None  # per cent of the disk that are taken; None to ask the system
 
     def opened(self, root: Path) -> Opened:
         """Returns a store with the options of the run, for printed commands."""
@@ -83,20 +83,12 @@ class Detection(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()  # of `verify` that indicate it
 
 
-class InPlaceChange(Struct, frozen=True):
-    """A plan that changes the store; `mqtool undo` undoes it."""
-
-    changes: tuple[Change, ...]  # for one plan
-    remaining: tuple[Finding, ...] = ()  # findings that it does not repair
-    needs_another_run: bool = False  # whether another run after `mqtool discard-undo` may repair more
-
-
 class Made(Struct, frozen=True):
     """What was written into a new directory."""
 
     facts: tuple[str, ...]  # in words
-    # Whether nothing was refused, damaged or left out, as the exit code of the command says that does the same.
-    complete: bool = True
+    complete: bool = True  # whether nothing that can be had was refused or left out
+    is_lossy: bool = False  # whether it lacks messages all the same: they were lost already
     put_in_place: tuple[str, ...] = ()  # commands that put the directory in the store's place
 
 
@@ -118,7 +110,7 @@ class Advice(Struct, frozen=True):
     missing: str = ""  # what this release cannot do; "" if the decision is not a program's
 
 
-Proposal = InPlaceChange | NewDirectory | Advice
+Proposal = RepairProposal | NewDirectory | Advice
 
 
 class Runbook(Struct, frozen=True, dict=True):
@@ -230,17 +222,9 @@ def after_directory(directory: Path, config: object, broker: str) -> tuple[str, 
     return command("verify", Opened(directory, config)), command("explain-start", Opened(directory, config, broker))
 
 
-def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -> tuple[str, ...]:
-    """Returns the commands to choose from after a change in place: undo it, or check it and free the space."""
-    if not repaired:
-        return command("undo", root, "--yes"), next_verify(root, request)
-    start = command("explain-start", Opened(root, request.config, broker))
-    return start, command("undo", root, "--yes"), command("discard-undo", root, "--yes")
-
-
 def _options(request: Request) -> tuple[str, ...]:
     """Returns the options of a run that are its own, without `--yes`."""
-    named = {"-o": request.to, "--at": request.at, "--before": request.before}
+    named = {"-o": request.to, "--at": request.at, "--before": request.before, "--used": request.used}
     words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     words += [word for path in request.copies for word in ("--with", str(path))]
     words += [word for topic in request.topics for word in ("--topic", topic)]

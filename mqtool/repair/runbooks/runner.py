@@ -4,6 +4,7 @@ The steps are the same for all runbooks; nothing is changed unless requested.
 """
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,23 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.commands import command, salvage_command
+from mqtool.commands import command, new_store_command
 from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError
 from mqtool.recovery.losses import LossCount, loss_numbers
 from mqtool.repair.changes import change_to_json
+from mqtool.repair.from_findings import RepairProposal
 from mqtool.repair.gates import check_backup
-from mqtool.repair.outlook import LOSSES, Comparison, Preview
-from mqtool.repair.plan import Forecast, Plan
-from mqtool.repair.plan_builder import make_plan
+from mqtool.repair.outlook import Comparison, NotInPlaceError, Preview
+from mqtool.repair.plan import Plan
 from mqtool.repair.plan_executor import apply
+from mqtool.repair.plans import RepairPlan, plan_of
 from mqtool.repair.runbooks.model import (
     Advice,
     Case,
     Detection,
-    InPlaceChange,
     NewDirectory,
     Request,
     Runbook,
-    after_change,
     after_directory,
     next_verify,
     run_again,
@@ -37,7 +37,7 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.store.config.broker_config import UNCHECKED, load
 from mqtool.store.store import open_store
-from mqtool.verify import CATALOGUE, State, corrections, verify
+from mqtool.verify import CATALOGUE, Finding, State, corrections, verify
 from mqtool.words import size
 
 DONE = "done"
@@ -70,11 +70,13 @@ class Protocol(Struct):
     ready: bool = False  # whether nothing but consent is missing
     applied: bool = False  # whether a change was applied
     repaired: bool | None = None  # whether the problem is solved; None if nothing was applied
+    is_lossy: bool = False  # whether the new directory lacks something, whatever lost it: exit code 1
     losses: LossCount | None = None  # when the run began, and by its change; None if unknown
     plan: dict[str, Any] | None = None  # JSON of the plan, None if nothing changes in place
     new_directory: Path | None = None  # the new directory, if one was created
     steps: list[Step] = field(default_factory=list)  # in order
-    next_steps: tuple[str, ...] = ()  # commands to type, in this order or to choose from
+    next_steps: tuple[str, ...] = ()  # commands to type, in this order
+    undo: str | None = None  # the command that undoes the change; None if nothing changed in place
 
     def add(self, name: str, status: str, summary: str, evidence: tuple[str, ...] = ()) -> None:
         """Adds a step."""
@@ -103,6 +105,7 @@ class Protocol(Struct):
                 for step in self.steps
             ],
             "plan": self.plan,
+            "undo": self.undo,
             "next_steps": list(self.next_steps),
         }
 
@@ -134,6 +137,8 @@ class Protocol(Struct):
                 lines += ["```text", *(fact.replace("```", "'''") for fact in step.evidence), "```", ""]
         if self.next_steps:
             lines += ["Next:", "", "```sh", *self.next_steps, "```", ""]
+        if self.undo is not None:
+            lines += [f"To undo the change: `{self.undo}`", ""]
         return "\n".join(lines)
 
 
@@ -167,9 +172,9 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
         proposal = runbook.propose(case, detection)
-        if options.apply and isinstance(proposal, InPlaceChange):
+        if options.apply and isinstance(proposal, RepairProposal):
             _ = case.verification  # while the store is as it was
-        is_judged = options.config is not None and isinstance(proposal, InPlaceChange)
+        is_judged = options.config is not None and isinstance(proposal, RepairProposal)
         wrong = corrections(case.verification.findings) if is_judged else ()
     if wrong:
         protocol.add("plan", REFUSED, "the configuration does not fit the files: correct it first", wrong)
@@ -222,7 +227,7 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
         protocol.add("apply", SKIPPED, "dry run: --yes carries it out")
         return
     result = proposal.make(request.to)
-    protocol.applied, protocol.new_directory = True, request.to
+    protocol.applied, protocol.new_directory, protocol.is_lossy = True, request.to, result.is_lossy
     words = f"{request.to} was created" if result.complete else f"{request.to} was created, and is not complete"
     protocol.add("apply", DONE, words, result.facts)
     config = load(request.config).for_copy(request.to)
@@ -245,16 +250,16 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     protocol.next_steps = (*after_directory(request.to, request.config, protocol.broker), *in_place)
 
 
-def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection) -> None:
-    request, plan = case.request, _planned(protocol, runbook, proposal, case, detection)
-    if plan is None or not _pass_gates(protocol, runbook, plan, request):
+def _change(protocol: Protocol, runbook: Runbook, proposal: RepairProposal, case: Case, detection: Detection) -> None:
+    request, repair = case.request, _planned(protocol, runbook, proposal, case, detection)
+    if repair is None or not _pass_gates(protocol, runbook, repair.plan, request):
         return
     if not request.apply:
         protocol.ready = True
         protocol.add("apply", SKIPPED, "dry run: --yes carries it out")
         protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--yes"),)
         return
-    done = apply(plan, backup_acknowledged=True)
+    done = apply(repair.plan, backup_acknowledged=True)
     protocol.applied = True
     protocol.add(
         "apply",
@@ -262,60 +267,50 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
         f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
         (f"journal: {done.journal}",),
     )
-    if _prove(protocol, runbook, proposal, case, plan.forecast):
-        again = run_again(runbook.id, protocol.store, request, "--yes")
-        protocol.next_steps = (command("discard-undo", protocol.store, "--yes"), again)
-        return
-    repaired = protocol.repaired is True
-    protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
+    _prove(protocol, runbook, repair, case)
+    protocol.undo = command("undo", protocol.store, "--yes")
+    protocol.next_steps = (next_verify(protocol.store, request),)
 
 
 def _planned(
-    protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection
-) -> Plan | None:
+    protocol: Protocol, runbook: Runbook, proposal: RepairProposal, case: Case, detection: Detection
+) -> RepairPlan | None:
     """Returns the plan of a change; notes why if there is none, and returns None."""
+    request, findings = case.request, case.verification.findings
     mine = set(detection.findings)
-    left = tuple(
-        f"left: {finding.code} {finding.file}: {CATALOGUE[finding.code].remedy}"
-        for finding in proposal.remaining
-        if finding in mine
-    )
+
+    def left(remaining: Iterable[Finding]) -> tuple[str, ...]:
+        return tuple(
+            f"left: {finding.code} {finding.file}: {CATALOGUE[finding.code].remedy}"
+            for finding in remaining
+            if finding in mine
+        )
+
     try:
-        plan = _plan(protocol, proposal, case.request)
+        repair = plan_of(
+            protocol.store,
+            proposal,
+            findings,
+            config=request.config,
+            release=request.broker,
+            allow_unread=request.allow_unread,
+        )
+    except NotInPlaceError as error:
+        protocol.add("plan", REFUSED, str(error), left(proposal.remaining))
+        protocol.next_steps = (error.next_step,)
+        return None
     except NothingToChangeError:
-        plan = None
-    except RefusedError as error:
-        if error.gate != LOSSES:
-            raise
-        protocol.add("plan", REFUSED, str(error), left)
-        protocol.next_steps = (salvage_command(protocol.store, case.request.config),)
+        protocol.add("plan", REFUSED, "no change of these files repairs this", left(proposal.remaining))
+        serious = [finding for finding in findings if finding.severity.is_serious]
+        if any(runbook.id not in CATALOGUE[finding.code].runbooks for finding in serious):
+            protocol.next_steps = (next_verify(protocol.store, request),)
+        elif not case.store.layout.dledger_dirs:  # no new store is made of a DLedger log
+            protocol.next_steps = (new_store_command(request.opened(protocol.store)),)
         return None
-    if plan is None:
-        protocol.add("plan", REFUSED, "no change of these files repairs this", left)
-        serious = [finding for finding in case.verification.findings if finding.severity.is_serious]
-        has_others = any(runbook.id not in CATALOGUE[finding.code].runbooks for finding in serious)
-        steps = (next_verify(protocol.store, case.request),) if has_others else ()
-        if not case.store.layout.dledger_dirs:  # salvage refuses a DLedger log
-            steps = (salvage_command(protocol.store, case.request.config), *steps)
-        protocol.next_steps = steps
-        return None
-    protocol.plan = json.loads(plan.to_json())
-    protocol.add("plan", DONE, _summary(plan, proposal), (*_files(plan), *plan.notes, *left))
-    return plan
-
-
-def _plan(protocol: Protocol, proposal: InPlaceChange, request: Request) -> Plan | None:
-    if not proposal.changes:
-        return None
-    is_final = not proposal.needs_another_run
-    return make_plan(
-        protocol.store,
-        proposal.changes,
-        config=request.config,
-        broker=protocol.broker,
-        must_repair=is_final,
-        allow_unread=request.allow_unread,
-    )
+    protocol.plan = json.loads(repair.plan.to_json())
+    facts = (*_files(repair.plan), *repair.plan.notes, *left(repair.remaining))
+    protocol.add("plan", DONE, _summary(repair), facts)
+    return repair
 
 
 def _pass_gates(protocol: Protocol, runbook: Runbook, plan: Plan, request: Request) -> bool:
@@ -333,10 +328,11 @@ def _pass_gates(protocol: Protocol, runbook: Runbook, plan: Plan, request: Reque
     return True
 
 
-def _summary(plan: Plan, proposal: InPlaceChange) -> str:
-    verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
+def _summary(repair: RepairPlan) -> str:
+    plan = repair.plan
+    verbs = ", ".join(change_to_json(change)["verb"] for change in plan.changes)
     more = "" if plan.complete else "; damage prevents a complete repair"
-    hint = "; run it again after mqtool discard-undo" if proposal.needs_another_run else ""
+    hint = "; run it again after mqtool discard-undo" if repair.needs_another_run else ""
     return f"{verbs}: {len(plan.steps)} file(s), {size(plan.space)} of space{more}{hint}"
 
 
@@ -346,25 +342,20 @@ def _files(plan: Plan) -> tuple[str, ...]:
     return (*lines[:_FILES_TOLD], f"and {more} more files") if more > 0 else tuple(lines)
 
 
-def _prove(
-    protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, before: Case, forecast: Forecast | None
-) -> bool:
-    """Detects the problem again, predicts the broker's start again, and compares `verify` with that before.
-
-    Returns whether the problem is not solved yet, and another run of the runbook may solve it.
-    """
+def _prove(protocol: Protocol, runbook: Runbook, repair: RepairPlan, before: Case) -> None:
+    """Detects the problem again, predicts the broker's start again, and compares `verify` with that before."""
+    forecast = repair.plan.forecast
     with open_store(protocol.store, before.request.config) as store:
         case = Case(store, replace(before.request, broker=protocol.broker))
         try:
             detection = runbook.detect(case)
         except MqtoolError as error:
             protocol.add("verify", FAILED, f"the store cannot be read: {error}")
-            return False
+            return
         loses_more = forecast is not None and not forecast.is_repaired
         now = case.verification.state
         is_worse = now is State.CORRUPT and before.verification.state in (State.CLEAN, State.DIRTY)
         protocol.repaired = not (detection.present or loses_more or is_worse)
-        continues = proposal.needs_another_run and detection.present and not is_worse
         protocol.losses = protocol.losses if forecast is None else forecast.losses
         start = case.start
         verdict = start if isinstance(start, str) else start.verdict
@@ -374,7 +365,6 @@ def _prove(
         summary = "the symptom no longer occurs" if not detection.present else "the symptom is still there"
         if is_worse:
             summary += f", but verify now finds {case.verification.serious} error(s) or unknown check(s)"
-        if continues:
+        if repair.needs_another_run and detection.present and not is_worse:
             summary += "; run the runbook again after mqtool discard-undo"
         protocol.add("verify", DONE if protocol.repaired else FAILED, summary, tuple(facts))
-        return continues

@@ -7,12 +7,11 @@ from mqtool.commands import command
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.formats import file_names, topics
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
-from mqtool.repair.from_findings import changes_of
+from mqtool.repair.from_findings import RepairProposal, changes_of
 from mqtool.repair.runbooks.model import (
     Advice,
     Case,
     Detection,
-    InPlaceChange,
     Made,
     NewDirectory,
     Proposal,
@@ -70,13 +69,13 @@ def _close_cleanly(case: Case, _found: Detection) -> Proposal:
             (run_again(_first_book(damage), case.root, case.request),),
         )
     if case.findings(_TAILS):
-        return InPlaceChange((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
+        return RepairProposal((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
     changes: tuple[Change, ...] = (
         RebuildQueues(),
         RebuildMetadata((file_names.CHECKPOINT,)),
         SetAside((file_names.ABORT,)),
     )
-    return InPlaceChange((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
+    return RepairProposal((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
 
 
 def _first_book(findings: list[Finding]) -> str:
@@ -86,12 +85,11 @@ def _first_book(findings: list[Finding]) -> str:
 
 
 def _full(case: Case) -> Detection:
-    ratio = case.request.free_ratio
-    if ratio is None:
-        usage = shutil.disk_usage(case.root)
-        ratio = usage.free / usage.total
+    used, usage = case.request.used, shutil.disk_usage(case.root)
+    ratio = usage.free / usage.total if used is None else 1 - used / 100
     before, begins = case.request.before, case.store.commit_log.min_offset
-    facts = (f"free: {ratio:.1%} of the disk", f"the log begins at {begins}")
+    assumed = "" if used is None else ", as --used assumes"
+    facts = (f"free: {ratio:.1%} of the disk{assumed}", f"the log begins at {begins}")
     if before is not None and not _has_segments_before(case, before):
         return Detection(
             False, (*facts, f"no segment ends at or before {before} now; run mqtool discard-undo to free their space")
@@ -107,7 +105,7 @@ def _has_segments_before(case: Case, before: int) -> bool:
 
 def _make_room(case: Case, _found: Detection) -> Proposal:
     if case.request.before is not None:
-        return InPlaceChange((Trim(case.request.before),))
+        return RepairProposal((Trim(case.request.before),))
     log = case.store.commit_log
     offers = [
         f"--before {segment.end} removes {number + 1} segment(s), up to {segment.path.name}"
@@ -123,19 +121,20 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
         for segment, undelivered in waiting_by_segment(case.store)
         for messages in undelivered
     ]
-    step = command("clean", case.request.opened(case.root), "--dry-run")
+    usage = ("--dry-run",) if case.request.used is None else ("--used", case.request.used)
+    step = command("clean", case.request.opened(case.root), *usage)
     if log.last_used and not first_needed(case.store, needed_by_segment(case.store)[:1])[1]:
         step = run_again("RB-11", case.root, case.request, "--before", log.segments[0].end)
     return Advice((*offers, *unread, *waiting), (step,))
 
 
-def _renew_timer(case: Case, detection: Detection) -> InPlaceChange:
+def _renew_timer(case: Case, detection: Detection) -> RepairProposal:
     """Proposes to rebuild the timer's files, and its queue if damaged; cuts a damaged end of the log first."""
     if case.findings(_TAILS):
-        return InPlaceChange((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
+        return RepairProposal((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
     queue = tuple(finding for finding in case.verification.findings if finding.topic == _TIMER_TOPIC)
     proposal = changes_of(case.store, (*detection.findings, *queue))
-    return InPlaceChange(proposal.changes, proposal.remaining)
+    return RepairProposal(proposal.changes, proposal.remaining)
 
 
 def _shared(case: Case) -> Detection:

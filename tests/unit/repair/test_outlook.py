@@ -105,11 +105,11 @@ def test_padding_is_refused_where_a_start_would_then_cut_intact_records(truncate
         file.seek(5000)
         file.write(bytes(200))
     digest = tree_digest(truncated)
-    with pytest.raises(RefusedError, match=r"losses: .*mqtool salvage"):
+    with pytest.raises(RefusedError, match=r"losses: .*mqtool repair \S+ -o "):
         make_plan(truncated, Pad((SHORT,)))
     found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
     assert (found.applied, found.repaired, found.step("plan").status) == (False, None, "refused")
-    assert found.next_steps[0].startswith("mqtool salvage ")
+    assert found.next_steps[0].startswith("mqtool repair ")
     assert tree_digest(truncated) == digest
 
 
@@ -117,7 +117,7 @@ def test_a_file_with_records_is_not_set_aside_where_a_start_would_lose_them(tmp_
     root = damage_case("none@4.9.7-clean", tmp_path)
     last_but_one = sorted(path.name for path in (root / "commitlog").iterdir())[-3]
     digest = tree_digest(root)
-    with pytest.raises(RefusedError, match=r"losses: .*mqtool salvage"):
+    with pytest.raises(RefusedError, match=r"losses: .*mqtool repair \S+ -o "):
         make_plan(root, SetAside((f"commitlog/{last_but_one}",)))
     assert tree_digest(root) == digest
 

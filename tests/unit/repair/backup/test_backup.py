@@ -10,6 +10,7 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.cli.app import run as cli
@@ -51,6 +52,14 @@ def test_a_store_comes_back_byte_for_byte(name, tmp_path):
     with mqtool.open(root) as store:
         assert found.verify == verify(store).state.value
     assert tree_digest(root) == before
+
+
+def test_a_manifest_that_does_not_state_an_owner_is_read(tmp_path):
+    backup(copy_store("orders-5.5.0", tmp_path), tmp_path / "backup")
+    snapshot = replace(load(tmp_path / "backup"), owner="")
+    path = snapshot.write(tmp_path / "backup")
+    assert "owner" not in json.loads(path.read_bytes())
+    assert load(tmp_path / "backup") == snapshot
 
 
 @pytest.mark.slow

@@ -14,13 +14,14 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.cli.commands.runbook import code_of
 from mqtool.cli.exits import ExitCode
-from mqtool.commands import salvage_command
+from mqtool.commands import Opened, new_store_command
 from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.recovery.losses import LossCount
-from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
+from mqtool.repair import Redact, RepairProposal, SetAside, apply, discard_undo, make_plan, undo
+from mqtool.repair.plans import RepairPlan
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, start_runbooks
-from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange, next_verify
+from mqtool.repair.runbooks.model import Case, Detection, next_verify
 from mqtool.repair.runbooks.runner import Protocol
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
@@ -233,7 +234,7 @@ def test_a_cut_after_which_verify_finds_more_errors_is_no_repair(tmp_path):
     found = run(RUNBOOKS["RB-14"], mine, Request(apply=True, backup_acknowledged=True, copies=(other,)))
     assert (found.applied, found.repaired) == (True, False)
     assert "verify now finds" in found.step("verify").summary
-    assert any("undo" in step for step in found.next_steps)
+    assert (found.next_steps, found.undo) == ((f"mqtool verify {mine}",), f"mqtool undo {mine} --yes")
 
 
 def test_logs_without_a_common_range_cannot_be_compared(tmp_path):
@@ -301,7 +302,7 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
     with mqtool.open(root) as store:
         end = store.commit_log.segments[0].end
         lags = [lag for lag in store.lags() if lag.lag]
-    advice = run(RUNBOOKS["RB-11"], root, Request(free_ratio=0.01))
+    advice = run(RUNBOOKS["RB-11"], root, Request(used=99))
     assert advice.step("plan").status == "skipped"
     assert f"--before {end} removes 1 segment(s), up to {0:020}" in advice.step("plan").evidence
     assert all(
@@ -309,11 +310,11 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
         in advice.step("plan").evidence
         for lag in lags
     )
-    assert advice.next_steps == (f"mqtool clean {root} --dry-run",), "the first segment has unread messages"
+    assert advice.next_steps == (f"mqtool clean {root} --used 99",), "the first segment has unread messages"
     read = damage_case("none@5.5.0-clean", tmp_path / "read")
-    steps = run(RUNBOOKS["RB-11"], read, Request(free_ratio=0.01)).next_steps
-    assert steps == (f"mqtool runbook run RB-11 {read} --before 16384",)
-    request = Request(apply=True, backup_acknowledged=True, free_ratio=0.9, before=end)
+    steps = run(RUNBOOKS["RB-11"], read, Request(used=99)).next_steps
+    assert steps == (f"mqtool runbook run RB-11 {read} --used 99 --before 16384",)
+    request = Request(apply=True, backup_acknowledged=True, used=10, before=end)
     with pytest.raises(RefusedError, match=r"7 unread, 0 waiting for delivery, .*--allow-unread"):
         run(RUNBOOKS["RB-11"], root, request)
     request = replace(request, allow_unread=True)
@@ -490,7 +491,7 @@ def test_a_segment_with_records_is_never_set_aside_and_salvage_is_named(tmp_path
     assert found.present
     assert not found.applied
     assert tree_digest(root) == before
-    assert found.next_steps == (f"mqtool salvage {root} -o {root}.new",)
+    assert found.next_steps == (f"mqtool repair {root} -o {root}.new",)
     result = salvage(root, tmp_path / "store.new")
     assert (result.is_complete, result.verify) == (True, "clean")
 
@@ -675,9 +676,9 @@ def rehearsed(monkeypatch, case, outcome):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(runner, "make_plan", plan)
+    monkeypatch.setattr(runner, "plan_of", plan)
     protocol = Protocol("RB-08", "test", case.root, "5.5")
-    change = InPlaceChange((SetAside(("abort",)),))
+    change = RepairProposal((SetAside(("abort",)),))
     return runner._planned(protocol, RUNBOOKS["RB-08"], change, case, Detection(True)), protocol
 
 
@@ -688,7 +689,13 @@ def test_a_plan_that_changes_nothing_is_no_plan_and_other_findings_have_their_ru
     plan, protocol = rehearsed(monkeypatch, case, NothingToChangeError("nothing", case.root))
     assert plan is None
     assert protocol.step("plan").summary == "no change of these files repairs this"
-    assert protocol.next_steps == (salvage_command(case.root), next_verify(case.root, case.request))
+    assert protocol.next_steps == (next_verify(case.root, case.request),)
+
+
+def test_a_plan_that_changes_nothing_leads_to_a_new_store_where_no_other_runbook_is_left(case, monkeypatch):
+    monkeypatch.setattr(Case, "verification", SimpleNamespace(findings=()))
+    _, protocol = rehearsed(monkeypatch, case, NothingToChangeError("nothing", case.root))
+    assert protocol.next_steps == (new_store_command(Opened(case.root, release="5.5")),)
 
 
 def test_a_plan_that_is_refused_for_another_reason_than_losses_ends_the_run(case, monkeypatch):
@@ -702,7 +709,7 @@ def test_a_store_that_cannot_be_read_after_its_change_is_not_called_repaired(cas
 
     protocol = Protocol("RB-08", "test", case.root, "5.5")
     book = msgspec.structs.replace(RUNBOOKS["RB-08"], detect=fails)
-    assert runner._prove(protocol, book, InPlaceChange(()), case, None) is False
+    runner._prove(protocol, book, RepairPlan(make_plan(case.root, SetAside(("abort",))), (), False, True), case)
     step = protocol.step("verify")
     assert (step.status, protocol.repaired) == ("failed", None)
     assert "the store cannot be read" in step.summary

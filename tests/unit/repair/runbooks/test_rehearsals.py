@@ -77,7 +77,7 @@ IN_PLACE = {
     "topics torn": Rehearsal("RB-09", "config-topics-torn-both@5.5.0-clean"),
     "offsets torn": Rehearsal("RB-09", "config-offsets-torn-both@4.9.7-clean"),
     "topic deleted": Rehearsal("RB-10", "config-topics-lack-audit@5.5.0-clean", drop_topic),
-    "disk full": Rehearsal("RB-11", "none@5.5.0-clean", request=Request(free_ratio=0.05, before=16384)),
+    "disk full": Rehearsal("RB-11", "none@5.5.0-clean", request=Request(used=95, before=16384)),
     "one body": Rehearsal("RB-21", "none@5.5.0-clean", request=Request(at=0)),
 }
 
@@ -133,7 +133,7 @@ HEALTHY = [book for book in RUNBOOKS if book not in ("RB-12", "RB-16", "RB-22", 
 @pytest.mark.parametrize("book", HEALTHY)
 def test_a_store_without_the_symptom_is_left_alone(book, healthy):
     root, digest = healthy
-    found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, free_ratio=0.5))
+    found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, used=50))
     assert not found.present
     assert [step.status for step in found.steps] == ["refused"]
     assert tree_digest(root) == digest
