@@ -80,7 +80,12 @@ class Pad(Struct, frozen=True):
     """Bring segments to the length of the others, which ends with zeros, because a broker refuses any other length."""
 
     files: tuple[str, ...]  # relative to the root
-    lost: tuple[LostOffsets, ...] | None = None  # messages that are lost already; None to verify the store for them
+
+
+class RecordLosses(Struct, frozen=True):
+    """Record messages that are lost already, where other changes remove what proves them: `verify` expects them."""
+
+    lost: tuple[LostOffsets, ...] | None = None  # the messages; None to verify the store for them
 
 
 class MoveOffsets(Struct, frozen=True):
@@ -110,6 +115,7 @@ Change = (
     | SetAside
     | RenameSegments
     | Pad
+    | RecordLosses
     | MoveOffsets
     | Recover
 )
@@ -128,6 +134,7 @@ VERBS: dict[str, type[Change]] = {
     "set-aside": SetAside,
     "rename-segments": RenameSegments,
     "pad": Pad,
+    "record-losses": RecordLosses,
     "offsets": MoveOffsets,
     "recover": Recover,
 }
@@ -142,7 +149,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
     """Returns a change as plans store it."""
     verb = next(name for name, kind in VERBS.items() if type(change) is kind)
     values: dict[str, Any] = structs.asdict(change)
-    if isinstance(change, Pad):
+    if isinstance(change, RecordLosses):
         values["lost"] = msgspec.to_builtins(change.lost)
     if isinstance(change, MoveOffsets):
         values["moves"] = tuple(asdict(move) for move in change.moves)

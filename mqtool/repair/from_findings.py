@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from mqtool.repair.changes import (
     RebuildMetadata,
     RebuildQueues,
     RebuildTimer,
+    RecordLosses,
     RenameSegments,
     SetAside,
     Truncate,
@@ -92,7 +94,7 @@ def changes_of(
 
     Three kinds of change are proposed alone, in this order: files in the place of directories, misnamed segments, the
     end of the log. Everything else is derived from the log, so the log must be complete and its end certain first.
-    `lost` are losses that `verify` proved, if they are at hand.
+    `lost` are losses that `verify` proved; without them none is recorded.
     """
     repairable = [finding for finding in findings if finding.severity is not Severity.NOTE]
     blocking = [item for item in repairable if item.code in _NOT_DIRECTORIES and _is_file(store, item.file)]
@@ -110,12 +112,20 @@ def changes_of(
         )
     tails, others = _split(repairable, lambda item: item.code in _TAILS)
     if tails:
-        return RepairProposal((Truncate(store.commit_log.max_offset),), others, needs_another_run=bool(others))
+        cut = Truncate(store.commit_log.max_offset)
+        return RepairProposal(_with_losses([cut], lost), others, needs_another_run=bool(others))
     collector = _ChangeCollector({file.path: file for file in store.layout.commit_log.files}, composable(store))
     remaining = [finding for finding in repairable if not collector.take(store, finding)]
     return RepairProposal(
-        collector.changes(lost), tuple(finding for finding in remaining if not collector.removes(finding))
+        _with_losses(collector.changes(), lost),
+        tuple(finding for finding in remaining if not collector.removes(finding)),
     )
+
+
+def _with_losses(changes: Sequence[Change], lost: tuple[LostOffsets, ...] | None) -> tuple[Change, ...]:
+    """Returns changes with the record of losses, if they remove units or gaps that prove them."""
+    removes = any(isinstance(change, Pad | RebuildQueues | Truncate) for change in changes)
+    return (*changes, RecordLosses(lost)) if removes and lost else tuple(changes)
 
 
 def _split(
@@ -186,7 +196,7 @@ class _ChangeCollector(Struct):
             self.index = True
         return True
 
-    def changes(self, lost: tuple[LostOffsets, ...] | None) -> tuple[Change, ...]:
+    def changes(self) -> list[Change]:
         """Returns the collected changes, one of each kind."""
         changes: list[Change] = []
         if self.topics:
@@ -201,8 +211,8 @@ class _ChangeCollector(Struct):
         if self.set_aside:
             changes.append(SetAside(tuple(sorted(self.set_aside))))
         if self.padded:
-            changes.append(Pad(tuple(sorted(self.padded)), lost))
-        return tuple(changes)
+            changes.append(Pad(tuple(sorted(self.padded))))
+        return changes
 
 
 def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding]) -> RepairProposal | RefusedError:
@@ -293,8 +303,8 @@ def _main_name(finding: Finding) -> str:
     return Path(finding.file).name.removesuffix(file_names.BACKUP_SUFFIX)
 
 
-def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
-    """Reads the output of `mqtool verify --format json`; returns the store as it was named there, and the findings."""
+def findings_of(document: object, where: Path) -> tuple[str, list[Finding], tuple[LostOffsets, ...]]:
+    """Reads the output of `mqtool verify --format json`; returns the store as named there, findings and losses."""
     if not isinstance(document, dict) or document.get("schema") != "verify":
         raise UsageError(f"{where}: expected what `mqtool verify STORE --format json` prints")
     try:
@@ -304,12 +314,15 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
             for row in document["findings"]
             if row["code"] in CATALOGUE
         ]
+        rows = document.get("lost_messages_of_queues", [])
+        queues = [{name: row[name] for name in ("topic", "queue_id", "offsets")} for row in rows]
+        lost = msgspec.convert(queues, tuple[LostOffsets, ...])
         store = document["store"]
         if b"\0" in os.fsencode(store) or not all(map(_has_names, document["findings"])):
             raise TypeError("a name is not a text")  # noqa: TRY301 - reported with the others
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # msgspec's error is a ValueError
         raise UsageError(f"{where}: expected findings of mqtool verify: {error}") from error
-    return store, findings
+    return store, findings, lost
 
 
 def _has_names(row: dict[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.records.index_build import chain
 from mqtool.records.record_search import records_anywhere
-from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim, Truncate
+from mqtool.repair.changes import Pad, RecordLosses, RenameSegments, SetAside, Trim, Truncate
 from mqtool.repair.offsets import data_version
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.staged_files import StagedFiles, check_queues
@@ -187,14 +187,13 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
             staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
-    _record_losses(store, change.lost, out, staged)
     staged.read_log(store)
 
 
-def _record_losses(store: Store, known: tuple[LostOffsets, ...] | None, out: Path, staged: StagedFiles) -> None:
+def record_losses(store: Store, change: RecordLosses, out: Path, staged: StagedFiles) -> None:
     """Adds the losses of a store to its record, so that `verify` expects them; `undo` removes it with the others."""
     lost: dict[TopicQueue, list[tuple[int, int]]] = {}
-    losses = verify(store).losses.offsets if known is None else known
+    losses = verify(store).losses.offsets if change.lost is None else change.lost
     for part in (*losses, *known_losses(store.path).queues):
         lost.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
     if losses:

@@ -21,6 +21,7 @@ from mqtool.repair.changes import (
     RebuildMetadata,
     RebuildQueues,
     RebuildTimer,
+    RecordLosses,
     Recover,
     Redact,
     RenameSegments,
@@ -31,7 +32,7 @@ from mqtool.repair.changes import (
 )
 from mqtool.repair.derived import rebuild_index, rebuild_metadata, rebuild_queues, rebuild_timer, undelete
 from mqtool.repair.files import fingerprint, is_left_out, result_of
-from mqtool.repair.log_files import pad, rename_segments, set_aside, trim, trimmed, truncate
+from mqtool.repair.log_files import pad, record_losses, rename_segments, set_aside, trim, trimmed, truncate
 from mqtool.repair.offsets import move_offsets
 from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
@@ -55,6 +56,7 @@ _NOT_MESSAGES = (
     file_names.TIMER_WHEEL,
     f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}",
     f"{file_names.CONFIG}/{file_names.LMQ_CONSUMER_OFFSETS}",
+    file_names.KNOWN_LOSSES,
 )
 """Files on which it does not depend which messages a start of the broker keeps."""
 _BUILDERS: dict[type[Any], Builder] = {
@@ -70,6 +72,7 @@ _BUILDERS: dict[type[Any], Builder] = {
     SetAside: set_aside,
     RenameSegments: rename_segments,
     Pad: pad,
+    RecordLosses: record_losses,
     MoveOffsets: move_offsets,
     Recover: recover,
 }
@@ -264,7 +267,7 @@ def steps_of(staged: StagedFiles) -> tuple[Step, ...]:
             continue
         if before is not None or after is not None:
             steps.append(Step(name, before, after))
-    return tuple(steps)
+    return tuple(steps) if any(step.path != file_names.KNOWN_LOSSES for step in steps) else ()  # it repairs nothing
 
 
 def space_of(staged: StagedFiles, steps: Sequence[Step]) -> int:

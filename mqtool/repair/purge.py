@@ -126,7 +126,7 @@ def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
     _move_index(store, out, staged)
     _move_timer(store, moves, out, staged)
     _move_checkpoint(store, moves, last_time, out, staged)
-    _move_known_losses(store, moves, out, staged)
+    _move_known_losses(store, names, moves, out, staged)
     staged.read_settings(store)
     _add_notes(store, names, counts, moves, staged)
 
@@ -291,11 +291,12 @@ def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, stag
         staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT, keep_time=True)
 
 
-def _move_known_losses(store: Store, moves: Moves, out: Path, staged: StagedFiles) -> None:
-    """Updates the end of the log for which losses are known."""
+def _move_known_losses(store: Store, names: Collection[str], moves: Moves, out: Path, staged: StagedFiles) -> None:
+    """Updates the end of the log for which losses are known, and leaves out those of topics that are purged."""
     known = known_losses(store.path)
     if known != NONE:
-        write_new(out / file_names.KNOWN_LOSSES, content(moves.position(known.log_end), known.queues))
+        left = [lost for lost in known.queues if lost.topic not in names]
+        write_new(out / file_names.KNOWN_LOSSES, content(moves.position(known.log_end), left))
         staged.put(file_names.KNOWN_LOSSES, out / file_names.KNOWN_LOSSES, keep_time=True)
 
 

@@ -10,7 +10,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
-from mqtool.store.known_losses import NONE, KnownLosses, known_losses
+from mqtool.store.known_losses import NONE, KnownLosses, LostOffsets, known_losses
 from mqtool.store.paths import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.rocksdb_queues import has_queue_database, queue_database
@@ -43,7 +43,7 @@ from mqtool.verify.findings import (
 )
 from mqtool.verify.index_findings import IndexReport, check_absent
 from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
-from mqtool.verify.losses import LossAccount, add_proved_losses, confirmed_messages, cut_off, losses_of
+from mqtool.verify.losses import LossAccount, add_proved_losses, confirmed_messages, cut_off, known_count, losses_of
 from mqtool.verify.next_start import next_start, without_timer
 from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.replication import LedgerCheck
@@ -81,6 +81,8 @@ class Classifier:
         self._details: dict[Area, str] = {}
         self._unknown: dict[Area, str] = {}
         self._losses = Losses()
+        self._known = NONE
+        self._gaps: list[LostOffsets] = []  # skipped queue offsets that are not known to be lost
         self._known_lost = 0
         self._in_foreign = 0
 
@@ -130,6 +132,8 @@ class Classifier:
         self._config_files()
         ranges.sort(key=lambda part: part.start)
         self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets, self._survey.includes)
+        reported = (*self._losses.offsets, *self._gaps)
+        self._known_lost = known_count(self._known, reported, self._survey.includes)
         self._in_foreign = self._losses.messages if foreign else 0
 
     def _classify_log_only(self, damages: list[DamagedRange]) -> None:
@@ -243,17 +247,19 @@ class Classifier:
 
     def _log(self, account: LossAccount, wrong: WrongRecords, units: UnitDifferences) -> list[LostRange]:
         time_spikes(self._survey, self._facts.segments, self._collector)
-        report = LogReport(self._survey, self._facts.segments, account, self._known_losses(), self._collector)
+        self._known = self._known_losses()
+        report = LogReport(self._survey, self._facts.segments, account, self._known, self._collector)
         ranges = report.write(wrong, units.wrong)
-        self._known_lost = report.known_lost
+        self._gaps = report.gaps
         return ranges
 
     def _known_losses(self) -> KnownLosses:
         try:
-            return known_losses(self._store.path)
+            known = known_losses(self._store.path)
         except StoreError as error:
             self._unknown[Area.COMMIT_LOG] = str(error)
             return NONE
+        return known if self._survey.min_offset < known.log_end else NONE  # else the log that lacks them has expired
 
     def _bad_body(self, physical: int, size: int) -> LostRange:
         segment = next(s for s in self._survey.segments if s.base <= physical < s.end)

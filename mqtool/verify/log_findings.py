@@ -12,7 +12,7 @@ from mqtool.formats.java import decode_utf8
 from mqtool.formats.topics import is_lmq
 from mqtool.records.damage import DamageKind
 from mqtool.store.files import MappedFile
-from mqtool.store.known_losses import KnownLosses
+from mqtool.store.known_losses import KnownLosses, LostOffsets
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import LostRange, Severity
@@ -94,7 +94,7 @@ def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, i
 
 
 class LogReport:
-    """Reports the findings of the CommitLog; `known_lost` is the number of lost messages that are on record."""
+    """Reports the findings of the CommitLog; `gaps` are skipped queue offsets that nothing explains or records."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LogReport:
         known: KnownLosses,
         collector: FindingCollector,
     ) -> None:
-        self.known_lost = 0
+        self.gaps: list[LostOffsets] = []
         self._known = known
         self._survey = survey
         self._facts = facts
@@ -217,8 +217,9 @@ class LogReport:
             evidence = f"queue offset {jump.actual} follows {jump.expected - 1}: {count} are skipped"
             is_known = self._known.includes(queue, jump.expected, jump.actual - 1, jump.after)
             if is_known:
-                self.known_lost += count
                 evidence += ", and known to be lost since a repair"
+            else:
+                self.gaps.append(LostOffsets(*queue, ((jump.expected, jump.actual - 1),)))
             self._record("log-offset-gap", jump.after, evidence, queue, Severity.NOTE if is_known else None)
         else:
             evidence = f"queue offset {jump.actual} follows {jump.expected - 1}"

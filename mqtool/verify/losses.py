@@ -14,6 +14,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
 from mqtool.store import Store
+from mqtool.store.known_losses import KnownLosses, LostOffsets
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
 from mqtool.verify.record_rules import Jump
@@ -176,6 +177,26 @@ def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
         else:
             union.append((first, last))
     return tuple(union)
+
+
+def known_count(known: KnownLosses, reported: Iterable[LostOffsets], includes: Callable[[str], bool]) -> int:
+    """Returns how many messages are lost according to a record, and not reported otherwise.
+
+    Args:
+        known: the record.
+        reported: losses and gaps that are reported.
+        includes: whether a topic counts.
+    """
+    taken: dict[TopicQueue, list[Interval]] = {}
+    for part in reported:
+        taken.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
+    return sum(
+        high - low + 1
+        for lost in known.queues
+        if includes(lost.topic)
+        for first, last in lost.offsets
+        for low, high in without(first, last, taken.get((lost.topic, lost.queue_id), []))
+    )
 
 
 def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:

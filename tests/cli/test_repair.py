@@ -329,7 +329,8 @@ def test_a_repair_names_the_messages_that_are_lost(mqtool, tmp_path):
     last = max((line for line in base_messages("5.5.0-crash") if line["offset"] >= 0), key=lambda line: line["phy"])
     lost = [{"queue": f"{last['topic']}/{last['queue']}", "messages": 1, "offsets": str(last["offset"])}]
     done = mqtool("repair", root, "--config", config, "--yes", "--json").document
-    assert (done["changes"], done["already_lost"], done["lost"]) == (["truncate"], 1, lost)
+    assert (done["changes"], done["already_lost"], done["lost"]) == (["truncate", "record-losses"], 1, lost)
+    assert mqtool("verify", root, "--config", config, "--json").document["known_lost"] == 1
     made = mqtool("repair", damage_case(name, tmp_path / "b"), "-o", tmp_path / "new", "--yes", "--json").document
     assert made["lost"] == lost
 

@@ -42,6 +42,7 @@ from mqtool.records.damage import Damage
 if TYPE_CHECKING:
     from mqtool.repair import Change, Plan
     from mqtool.store.groups.offset_moves import Effect
+    from mqtool.store.known_losses import LostOffsets
     from mqtool.store.store import Store
     from mqtool.verify import Finding
 
@@ -258,17 +259,17 @@ def repair(
     """Plans what repairs the findings of a file, or those of verify now."""
     from mqtool.repair.plans import plan_repair
 
-    known = None if findings is None else _findings(findings)
-    repaired = plan_repair(place.path, known, config=place.config, work_dir=place.work_dir)
+    known, lost = (None, None) if findings is None else _findings(findings)
+    repaired = plan_repair(place.path, known, lost=lost, config=place.config, work_dir=place.work_dir)
     notes = ("the end of the log comes first: verify and plan again once the undo data of this change is discarded",)
     return _Planned(repaired.plan, repaired.is_enough, repaired.remaining, notes if repaired.needs_another_run else ())
 
 
-def _findings(path: Path) -> "list[Finding]":
+def _findings(path: Path) -> "tuple[list[Finding], tuple[LostOffsets, ...]]":
     from mqtool.repair.from_findings import findings_of
 
     try:
-        return findings_of(json.loads(read_input(path, _LARGEST)), path)[1]
+        return findings_of(json.loads(read_input(path, _LARGEST)), path)[1:]
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: expected JSON: {error}") from error
 
@@ -422,9 +423,9 @@ def rename_segments(place: _Place, *, file: FileOption = None) -> _Planned:
 
 def pad(place: _Place, *, file: FilesOption) -> _Planned:
     """Plans longer segments."""
-    from mqtool.repair import Pad
+    from mqtool.repair import Pad, RecordLosses
 
-    return place.plan(Pad(place.names(file)))
+    return place.plan(Pad(place.names(file)), RecordLosses())
 
 
 def recover(

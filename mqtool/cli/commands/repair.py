@@ -140,8 +140,8 @@ def repair(
 
     if target is None and diagnosis.plan is None:
         if document["wrong"]:
-            made = [diagnosis.next_step] if diagnosis.next_step else []
-            document["next_steps"] = made or next_steps_of(store, config, diagnosis.verification)
+            steps = [diagnosis.next_step] if diagnosis.next_step else []
+            document["next_steps"] = steps or next_steps_of(store, config, diagnosis.verification)
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"

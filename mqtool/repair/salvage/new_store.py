@@ -349,12 +349,8 @@ class _Salvage:
         ]
 
     def _record_losses(self, log_end: int) -> None:
-        """Records the lost messages between those that are there: later checks expect them."""
-        queues = [
-            LostOffsets(row.topic, row.queue_id, tuple(part for part in row.lost_offsets if part[1] < row.max_offset))
-            for row in self._result.queues
-        ]
-        queues = [lost for lost in queues if lost.offsets]
+        """Records the lost messages: later checks expect them."""
+        queues = [LostOffsets(row.topic, row.queue_id, row.lost_offsets) for row in self._result.queues if row.lost]
         if queues:
             create_file(self._new / file_names.KNOWN_LOSSES, content(log_end, queues))
 

@@ -1,5 +1,6 @@
 """Result of a salvage: content of the new store, and losses by topic, queue and consumer group."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.commands import Opened, command
-from mqtool.errors import UnreadableError
+from mqtool.errors import StoreError, UnreadableError
 from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
+from mqtool.store.known_losses import known_losses
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 from mqtool.values import asdict
@@ -157,6 +159,9 @@ def add_losses(
     others = moved(np.array([at for _, part in foreign for at in part.kept], np.int64))
     renumbered = np.array([at for _, part in foreign for at in part.moved], np.int64)
     for number, store in enumerate(sources):
+        with contextlib.suppress(StoreError):  # `verify` reports it
+            for part in known_losses(store.path).queues:
+                missing.setdefault((part.topic, part.queue_id), []).append(_spread(part.offsets))
         replacing = [(part.start, part.end) for source, part in foreign if source == number]
         for queue in store.disk_queues():
             if queue.is_batch:
@@ -187,6 +192,10 @@ def add_losses(
             low, high = (queue_or_none.min_offset, queue_or_none.max_offset) if queue_or_none else (0, 0)
             result.queues.append(QueueRow(*key, low, high, len(salvaged), len(lost), tuple(ranges(lost.tolist()))))
     result.groups = list(_groups(result, sources[0]).groups)
+
+
+def _spread(parts: Iterable[tuple[int, int]]) -> np.ndarray:
+    return np.concatenate([np.arange(first, last + 1, dtype=np.int64) for first, last in parts])
 
 
 def _units_into(

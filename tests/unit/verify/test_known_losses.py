@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -135,6 +136,38 @@ def test_a_purge_which_moves_the_log_keeps_the_losses_known(repaired: Path) -> N
     assert (result.state, result.known_lost) == (State.CLEAN, LOST - 10), "ten of Payments"
     undo(repaired)
     assert tree_digest(repaired) == before
+
+
+def test_queues_that_begin_again_and_the_last_messages_of_others_count_too(tmp_path: Path) -> None:
+    """All messages of 23 queues, and the last ones of others, are in the part that was cut off."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    os.truncate(root / "commitlog" / "00000000000000262144", 70_000)
+    first = salvage(root, tmp_path / "first")
+    assert first.lost == 146
+    assert (checked(tmp_path / "first").state, checked(tmp_path / "first").known_lost) == (State.CLEAN, 146)
+    second = salvage(tmp_path / "first", tmp_path / "second")
+    assert (second.lost, checked(tmp_path / "second").known_lost) == (146, 146)
+
+
+def test_a_loss_that_is_still_reported_is_not_counted_as_known(tmp_path: Path) -> None:
+    """A queue is rebuilt in place; the flipped bit elsewhere stays, and with it the message."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    destroy(root, ("Keyed", 1), 0)
+    shutil.rmtree(root / "consumequeue" / "Orders" / "2")
+    before = tree_digest(root)
+    repair(root)
+    assert (root / file_names.KNOWN_LOSSES).exists()
+    assert (checked(root).losses.messages, checked(root).known_lost) == (1, 0)
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_losses_are_no_longer_counted_once_the_log_that_lacked_them_has_expired(repaired: Path) -> None:
+    with mqtool.open(repaired) as store:
+        begins = store.commit_log.min_offset
+    path = repaired / file_names.KNOWN_LOSSES
+    path.write_text(re.sub(r'"log_end": \d+', f'"log_end": {begins}', path.read_text()))
+    assert checked(repaired).known_lost == 0
 
 
 @pytest.mark.slow
