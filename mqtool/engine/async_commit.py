@@ -22,9 +22,7 @@ class AsyncCommit:
     def __init__(self, wait: Callable[[int], PutStatus], flushed_offset: Callable[[], int]) -> None:
         """Starts no thread yet; the first put that waits does.
 
-        Args:
-            wait: blocks until the log is durable up to a physical offset, and returns the status of such a put.
-            flushed_offset: returns the physical offset up to which the log is durable.
+        `wait` blocks until the log is durable up to a physical offset, and returns the status of such a put.
         """
         self._wait = wait
         self._flushed_offset = flushed_offset

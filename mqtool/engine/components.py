@@ -181,7 +181,7 @@ def _locked_plan(
     last_shutdown = abort.last_shutdown()
     # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
     # between has left its mark.
-    executor = _planned(root, options, directories)
+    executor = RecoveryExecutor(root, options, directories)
     files.make_directory(root)
     lock.acquire()
     if abort.last_shutdown() is not last_shutdown:
@@ -189,18 +189,9 @@ def _locked_plan(
     if last_shutdown is LastShutdown.POWER_CUT:
         discarded_from = drop_unflushed(root, options, directories, files)
         lock.release()
-        executor = _planned(root, options, directories, discarded_from)
+        executor = RecoveryExecutor(root, options, directories, discarded_from)
         lock.acquire()
     return executor, last_shutdown
-
-
-def _planned(
-    root: Path, options: StoreOptions, directories: tuple[Path, ...], discarded_from: int | None = None
-) -> RecoveryExecutor:
-    """Returns the planned recovery; raises if the store is refused."""
-    executor = RecoveryExecutor(root, options, directories, discarded_from)
-    executor.plan()
-    return executor
 
 
 def flush_all(components: Components) -> int:

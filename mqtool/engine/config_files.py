@@ -38,17 +38,10 @@ class ConfigFiles:
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """Reads a file such as topics.json, or its backup if the file is missing, empty or malformed.
 
-        Args:
-            name: of the file.
-            parse: of `formats.config_files`.
-
-        Returns:
-            None if neither file nor backup exists, or both are empty.
-
-        Raises:
-            ConfigFileError: neither file nor backup can be parsed. A broker overwrites such a table sooner or later: it
-                exits, and writes empty tables as it does, or without a backup it starts with an empty table. Here
-                nothing is written.
+        Returns None if neither exists, or both are empty. Raises ConfigFileError if neither can be parsed. A broker
+        overwrites such a table sooner or later: it exits, and writes empty tables as it does, or without a backup it
+        starts
+        with an empty table. Here nothing is written.
         """
         path = self._directory / name
         broken: FormatError | None = None

@@ -43,16 +43,9 @@ BitMapOf = Callable[[DispatchRequest], bytes]
 def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     """Appends the units of consecutive records to their queues: written to the page cache on return, not flushed.
 
-    Args:
-        queues: of the store.
-        topics: name of each topic number.
-        units: at least of one record.
-
-    Returns:
-        Store timestamp of the last record that got a unit, 0 if none did.
-
-    Raises:
-        OSError: some were not written; the call may be repeated with all of them.
+    `topics` has the name of each topic number. Returns the store timestamp of the last record that got a unit, 0 if
+    none
+    did. If it raises OSError, some were not written; the call may be repeated with all of them.
     """
     if not len(units):
         return 0
@@ -128,10 +121,7 @@ class Dispatcher:
 
         Units and entries are in the page cache on return; a flush of queues and index makes them durable. `after_file`
         is
-        called after the records of each segment.
-
-        Raises:
-            OSError: something could not be written; dispatch stays at that record and may be called again.
+        called after the records of each segment. If it raises OSError, dispatch stays at that record.
         """
         done = 0
         while self._from_first() < end and self._flags.queue_writeable:

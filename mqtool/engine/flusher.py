@@ -165,8 +165,7 @@ class StoreCheckpoint:
     def flush(self) -> None:
         """Writes the values if they have changed. Durable on return.
 
-        Raises:
-            OSError: the old values may still be on disk, or a mixture at sector granularity.
+        If it raises OSError, the old values may still be on disk, or a mixture at sector granularity.
         """
         with self._guard:
             values = written = self.values
@@ -225,9 +224,9 @@ class Flusher:
     def flush_log(self, least_pages: int = 0) -> int:
         """Flushes the log if at least `least_pages` pages are dirty (0: always); returns the flushed offset.
 
-        Raises:
-            OSError: bytes after the flushed offset may be lost, and the store accepts no more messages; or a buffer
-                of the pool could not be written: it is kept, and the next flush tries again.
+        If it raises OSError, bytes after the flushed offset may be lost, and the store accepts no more messages; or a
+        buffer
+        of the pool could not be written: it is kept, and the next flush tries again.
         """
         with self._log_guard:
             if self._flags.flush_has_failed:
@@ -251,8 +250,7 @@ class Flusher:
     def commit_turn(self) -> None:
         """One iteration of the transient store pool's commit: writes buffers to the page cache, then requests a flush.
 
-        Raises:
-            OSError: a buffer could not be written; it is kept, and the next iteration tries again.
+        A buffer that cannot be written is kept, and the next iteration tries again.
         """
         now = self._clock.now()
         thorough = now - self._last_thorough_commit >= self._options.commit_thorough_interval_ms
@@ -267,8 +265,7 @@ class Flusher:
     def queue_turn(self) -> None:
         """One iteration of the queues' flush: queues with enough dirty pages; all of them after the thorough interval.
 
-        Raises:
-            OSError: units may be lost; a recovery after a crash writes them again.
+        If it raises OSError, units may be lost; a recovery after a crash writes them again.
         """
         now = self._clock.now()
         if now - self._last_queue_flush >= self._options.queue_flush_thorough_interval_ms:

@@ -66,11 +66,7 @@ class IndexWriter:
         return max(0, self.entries - self.header.index_count)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
-        """Adds an entry (IndexFile.putKey); returns False if the file is full: then put it into the next one.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Adds an entry (IndexFile.putKey); returns False if the file is full: then put it into the next one."""
         header = self.header
         number = header.index_count
         if number >= self.entries:
@@ -87,11 +83,7 @@ class IndexWriter:
         return True
 
     def put_many(self, keys: IndexKeys) -> None:
-        """Adds entries in order, as repeated calls of `put` would; there must be room for them.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Adds entries in order, as repeated calls of `put` would; there must be room for them."""
         first, count = self.header.index_count, len(keys)
         if not count:
             return
@@ -159,15 +151,7 @@ class Index:
         *,
         background: bool,
     ) -> None:
-        """Reads nothing; `load` does.
-
-        Args:
-            options: of the store.
-            files: the file system.
-            directory: `index` of the store.
-            clock: names new files.
-            background: whether full files are flushed in a separate thread.
-        """
+        """Reads nothing; `load` does. The clock names new files; `background` flushes full ones in another thread."""
         self.files: tuple[IndexWriter, ...] = ()
         self._options = options
         self._files = files
@@ -208,9 +192,6 @@ class Index:
         """Returns the file for the next key, a new one if the last is full.
 
         It is called for every dispatched record, so that a store without keys has one IndexFile too, as in the broker.
-
-        Raises:
-            OSError: no file can be created.
         """
         last = self.files[-1] if self.files else None
         if last is not None and last.room:
@@ -276,11 +257,7 @@ class Index:
                 self._flush_now(writer)
 
     def put(self, request: DispatchRequest, *, with_tags: bool) -> None:
-        """Adds the keys of one record (IndexService.buildIndex); skips a record that is already indexed.
-
-        Raises:
-            OSError: no file can be created, or the disk is full.
-        """
+        """Adds the keys of one record (IndexService.buildIndex); skips a record that is already indexed."""
         writer = self.current()
         if not request.is_indexed or request.physical_offset < writer.header.end_physical_offset:
             return
@@ -346,13 +323,8 @@ class Index:
 def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules) -> int:
     """Indexes every record from a physical offset on that is after the end of the index; returns how many were read.
 
-    In the page cache on return.
-
-    Args:
-        log: as recovery left it.
-        index: with the files that recovery kept.
-        start: physical offset of a record, or an offset below it in the same segment.
-        rules: of dispatch.
+    In the page cache on return. `log` and `index` are as recovery left them; at `start` there is a record, or at a
+    higher offset in the same segment.
     """
     columns, done = Dispatcher(rules), 0
     start = max(start, index.end_physical_offset)

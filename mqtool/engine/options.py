@@ -208,14 +208,9 @@ def config_values(options: StoreOptions) -> dict[str, str]:
 
 
 def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) -> StoreOptions:
-    """Converts a broker's properties to options.
+    """Converts a broker's properties to options, with those of `base` for missing properties.
 
-    Args:
-        config: the properties; keys that are not an option of the engine are ignored.
-        base: options for missing properties.
-
-    Raises:
-        UsageError: a value is invalid.
+    Keys that are not an option of the engine are ignored. Raises UsageError for an invalid value.
     """
     values = _values_of(config, BROKER_KEYS)
     mode = config.text("flushDiskType")
@@ -233,11 +228,7 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
 
 
 def with_limits(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
-    """Returns options with the limits of a broker's properties (LIMIT_KEYS).
-
-    Raises:
-        UsageError: a value is invalid.
-    """
+    """Returns options with the limits of a broker's properties (LIMIT_KEYS); raises UsageError for an invalid value."""
     return replace(options, **_values_of(config, LIMIT_KEYS))
 
 

@@ -70,10 +70,7 @@ class ConsumeQueue:
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Appends the unit of one record; skips a record that already has one.
 
-        In the page cache on return, durable after `flush`.
-
-        Raises:
-            OSError: it was not written; dispatch may try again.
+        In the page cache on return, durable after `flush`. If it raises OSError, dispatch may try again.
         """
         if is_dispatched(physical_offset + size, self.max_physical_offset):
             return
@@ -101,16 +98,12 @@ class ConsumeQueue:
     def put_run(self, queue_offset: int, units: bytes, end: int) -> bool:
         """Appends units of consecutive queue offsets at once, if the first is the queue's next offset.
 
-        Args:
-            queue_offset: of the first.
-            units: complete units, physical offsets ascending.
-            end: physical offset after the record of the last.
+        The units are complete, their physical offsets ascend, and `end` is the physical offset after the last record.
 
         Returns:
-            False if nothing was written: `put` them one by one.
-
-        Raises:
-            OSError: some were not written; dispatch may try again, `put` skips the others.
+        False if nothing was written: `put` them one by one. If it raises OSError, some were not written; dispatch may
+        try
+        again, `put` skips the others.
         """
         (first,) = consume_queue.CONSUME_QUEUE_UNIT.struct.unpack_from(units)[:1]
         at = queue_offset * UNIT_SIZE
@@ -194,11 +187,7 @@ class ConsumeQueue:
         return None
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flushes units if at least `least_pages` pages are dirty (0: always); returns whether something was written.
-
-        Raises:
-            OSError: units after the flushed position may be lost.
-        """
+        """Flushes units if at least `least_pages` pages are dirty (0: always); returns whether it wrote something."""
         before = self.files.flushed_offset
         if not self.files.is_dirty and (self.ext is None or not self.ext.files.is_dirty):
             return False
@@ -236,9 +225,6 @@ class ConsumeQueueExt:
         """Appends a unit, in the page cache on return.
 
         Returns its address, for the ConsumeQueue unit's tags code; the tags code itself if no unit can be that long.
-
-        Raises:
-            OSError: it was not written.
         """
         unit = layout.make_ext_unit(tags_code, store_timestamp, bit_map)
         if unit.size > min(LONGEST_EXT_UNIT, self.files.file_size - layout.EXT_END_BLANK_SIZE):
@@ -267,16 +253,12 @@ class ConsumeQueueExt:
             return None
 
     def load(self, newest: int | None) -> None:
-        """Opens the files and sets the end after the last unit that the queue refers to.
+        """Opens the files and sets the end after the last unit that the queue refers to, by its address.
 
         If that unit is damaged or missing, all files are kept and units go to a new file: a unit at an address that the
-        queue already contains would give another message's tags to the filters. The broker writes at such addresses.
-
-        Args:
-            newest: address of that unit; None if the queue refers to none: then the extension becomes empty.
-
-        Raises:
-            LayoutError: a file has another size than the options state.
+        queue already contains would give another message's tags to the filters. The broker writes at such addresses. If
+        the
+        queue refers to none, the extension becomes empty.
         """
         self.files.load()
         end = 0

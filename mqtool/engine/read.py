@@ -60,8 +60,7 @@ class RecordViews(Sequence[memoryview]):
         """Creates no view yet.
 
         Args:
-            pin: `File.pin` of the segment.
-            base: physical offset of the segment's first byte.
+            pin, base: `File.pin` of the segment, and the physical offset of its first byte.
             units, count: that point to the records, all of which must be complete, and their number.
             size: sum of the records' sizes.
         """
@@ -117,13 +116,7 @@ class RecordViews(Sequence[memoryview]):
 
 
 class Reader:
-    """Answers gets; thread-safe.
-
-    Attributes:
-        options: of the store.
-        log: the CommitLog.
-        limits: of a get.
-    """
+    """Answers gets; thread-safe. It is a view of the log, too (`store.queues.get_message.LogView`)."""
 
     def __init__(self, options: StoreOptions, log: CommitLog, queues: Queues) -> None:
         self.log = log

@@ -113,8 +113,7 @@ class DispatchLoop:
     def turn(self) -> int:
         """Dispatches all records up to `end`; returns how many. Units and entries are in the page cache on return.
 
-        Raises:
-            OSError: dispatch failed; it stays at its position.
+        If it raises OSError, dispatch stays at its position.
         """
         with self._guard:
             done = self._dispatcher.run(self.end, self._bound_queue_lag)
@@ -147,8 +146,7 @@ class DispatchLoop:
     def relieve(self) -> None:
         """Waits for dispatch to catch up before the writer starts another segment, if the writer is too far ahead.
 
-        Raises:
-            OSError: dispatch cannot catch up; the writer must stop.
+        If it raises OSError, dispatch cannot catch up, and the writer must stop.
         """
         ahead = self._log.queue.wrote_offset - self.queues_flushed_at
         if ahead >= _FILES_BEFORE_WRITER_WAITS * self._options.commit_log_file_size:

@@ -245,13 +245,9 @@ class MessageStore:
     ) -> PutResult:
         """Stores messages of one queue atomically: contiguous in one segment, or not at all; durable as after `put`.
 
-        Args:
-            topic, queue_id, sys_flag, born_timestamp, born_host, store_host, reconsume_times, wait: as for `put`.
-            messages: the messages, or the body of a client's batch request.
-            properties: of the batch; 4.9 adds them to those of every message.
-
-        Returns:
-            Status and position of the first, with the physical offsets of all.
+        `messages` may be the body of a client's batch request; 4.9 adds the batch's `properties` to those of every
+        message.
+        Other arguments are those of `put`. Returns status and position of the first, with the physical offsets of all.
         """
         if not properties and not isinstance(messages, bytes | bytearray | memoryview):
             messages = list(messages)
@@ -323,10 +319,7 @@ class MessageStore:
     ) -> GetResult:
         """Returns messages of a queue starting at an offset, as many as the broker would return in one answer.
 
-        Args:
-            topic, queue_id, queue_offset: place of the first message.
-            max_msg_nums, max_bytes: maximum number of messages, and sum of the records' sizes.
-            message_filter: selects messages; None for all.
+        `max_bytes` limits the sum of the records' sizes.
         """
         return self._open.reader.get_message(topic, queue_id, queue_offset, max_msg_nums, message_filter, max_bytes)
 
@@ -340,8 +333,7 @@ class MessageStore:
         """Returns messages by key, oldest first. The index stores hashes: compare the key, since hashes may collide.
 
         Args:
-            topic: of the messages.
-            key: one word of KEYS, or a unique key.
+            topic, key: one word of KEYS, or a unique key, of messages of a topic.
             max_num: maximum number of messages; the option `max_query` limits it further.
             begin, end: store timestamps, ms, both inclusive.
             tag: True if the key is a tag, which 5.5 indexes too.
@@ -442,10 +434,7 @@ class MessageStore:
         """Dispatches all records that are not dispatched yet, in this thread; returns how many.
 
         Units are in the page cache on return. With background threads it is needed only to wait until queues and index
-        contain every message so far.
-
-        Raises:
-            StoreError: something could not be written.
+        contain every message so far. Raises StoreError if something could not be written.
         """
         with named_errors(self.path):
             return self._open.loop.turn()
@@ -453,8 +442,7 @@ class MessageStore:
     def flush(self) -> int:
         """Flushes log, queues, index and checkpoint; returns the physical offset up to which the log is durable.
 
-        Raises:
-            StoreError: a flush failed. Messages since the last flush may be lost, and no more are accepted.
+        If it raises StoreError, messages since the last flush may be lost, and no more are accepted.
         """
         with named_errors(self.path):
             return flush_all(self._open)
@@ -492,10 +480,9 @@ class MessageStore:
         """Deletes every queue of a topic; its records stay in the log. Returns how many queues were deleted.
 
         The next message of the topic gets queue offset 0. Records that wait for dispatch are dispatched first; else
-        they would take the places of later ones in the new queues, as in the broker.
-
-        Raises:
-            StoreError: something could not be written; no queue was deleted.
+        they would take the places of later ones in the new queues, as in the broker. If it raises StoreError, no queue
+        was
+        deleted.
         """
         with self._all_dispatched() as components:
             components.offsets.forget_topic(topic)
@@ -506,9 +493,6 @@ class MessageStore:
 
         Queues of system topics are kept. The next message of a deleted queue gets queue offset 0.
         Source: ConsumeQueueStore.cleanExpired (5.5.0).
-
-        Raises:
-            StoreError: something could not be written.
         """
         with self._all_dispatched() as components:
             expired = components.cleaner.expired_queues()
@@ -545,10 +529,9 @@ class MessageStore:
         """Shuts down cleanly; may be called twice.
 
         On return everything is durable and `abort` is deleted, unless dispatch could not catch up or the store had
-        stopped accepting messages: then `abort` stays, and the next `open_store` recovers.
-
-        Raises:
-            StoreError: something could not be written; `abort` stays.
+        stopped accepting messages: then `abort` stays, and the next `open_store` recovers. It stays too if something
+        could
+        not be written, which raises StoreError.
         """
         if not self._closed:
             self._closed = True

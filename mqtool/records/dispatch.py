@@ -157,13 +157,7 @@ def has_further_queues(topic: str) -> bool:
 
 
 def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) -> FurtherQueues:
-    """Returns the further queues of a record.
-
-    Args:
-        topic: of the record.
-        queues, offsets: its INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET, "" if missing.
-        rules: of the store.
-    """
+    """Returns the further queues of a record by INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET, "" if missing."""
     if not queues.strip() or not offsets.strip() or not rules.multi_dispatch:
         return _NONE
     if not rules.lmq_everywhere and not has_further_queues(topic):
@@ -233,8 +227,7 @@ def key_hashes(topic: str, values: dict[str, str], *, with_tags: bool) -> list[i
 def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:
     """Returns the request of a record.
 
-    Raises:
-        FormatError: a property that must be a number is not; the broker treats such a record as damaged.
+    Raises FormatError if a property that must be a number is not; the broker treats such a record as damaged.
     """
     topic = java.decode_utf8(record.topic)
     values = properties.decode(record.properties)

@@ -22,9 +22,9 @@ from mqtool.formats.dledger import (
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames
-from mqtool.records.record_search import RecordStartIndex, frame_starts
-from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
-from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
+from mqtool.records.record_search import frame_starts
+from mqtool.records.segment_bytes import WINDOW
+from mqtool.records.walk import SegmentSpan, SegmentWalk
 
 _HEAD = ENTRY_HEADER_SIZE + commit_log.FRAME.size
 _STEP = 1 << 16
@@ -32,29 +32,6 @@ _HEADS = struct.Struct(
     f"{BLANK_ENTRY.struct.format}{ENTRY_HEADER_SIZE - BLANK_ENTRY_SIZE}x{commit_log.FRAME.format.removeprefix('>')}"
 )
 """Magic and size of an entry, then total_size and magic_code of its record: all that following a log needs."""
-
-
-def walk_of(
-    read: Read,
-    span: SegmentSpan,
-    *,
-    check_crc: bool = True,
-    start_index: RecordStartIndex | None = None,
-    read_into: ReadInto | None = None,
-    with_crc: bool = False,
-    skim: Skim | None = None,
-) -> SegmentWalk:
-    """Returns the walk over a segment, with or without entry headers; see `SegmentWalk`."""
-    kind = EntryWalk if span.entries else SegmentWalk
-    return kind(
-        read,
-        span,
-        check_crc=check_crc,
-        start_index=start_index,
-        read_into=read_into,
-        with_crc=with_crc,
-        skim=None if span.entries else skim,
-    )
 
 
 def scan_entries(view: memoryview, start: int) -> FrameScan:
@@ -229,3 +206,8 @@ class EntryWalk(SegmentWalk):
             return Tail(self.end, "stale", length, "entries of an earlier life of this file")
         kind, _ = self._describe(at, is_followed=False)
         return Tail(self.end, "garbage", length, f"{kind}: bytes that are not an entry")
+
+
+def walk_kind(span: SegmentSpan) -> type[SegmentWalk]:
+    """Returns the class of the walk over a segment, with or without entry headers."""
+    return EntryWalk if span.entries else SegmentWalk

@@ -103,8 +103,7 @@ class Frames:
     def column(self, name: str) -> np.ndarray:
         """Returns a fixed field or a place of all records, in the machine's byte order; it must not be changed.
 
-        Args:
-            name: a field of `commit_log.RECORD` before body_length, hosts excepted, or one of `PLACES`.
+        Fixed are the fields of `commit_log.RECORD` before body_length, hosts excepted; places are those in `PLACES`.
         """
         values = self._columns.get(name)
         if values is None:

@@ -46,8 +46,7 @@ def spread(current: Callable[[], F], keys: IndexKeys, records: int) -> Iterator[
     Args:
         current: returns the last file of the index, or a new one if that is full or there is none
             (IndexService.getAndCreateLastIndexFile).
-        keys: of the records.
-        records: number of records, at least one; `row` of a key is the number of its record.
+        keys, records: of the records, and their number, at least one; `row` of a key is the number of its record.
     """
     file, done = current(), 0
     if len(keys):
@@ -116,16 +115,11 @@ class IndexFileBuilder:
 
 
 def append(header: IndexHeader, heads: np.ndarray, entries: np.ndarray, keys: IndexKeys) -> IndexHeader:
-    """Appends entries to a file that has room for them, like as many calls of IndexFile.putKey.
+    """Appends entries to a file that has room for them, like as many calls of IndexFile.putKey; returns its new header.
 
-    Args:
-        header: of the file.
-        heads: number of the newest entry of each slot, of any integer type; updated.
-        entries: output, of `ENTRY.dtype`, one for each key.
-        keys: of the entries.
-
-    Returns:
-        The header after the last entry.
+    `heads` has the number of the newest entry of each slot, of any integer type, and is updated; `entries` is filled,
+    one
+    of `ENTRY.dtype` for each key.
     """
     for start in range(0, len(keys), CHUNK):
         part = slice(start, start + CHUNK)
@@ -149,13 +143,8 @@ def _append_chunk(header: IndexHeader, heads: np.ndarray, entries: np.ndarray, k
 def chain(heads: np.ndarray, slots: np.ndarray, first: int) -> np.ndarray:
     """Makes entries first, first + 1, … the heads of their slots.
 
-    Args:
-        heads: number of the newest entry of each slot, of any integer type; updated.
-        slots: slot of each entry.
-        first: number of the first entry.
-
-    Returns:
-        The previous entry in the slot of each, 0 for none: int32.
+    `heads` has the number of the newest entry of each slot, of any integer type, and is updated; `slots` is the slot of
+    each entry. Returns the previous entry in the slot of each, 0 for none: int32.
     """
     numbers = np.arange(first, first + len(slots), dtype=np.int32)
     previous = heads[slots].astype(np.int32, copy=False)

@@ -47,17 +47,12 @@ def offsets_in_chain(
 ) -> list[int]:
     """Returns physical offsets of the entries in a slot's chain that match a key hash and a time range, newest first.
 
-    Times of entries are rounded down to seconds. An older entry has a smaller number. The chain ends at a negative
-    time and at an entry older than the range. The broker trusts that chains end; this function also ends at an entry
-    that points forward.
-
-    Args:
-        read: returns an entry by its number, None if the file ends before it.
-        newest: number of the newest entry, as the slot states it.
-        header: of the file.
-        highest: largest number that an entry can have.
-        matches: key hash, and the range of store timestamps in ms, both inclusive.
-        max_num: maximum number of offsets.
+    Times of entries are rounded down to seconds. An older entry has a smaller number; none is above `highest`. The
+    chain
+    ends at a negative time and at an entry older than the range. The broker trusts that chains end; this function also
+    ends at an entry that points forward, and where `read` returns None because the file ends before it. `matches` are
+    key
+    hash and store timestamps (ms), both inclusive.
     """
     (key_hash, begin, end), number = matches, newest
     file_begin = header.begin_timestamp

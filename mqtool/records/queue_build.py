@@ -76,10 +76,8 @@ def placement_of(queue_offset: int, end: int) -> UnitPlacement:
 def accepts_batch(physical_offset: N, queue_offset: N, messages: N, max_physical_offset: int) -> N:
     """Returns whether a BatchConsumeQueue gets the unit of a record, or of each of a column of them.
 
-    A record of 0 messages gets one, though recovery cuts the queue before such a unit (BatchConsumeQueue.recover).
-    `queue_offset` is that of the record's first message, `max_physical_offset` that of the newest record with a unit
-    (-1
-    if there is none).
+    A record of 0 messages gets one, though recovery cuts the queue before such a unit (BatchConsumeQueue.recover). The
+    physical offset of the newest record with a unit is -1 if there is none.
     """
     return (physical_offset > max_physical_offset) & (queue_offset >= 0) & (messages >= 0)
 
@@ -115,10 +113,8 @@ def is_file_expired(last_unit: bytes, min_physical_offset: int) -> bool:
 def is_ext_file_expired(file_end: int, first_tags_code: int) -> bool:
     """Returns whether retention deletes a file of a queue's extension (ConsumeQueueExt.truncateByMinAddress, 5.5.0).
 
-    Args:
-        file_end: offset after its last byte, counted over all files of the extension.
-        first_tags_code: tags code of the queue's first unit whose record the log has; if it is no address, nothing is
-            deleted.
+    The file ends at an offset over all files of the extension. The tags code is that of the queue's first unit whose
+    record the log has; if it is no address, nothing is deleted.
     """
     return is_ext_address(first_tags_code) and file_end < ext_offset(first_tags_code)
 

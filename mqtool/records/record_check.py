@@ -106,15 +106,9 @@ class RecordCheck:
         return magic == commit_log.MAGIC_V1 or (magic == commit_log.MAGIC_V2 and self.rules.release >= (5, 5))
 
     def check(self, read: Read, position: int, limit: int) -> CheckResult:
-        """Tests the bytes at a position of a segment.
+        """Tests the bytes at a position of a segment, up to its end, or the end of what counts as written.
 
-        Args:
-            read: reads the segment.
-            position: where the record would start.
-            limit: end of the buffer: the segment's end, or the end of what counts as written.
-
-        Raises:
-            HeapExhausted: 4.9 allocates an array that no Java heap can hold.
+        Raises HeapExhausted where 4.9 allocates an array that no Java heap can hold.
         """
         try:
             return self._check(_Cursor(read, position, limit))

@@ -37,15 +37,11 @@ def scan_start(
 
     Args:
         segments: opens each segment that the broker loads for reading, oldest first, including allocated, unused
-            ones.
+            ones; at least one.
         segment_size: configured size in bytes.
-        checkpoint: as loaded; all zeros if there is none.
-        rules: of the broker that is started.
+        checkpoint, rules: as loaded, all zeros if there is none; of the broker that is started.
         clean_stop: the store was shut down cleanly: there is no abort file.
         queues_end: end of the newest record that any queue names, -1 without queues; only used after a clean stop.
-
-    Raises:
-        ValueError: there are no segments.
     """
     if not segments:
         raise ValueError("a log without segments is not scanned")

@@ -71,7 +71,7 @@ class SegmentSpan(Struct, frozen=True):
 
 
 class SegmentWalk:
-    """Iterator over one segment; `records.entries.walk_of` creates the right one for a span.
+    """Iterator over one segment; `records.entries.walk_kind` has the right one for a span.
 
     Yields:
         Valid `Frames` in order, and `Damage` between them.
@@ -113,8 +113,8 @@ class SegmentWalk:
         self._with_crc = with_crc or check_crc
         self._start_index = start_index
         self._read_into = read_into
-        self._skim = skim
-        self._window = segment_bytes.WINDOW if skim is None else _FIRST_WINDOW // 2
+        self._skim = None if span.entries else skim
+        self._window = segment_bytes.WINDOW if self._skim is None else _FIRST_WINDOW // 2
         self._memory = memoryview(bytearray())
         self._newest = span.newest
         self._view = memoryview(b"")
@@ -386,11 +386,7 @@ class LogFile(Protocol):
 
 
 def field_pass(base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> Skim | None:
-    """Returns a pass over one segment; None where its compiled form is not in use.
-
-    Args:
-        base, end, file, count: as for `FieldPass`.
-    """
+    """Returns a `FieldPass` over one segment; None where its compiled form is not in use."""
     return FieldPass(base, end, file, count).skim if native.in_use() else None
 
 
@@ -402,14 +398,7 @@ class FieldPass:
     """
 
     def __init__(self, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> None:
-        """Reads nothing yet.
-
-        Args:
-            base: physical offset of the segment's first byte.
-            end: position after which no record may end.
-            file: returns the segment, open.
-            count: takes the number of bytes that were read.
-        """
+        """Reads nothing yet: `file` returns the segment, open, and `count` takes the number of bytes that were read."""
         self._base, self._end = base, end
         self._file, self._count = file, count
         self._window = page_aligned(_WINDOW)

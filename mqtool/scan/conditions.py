@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC
 from functools import reduce
-from operator import or_
+from operator import eq, ge, gt, le, lt, ne, or_
 from typing import Any
 
 import pyarrow as pa
@@ -27,13 +27,13 @@ _WORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "
 _DEEPEST = 100
 _SUPPORTED = "a condition compares columns with constants (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL); AND, OR, NOT"
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": lambda left, right: left == right,
-    "<>": lambda left, right: left != right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
+    "=": eq,
+    "<>": ne,
+    "!=": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
 }
 MIRRORED = {"=": "=", "<>": "<>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """By sign, the one that has the same meaning if both sides are exchanged."""
@@ -42,8 +42,7 @@ MIRRORED = {"=": "=", "<>": "<>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">
 def expression_of(condition: str, schema: Any) -> Any:
     """Returns a condition as a `pyarrow.compute.Expression` over columns of an Arrow schema.
 
-    Raises:
-        UsageError: invalid syntax or column; states what was expected at which position.
+    Raises UsageError for invalid syntax or an unknown column; it states what was expected at which position.
     """
     return _Parser(condition, schema).parse()
 

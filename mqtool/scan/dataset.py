@@ -122,15 +122,11 @@ class _LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return self._schema
 
     def scanner(self, columns: Any = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002 - Arrow's name
-        """Returns a scanner over some columns of the rows that meet a condition; it can be read once.
+        """Returns a scanner over some columns of the rows that meet an Arrow expression; it can be read once.
 
-        Args:
-            columns: names; None for all.
-            filter: a `pyarrow.compute.Expression`.
-            _: options for reading files; ignored.
-
-        Raises:
-            UsageError: an unknown column, a computed one, or a condition that Arrow cannot evaluate.
+        Options for reading files are ignored. Raises UsageError for an unknown column, a computed one, or a condition
+        that
+        Arrow cannot evaluate.
         """
         if isinstance(columns, dict):
             raise UsageError("columns of a store are chosen by name; compute on the batches")

@@ -182,18 +182,14 @@ class Scan:
         broker: str = "",
         zones: Zones | None = None,
     ) -> None:
-        """Reads nothing yet.
+        """Reads nothing yet; raises UsageError for an unknown column.
 
         Args:
             store: open; it must stay open.
-            columns: names, in the requested order; None for all.
-            where: a `pyarrow.compute.Expression` over the columns, or a `Where`; None for every message.
+            columns, where: as for `scan`, or a `Where`.
             options: how to read.
             broker: the value of the column `broker`.
             zones: what earlier scans of this store have proved; this scan adds to it.
-
-        Raises:
-            UsageError: an unknown column.
         """
         self.options = options or Options()
         schema = schema_of(keyed=self.options.keyed)

@@ -21,78 +21,37 @@ Rows = Iterator[dict[str, Any]]
 _BATCH_ROWS = 1 << 16
 
 
-def _schema(*fields: tuple[str, Any]) -> Any:
-    return pa.schema([pa.field("broker", pa.string()), *(pa.field(name, kind) for name, kind in fields)])
+_KINDS = {
+    name: kind
+    for kind, names in (
+        (pa.int32(), "queue_id number key_hash previous tries read_queues write_queues perm queues"),
+        (pa.int64(), "queue_offset physical_offset tags_code consumer_offset min_offset max_offset lag position"),
+        (pa.int64(), "lost_bytes lost_messages messages"),
+        (TIMESTAMP, "store_timestamp due since first_time"),
+    )
+    for name in names.split()
+}
+"""Types of the columns that are not text."""
 
 
-QUEUE_UNITS = _schema(
-    ("topic", pa.string()),
-    ("queue_id", pa.int32()),
-    ("queue_offset", pa.int64()),
-    ("physical_offset", pa.int64()),
-    ("size", pa.int32()),
-    ("tags_code", pa.int64()),
-)
-INDEX_ENTRIES = _schema(
-    ("file", pa.string()),
-    ("number", pa.int32()),
-    ("key_hash", pa.int32()),
-    ("physical_offset", pa.int64()),
-    ("store_timestamp", TIMESTAMP),
-    ("previous", pa.int32()),
-)
-OFFSETS = _schema(
-    ("consumer_group", pa.string()),
-    ("topic", pa.string()),
-    ("queue_id", pa.int32()),
-    ("consumer_offset", pa.int64()),
-    ("min_offset", pa.int64()),
-    ("max_offset", pa.int64()),
-    ("lag", pa.int64()),
-)
+def _schema(names: str, **kinds: Any) -> Any:
+    """Returns the schema of a table with the broker and columns of some names; `kinds` has further types."""
+    known = _KINDS | kinds
+    return pa.schema([pa.field(name, known.get(name, pa.string())) for name in ("broker", *names.split())])
+
+
+QUEUE_UNITS = _schema("topic queue_id queue_offset physical_offset size tags_code", size=pa.int32())
+INDEX_ENTRIES = _schema("file number key_hash physical_offset store_timestamp previous")
+OFFSETS = _schema("consumer_group topic queue_id consumer_offset min_offset max_offset lag")
 PENDING = _schema(
-    ("kind", pa.string()),
-    ("topic", pa.string()),
-    ("consumer_group", pa.string()),
-    ("stored_topic", pa.string()),
-    ("queue_id", pa.int32()),
-    ("queue_offset", pa.int64()),
-    ("physical_offset", pa.int64()),
-    ("due", TIMESTAMP),
-    ("since", TIMESTAMP),
-    ("tries", pa.int32()),
-    ("unique_key", pa.string()),
-    ("origin", pa.string()),
-    ("unknown", pa.string()),
+    "kind topic consumer_group stored_topic queue_id queue_offset physical_offset due since tries unique_key origin "
+    "unknown"
 )
 FINDINGS = _schema(
-    ("code", pa.string()),
-    ("severity", pa.string()),
-    ("file", pa.string()),
-    ("position", pa.int64()),
-    ("physical_offset", pa.int64()),
-    ("topic", pa.string()),
-    ("queue_id", pa.int32()),
-    ("lost_bytes", pa.int64()),
-    ("lost_messages", pa.int64()),
-    ("evidence", pa.string()),
-    ("next_step", pa.string()),
+    "code severity file position physical_offset topic queue_id lost_bytes lost_messages evidence next_step"
 )
-TOPICS = _schema(
-    ("topic", pa.string()),
-    ("read_queues", pa.int32()),
-    ("write_queues", pa.int32()),
-    ("perm", pa.int32()),
-    ("message_type", pa.string()),
-    ("queues", pa.int32()),
-    ("messages", pa.int64()),
-)
-SEGMENTS = _schema(
-    ("file", pa.string()),
-    ("physical_offset", pa.int64()),
-    ("size", pa.int64()),
-    ("first_time", TIMESTAMP),
-)
+TOPICS = _schema("topic read_queues write_queues perm message_type queues messages")
+SEGMENTS = _schema("file physical_offset size first_time", size=pa.int64())
 
 
 def _opened(stores: Stores, *, needs_log: bool = False) -> Iterator[tuple[Source, Store]]:

@@ -48,7 +48,7 @@ from mqtool.formats import (
 )
 from mqtool.protocol import frames, registration_body
 from mqtool.records.damage import Damage
-from mqtool.records.entries import walk_of
+from mqtool.records.entries import walk_kind
 from mqtool.records.walk import SegmentSpan
 from mqtool.repair.plan import Plan
 from mqtool.server import replication
@@ -187,7 +187,7 @@ def each(*parsers: Callable[[bytes], Any]) -> Callable[[bytes], tuple[str, ...]]
 def walk(data: bytes, *, entries: bool = False) -> tuple[str, ...]:
     """A segment from its first byte to its last, with what every frame says."""
     span = SegmentSpan(0, len(data), is_last=True, entries=entries)
-    walked, ways = walk_of(lambda at, count: data[at : at + count], span), []
+    walked, ways = walk_kind(span)(lambda at, count: data[at : at + count], span), []
     for item in walked:
         if isinstance(item, Damage):
             ways.append(item.detail)

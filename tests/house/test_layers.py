@@ -190,7 +190,7 @@ def test_formats_and_records_open_no_file():
     assert calls == []
 
 
-WALKERS = {"SegmentSpan", "SegmentWalk", "EntryWalk", "walk_of"}
+WALKERS = {"SegmentSpan", "SegmentWalk", "EntryWalk", "walk_kind"}
 
 
 def test_a_walk_is_put_together_in_one_place():

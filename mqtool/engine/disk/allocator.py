@@ -84,16 +84,9 @@ class Allocator:
     def reserve(self, file: MappedFile, end: int, *, mapped: bool) -> int:
         """Ensures that a segment can be written up to `end`, and schedules the pages after it.
 
-        Args:
-            file: the segment.
-            end: position after the next write.
-            mapped: whether it is written through the mapping, rather than by system calls.
-
-        Returns:
-            The position up to which no further call is needed.
-
-        Raises:
-            OSError: the disk is full.
+        Returns the position up to which no further call is needed. `mapped` is False if the segment is written by
+        system
+        calls, not through the mapping. Raises OSError if the disk is full.
         """
         if end > file.reserved:
             with self._making:

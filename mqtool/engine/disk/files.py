@@ -185,11 +185,7 @@ class File:
         return view[position : position + count].tobytes()
 
     def write(self, position: int, data: Buffer) -> None:
-        """Writes all of the data at a position.
-
-        Raises:
-            OSError: some of it may have been written.
-        """
+        """Writes all of the data at a position; if it raises OSError, some of it may have been written."""
         done = self._pwrite(data, position)
         while done < len(data):
             more = self._pwrite(memoryview(data)[done:], position + done)
@@ -202,11 +198,7 @@ class File:
         return os.pwrite(opened.number, data, position)
 
     def reserve(self, start: int, end: int) -> None:
-        """Allocates blocks for a range, so that writing there cannot fail for lack of space.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Allocates blocks for a range, so that writing there cannot fail; raises OSError if the disk is full."""
         opened = self._opened()
         os.posix_fallocate(opened.number, start, end - start)
 
@@ -244,8 +236,7 @@ class File:
     def sync(self) -> None:
         """Returns after all writes, through the mapping or not, are on disk (fdatasync).
 
-        Raises:
-            OSError: writes may be lost. Later calls do not report it again, so the store must stop writing.
+        If it raises OSError, writes may be lost. Later calls do not report it again, so the store must stop writing.
         """
         opened = self._opened()
         os.fdatasync(opened.number)
@@ -269,9 +260,6 @@ class Files:
 
         A new file gets its name after its size: a kill between the two would leave an empty file, on which a broker of
         4.9 does not start. On file systems without unnamed files (O_TMPFILE) the name comes first.
-
-        Raises:
-            OSError: it cannot be created.
         """
         is_new = False
         if not path.exists():
@@ -370,12 +358,7 @@ class Files:
 
 
 def open_more(path: Path, flags: int) -> int:
-    """Opens a regular file, also at the soft limit of open files.
-
-    Raises:
-        StoreError: it is not a regular file, for example a FIFO.
-        OSError: it cannot be opened.
-    """
+    """Opens a regular file, also at the soft limit of open files; raises StoreError for another kind, e.g. a FIFO."""
     return open_raising_limit(lambda: open_regular(path, flags))
 
 

@@ -21,9 +21,7 @@ class MappedFile:
     """One file of fixed size.
 
     Attributes:
-        file: the file itself.
         file_from_offset: offset of its first byte in the directory's address space.
-        size: bytes.
         wrote: position after the last byte that was appended.
         committed: position up to which bytes are in the page cache; `wrote` unless a pool buffer is attached.
         flushed: position up to which bytes are on disk.
@@ -82,11 +80,7 @@ class MappedFile:
         self.reserved = min(self.reserved, position)
 
     def reserve(self, end: int) -> None:
-        """Makes sure that up to `end` can be written through the mapping.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Makes sure that up to `end` can be written through the mapping; raises OSError if the disk is full."""
         if end > self.reserved:
             self.file.reserve(self.reserved, end)
             self.reserved = end
@@ -94,10 +88,9 @@ class MappedFile:
     def append(self, data: bytes) -> bool:
         """Appends bytes by a system call, as the broker does through its FileChannel; returns False if they do not fit.
 
-        In the page cache on return: they survive a kill of the process, not a power cut.
-
-        Raises:
-            OSError: nothing or only a part was written.
+        In the page cache on return: they survive a kill of the process, not a power cut. If it raises OSError, a part
+        may
+        have been written.
         """
         if self.wrote + len(data) > self.size:
             return False
@@ -117,8 +110,7 @@ class MappedFile:
     def commit(self, least_pages: int = 0) -> int:
         """Writes the content of the pool buffer, if there is one, into the page cache; returns the committed position.
 
-        Raises:
-            OSError: the file could not be written; the buffer keeps the bytes.
+        If it raises OSError, the buffer keeps the bytes.
         """
         wrote = self.wrote
         if self.pool_buffer is None:
@@ -132,10 +124,9 @@ class MappedFile:
     def flush(self, least_pages: int = 0) -> int:
         """Flushes committed bytes if there are at least `least_pages` pages of them; returns the flushed position.
 
-        The bytes of a file that is deleted meanwhile count as flushed: nobody needs them any more.
-
-        Raises:
-            OSError: bytes after the flushed position may be lost.
+        The bytes of a file that is deleted meanwhile count as flushed: nobody needs them any more. If it raises
+        OSError,
+        bytes after the flushed position may be lost.
         """
         target = self.read_position
         if self.due(self.flushed, target, least_pages):
@@ -226,13 +217,10 @@ class MappedFileQueue:
     ) -> None:
         """Reads and creates nothing; `load` does.
 
-        Args:
-            files: the file system.
-            directories: where files may be created; with several, file number n goes to the (n mod count)th by name.
-            file_size: bytes of each file.
-            read_only: further directories, in which no file is created.
-            names_at_flush: names of new files become durable with the next flush, not when they are created: for
-                derived files, whose writer must not wait for the disk.
+        With several directories, file number n is created in the (n mod count)th by name, none in `read_only` ones.
+        With
+        `names_at_flush` names of new files become durable with the next flush, not when they are created: for derived
+        files, whose writer must not wait for the disk.
         """
         self.directories = tuple(directories)
         self.read_only = tuple(read_only)
@@ -251,8 +239,7 @@ class MappedFileQueue:
     def load(self) -> None:
         """Lists the files; each counts as full until recovery sets its end.
 
-        Raises:
-            LayoutError: a file has another size than the options state.
+        Raises LayoutError if a file has another size than the options state.
         """
         entries = list_mapped_files(*self.directories, *self.read_only).files
         for listed in entries:
@@ -323,11 +310,7 @@ class MappedFileQueue:
         return writable[base // self.file_size % len(writable)] / file_names.mapped_file_name(base)
 
     def create(self, start_offset: int = 0) -> MappedFile:
-        """Creates the next file, which is zeros, and makes it the last; its name is durable, or after the next flush.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+        """Creates the next file, of zeros, and makes it the last; its name is durable, or after the next flush."""
         base = self.next_base(start_offset)
         path = self.path_for(base)
         directories = self._files.make_directory_now(path.parent)
@@ -355,8 +338,7 @@ class MappedFileQueue:
     def delete(self, file: MappedFile, now: int, forcibly_after_ms: int) -> bool:
         """Deletes a file unless it is held (`MappedFile.retire`); returns False too if another thread has deleted it.
 
-        Raises:
-            OSError: its name could not be removed; it is closed, and the next call tries again.
+        If its name cannot be removed, it is closed, and the next call tries again.
         """
         with self._deleting:
             if file not in self.files or not file.retire(now, forcibly_after_ms):
@@ -393,11 +375,7 @@ class MappedFileQueue:
         return self.committed_offset
 
     def flush(self, least_pages: int = 0) -> int:
-        """Flushes files as `MappedFile.flush`; returns the flushed offset: every byte below it is durable.
-
-        Raises:
-            OSError: bytes after the flushed offset may be lost.
-        """
+        """Flushes files as `MappedFile.flush`; returns the flushed offset: every byte below it is durable."""
         files = self.files  # before the names: those of files that are added from now on may not be durable
         self._sync_names()
         for file in self._from(self.flushed_offset, files):

@@ -59,18 +59,13 @@ def forecast(
     manual: bool = False,
     keep_needed: bool = False,
 ) -> Forecast:
-    """Returns what retention does at a given time.
+    """Returns what retention does at a given time (ms).
 
     Args:
-        store: open for reading.
-        policy: the rules.
-        now: ms since epoch.
+        store, policy, now: open for reading; the rules; ms since epoch.
         used: used fraction of every disk, 0 to 1; None to read it from the disks.
         manual: deletion is requested, at any hour.
         keep_needed: keep files from the first on whose messages somebody still needs. A broker does not.
-
-    Raises:
-        StoreError: a file cannot be read.
     """
     files = Files()
     writable, _ = log_directories(store.layout, store.config)

@@ -21,6 +21,19 @@ _WARNING_RANGE = (0.35, 0.90)
 _FORCE_RANGE = (0.30, 0.85)
 _USED_RANGE = (10, 95)
 
+_PER_CENT = {"diskSpaceCleanForciblyRatio": "force_ratio", "diskSpaceWarningLevelRatio": "warning_ratio"}
+_KEYS = {
+    "fileReservedTime": "reserved_hours",
+    "diskMaxUsedSpaceRatio": "max_used_per_cent",
+    "deleteFileBatchMax": "batch_max",
+    "deleteCommitLogFilesInterval": "file_interval_ms",
+    "deleteConsumeQueueFilesInterval": "queue_interval_ms",
+    "destroyMapedFileIntervalForcibly": "destroy_forcibly_ms",
+}
+
+KEYS = frozenset({*_KEYS, *_PER_CENT, "cleanFileForciblyEnable", "deleteWhen", "replicasPerDiskPartition"})
+"""Broker's keys of the policy, which each run of retention reads again."""
+
 
 class RetentionPolicy(Struct, frozen=True):
     """When files are deleted; the broker's keys and defaults."""
@@ -56,11 +69,7 @@ class RetentionPolicy(Struct, frozen=True):
 
 
 def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
-    """Returns the policy of a broker's properties, with defaults for missing keys.
-
-    Raises:
-        UsageError: a value is invalid.
-    """
+    """Returns the policy of a broker's properties; raises UsageError for an invalid value."""
     values: dict[str, Any] = {}
     for key, name in (_KEYS | _PER_CENT).items():
         value = config.integer(key)
@@ -73,7 +82,13 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     hours = config.text("deleteWhen")
     if hours is not None:
         values["delete_hours"] = _hours_of(hours, source)
-    _refuse_replicas(config.integer("replicasPerDiskPartition") or 1, source)
+    replicas = config.integer("replicasPerDiskPartition") or 1  # CleanCommitLogService.isSpaceToDelete, 5.5.0
+    if replicas > 1:
+        raise UsageError(
+            f"{source}: replicasPerDiskPartition: expected 1, found {replicas}, with which a broker compares the size "
+            "of its own files with a part of the disk; mqtool does not do that and would delete more. Set it to 1 to "
+            "delete by the usage of the disk"
+        )
     return RetentionPolicy(**values)
 
 
@@ -90,31 +105,6 @@ def _hours_of(text: str, source: str) -> tuple[int, ...]:
             "nothing except at hours before the first piece that is no number. Write numbers between semicolons, "
             "without blanks"
         ) from error
-
-
-def _refuse_replicas(count: int, source: str) -> None:
-    """Refuses a disk that several brokers share (CleanCommitLogService.isSpaceToDelete, 5.5.0)."""
-    if count > 1:
-        raise UsageError(
-            f"{source}: replicasPerDiskPartition: expected 1, found {count}, with which a broker compares the size of "
-            "its own files with a part of the disk; mqtool does not do that and would delete more. Set it to 1 to "
-            "delete by the usage of the disk"
-        )
-
-
-_PER_CENT = {"diskSpaceCleanForciblyRatio": "force_ratio", "diskSpaceWarningLevelRatio": "warning_ratio"}
-_KEYS = {
-    "fileReservedTime": "reserved_hours",
-    "diskMaxUsedSpaceRatio": "max_used_per_cent",
-    "deleteFileBatchMax": "batch_max",
-    "deleteCommitLogFilesInterval": "file_interval_ms",
-    "deleteConsumeQueueFilesInterval": "queue_interval_ms",
-    "destroyMapedFileIntervalForcibly": "destroy_forcibly_ms",
-}
-
-
-KEYS = frozenset({*_KEYS, *_PER_CENT, "cleanFileForciblyEnable", "deleteWhen", "replicasPerDiskPartition"})
-"""Broker's keys of the policy, which each run of retention reads again."""
 
 
 class Trigger(Enum):
@@ -136,13 +126,10 @@ class DiskState(Struct, frozen=True):
 
 
 def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: float) -> DiskState:
-    """Evaluates used ratios of disks (CleanCommitLogService.isSpaceToDelete).
+    """Evaluates used ratios of disks (CleanCommitLogService.isSpaceToDelete); a ratio is -1 if unknown.
 
-    Args:
-        policy: the limits.
-        commit_log: used ratio of each CommitLog directory in which files are created (storePathCommitLog), -1 if
-            unknown; the free space of read-only ones helps no new file.
-        queues: that of the ConsumeQueues.
+    `commit_log` has that of each CommitLog directory in which files are created (storePathCommitLog): the free space of
+    read-only ones helps no new file. `queues` is that of the ConsumeQueues.
     """
     full = frozenset(path for path, ratio in commit_log.items() if ratio > policy.force)
     lowest = min(commit_log.values(), default=-1.0)

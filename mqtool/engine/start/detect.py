@@ -188,8 +188,7 @@ def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
 def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
     """Returns slots and entries of the index by option; {} if there is no index file.
 
-    Raises:
-        LayoutError: the size of the files contradicts the configuration, or does not determine the number of slots.
+    Raises LayoutError if their size contradicts the configuration, or does not determine the number of slots.
     """
     directory = root / file_names.INDEX
     files = list_index_files(directory)[0] if directory.is_dir() else []
@@ -211,9 +210,9 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
 def check_admission(root: Path, options: StoreOptions) -> None:
     """Refuses a store that the engine must not write to, by the files in it.
 
-    Raises:
-        UnsupportedFormatError: its log or its queues are of another kind, or of an unknown release.
-        LayoutError: its index files have another size than the options state; the broker would misread them.
+    Raises UnsupportedFormatError if its log or its queues are of another kind, or of an unknown release, and
+    LayoutError if
+    its index files have another size than the options state; the broker would misread them.
     """
     for name in _MARKS:
         try:

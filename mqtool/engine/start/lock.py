@@ -47,9 +47,7 @@ class StoreLock:
     def take(self) -> None:
         """Takes the lock and writes nothing; creates its file if it is missing.
 
-        Raises:
-            StoreLockedError: another store object, or another process such as a broker, holds it.
-            OSError: the file cannot be created.
+        Raises StoreLockedError if another store object, or another process such as a broker, holds it.
         """
         self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
         try:

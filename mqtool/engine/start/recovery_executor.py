@@ -30,7 +30,7 @@ from mqtool.records.record_search import holds_record
 from mqtool.recovery.action_log import Action
 from mqtool.recovery.index import SimulatedIndex, read_header
 from mqtool.recovery.mapped_files import entry_of
-from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
+from mqtool.recovery.outcome import FilePlan, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.start import Start
@@ -74,33 +74,12 @@ class _RecordingIndex(SimulatedIndex):
 
 
 class RecoveryExecutor:
-    """Recovers a store once: `plan`, then `carry_out`.
-
-    Attributes:
-        start: the start that was computed.
-    """
-
-    outcome: Outcome  # of it, once it is planned
+    """Plans the recovery of a store; `carry_out` recovers it once."""
 
     def __init__(
         self, root: Path, options: StoreOptions, directories: tuple[Path, ...], discarded_from: int | None = None
     ) -> None:
-        """Reads nothing; `plan` does.
-
-        Args:
-            root, options: the store, and how to open it.
-            directories: of segments, including read-only ones.
-            discarded_from: as `RecoverySettings`.
-        """
-        self._root = root
-        self._options = options
-        self._settings = settings_of(root, options, directories, discarded_from)
-        self.start = Start(self._settings)
-        self._index = _RecordingIndex(self._settings, self.start)
-        self.start.state.index = self._index
-
-    def plan(self) -> None:
-        """Computes the start; nothing is changed.
+        """Computes the start, with the directories of all segments, also of read-only ones; nothing is changed.
 
         Raises:
             LayoutError: the broker would refuse the store; with the broker's message.
@@ -108,13 +87,19 @@ class RecoveryExecutor:
             UnreadableError: recovery would delete a name whose bytes cannot be read.
             UnsupportedFormatError: recovery would cut the log at a record of a version that the release does not know.
         """
-        self.start.run()
-        self.outcome = outcome_of(self.start, read_log=False)
-        if self.outcome.refusal is not None:
-            raise LayoutError(f"cannot be opened: {self.outcome.refusal}", self._root)
-        if self.outcome.hung is not None:
+        self._root = root
+        self._options = options
+        self._settings = settings_of(root, options, directories, discarded_from)
+        self._start = Start(self._settings)
+        self._index = _RecordingIndex(self._settings, self._start)
+        self._start.state.index = self._index
+        self._start.run()
+        self._outcome = outcome_of(self._start, read_log=False)
+        if self._outcome.refusal is not None:
+            raise LayoutError(f"cannot be opened: {self._outcome.refusal}", self._root)
+        if self._outcome.hung is not None:
             release = MEASURED[self._settings.release]
-            raise StoreError(f"RocketMQ {release} would never finish starting: {self.outcome.hung}", self._root)
+            raise StoreError(f"RocketMQ {release} would never finish starting: {self._outcome.hung}", self._root)
         self._refuse_to_delete_unreadable()
         self._refuse_to_cut_unknown_version()
 
@@ -129,8 +114,8 @@ class RecoveryExecutor:
                 )
 
     def _refuse_to_cut_unknown_version(self) -> None:
-        end, release = self.start.state.scanned.end_offset, self._settings.release
-        file = self.start.state.log.find(end) if end is not None else None
+        end, release = self._start.state.scanned.end_offset, self._settings.release
+        file = self._start.state.log.find(end) if end is not None else None
         if file is None or end is None:
             return
         with ReadFile(file.path) as opened:
@@ -150,8 +135,8 @@ class RecoveryExecutor:
 
     @property
     def _plan(self) -> Plan:
-        assert self.outcome.plan is not None
-        return self.outcome.plan
+        assert self._outcome.plan is not None
+        return self._outcome.plan
 
     @property
     def deleted(self) -> list[Path]:
@@ -169,22 +154,15 @@ class RecoveryExecutor:
         last_shutdown: LastShutdown,
         now: int,
     ) -> RecoveryResult:
-        """Applies the plan.
+        """Applies the plan to a log, queues and an index that are empty so far.
 
         The files that the plan was computed from are unchanged, since the caller holds the lock. A store that a broker
         wrote is recovered as the broker would. One that this engine wrote also gets a complete index and zeros after
-        the end of the log, and records that would be lost are moved to quarantine.
-
-        Args:
-            files: the file system.
-            log, queues, index: empty so far; no index if keys are not indexed.
-            last_shutdown: how the last writer ended.
-            now: ms since epoch.
-
-        Raises:
-            OSError: something could not be written; the next opening repeats it.
+        the end of the log, and records that would be lost are moved to quarantine. If it raises OSError, the next
+        opening
+        repeats it.
         """
-        plan, outcome = self._plan, self.outcome
+        plan, outcome = self._plan, self._outcome
         is_ours = last_shutdown in (LastShutdown.KILL, LastShutdown.POWER_CUT)
         is_careful = self._options.recovery is RecoveryMode.CAREFUL
         quarantine = Quarantine(self._root, files, now)
@@ -230,7 +208,7 @@ class RecoveryExecutor:
                 queue = queues.add_recovered(topic, queue_id, is_batch=queue_plan.kind == BATCH_QUEUES)
                 if queue is None:
                     continue
-                bounds = self.start.state.queues[topic, queue_id]
+                bounds = self._start.state.queues[topic, queue_id]
                 if quarantine is not None:
                     quarantine.keep_units(queue_plan)
                 _restore_queue(files, queue, queue_plan)

@@ -278,18 +278,10 @@ def _length_size(magic_code: int) -> int:
 def append_columns(
     log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult], *, may_compile: bool
 ) -> PutManyResult:
-    """Appends columns of messages.
+    """Appends columns of messages; `put` stores them one by one if one is not plain, or without extension modules.
 
-    In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
-
-    Args:
-        log: to append to.
-        columns: the messages.
-        put: stores one message; it stores all of them if one is not plain, or without extension modules.
-        may_compile: whether the extension modules may be used.
-
-    Raises:
-        TypeError: bodies or properties are an Arrow array of another type, or with nulls.
+    In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable. Raises TypeError if
+    bodies or properties are an Arrow array of another type, or with nulls.
     """
     _check(columns)
     plain = _plain(log, columns) if may_compile and native.in_use() else None

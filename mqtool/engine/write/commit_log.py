@@ -96,12 +96,7 @@ class WrittenRecords:
         return None
 
     def take(self, view: memoryview, base: int) -> Frames | None:
-        """Returns the noted records with which a view of the log begins, if they end in it; None if there are none.
-
-        Args:
-            view: bytes of the log.
-            base: physical offset of its first byte.
-        """
+        """Returns the noted records with which a view of the log at `base` begins, in full; None if there are none."""
         parts: list[WrittenColumns] = []
         start, records = base, 0
         while records < _AT_ONCE and (part := self._first()) is not None:
@@ -271,14 +266,13 @@ class CommitLog:
     def make_room(self, total: int, *, mapped: bool = True) -> MappedFile:
         """Returns the segment for the next `total` bytes; ends the current one with a BLANK if they do not fit.
 
-        Call it under the lock. `mapped` is False for records that `write_through` writes, not into `buffer`.
-
-        Raises:
-            AppendFailedError: no segment can be created, the disk is full, or no segment is long enough.
+        Call it under the lock. `mapped` is False for records that `write_through` writes, not into `buffer`. Raises
+        AppendFailedError if no segment can be created, the disk is full, or no segment is long enough.
         """
         file = self.file
         if file is None:
-            file = self.file = self._usable_last() or self._next_file()
+            last = self.queue.last
+            file = self.file = self._next_file() if last is None or last.is_full else last
         if file.wrote + total + commit_log.BLANK_SIZE > file.size:
             self._blank(file)
             file = self.file = self._next_file()
@@ -296,10 +290,6 @@ class CommitLog:
                 self.limit = -1
                 raise self._failed(file, error) from error
         return file
-
-    def _usable_last(self) -> MappedFile | None:
-        last = self.queue.last
-        return None if last is None or last.is_full else last
 
     def _next_file(self) -> MappedFile:
         try:
@@ -338,8 +328,7 @@ class CommitLog:
     def write(self, file: MappedFile, data: bytes) -> None:
         """Copies complete records, or a BLANK, after the last one and advances `wrote`; there must be room.
 
-        Raises:
-            AppendFailedError: the system reports an error; `wrote` is unchanged.
+        If it raises AppendFailedError, `wrote` is unchanged.
         """
         start = file.wrote
         buffer = self._buffer_of(file)

@@ -103,12 +103,9 @@ def _encode(
 ) -> bytes:
     """Returns the bytes of a record.
 
-    Args:
-        state, origin: its topic-queue, and the fields that it shares with others.
-        body, encoded: body and properties, as they are stored.
-        flag, crc, total: the application's flag, CRC of the body, bytes of the record.
-        place: queue offset, physical offset, store timestamp in ms.
-        with_crc: whether its properties end with room for the record's CRC, which is filled in.
+    `origin` has the fields that it shares with others; body and properties are as they are stored. `place` is queue
+    offset, physical offset and store timestamp (ms). With `with_crc` its properties end with room for the record's CRC,
+    which is filled in.
     """
     number, physical, now = place
     sys_flag, born, born_host, store_host, reconsume_times, prepared_transaction_offset, shape = origin

@@ -12,7 +12,7 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
-from mqtool.records.entries import walk_of
+from mqtool.records.entries import walk_kind
 from mqtool.records.record_search import RecordStartIndex
 from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
 from mqtool.store.files import MappedFile
@@ -69,7 +69,7 @@ def walk_file(
     """
     span = _span(file, segment, start, end, is_last)
     read_into = getattr(file, "read_into", None) if refills else None
-    return walk_of(file.read, span, check_crc=crc, start_index=start_index, read_into=read_into, skim=skim)
+    return walk_kind(span)(file.read, span, check_crc=crc, start_index=start_index, read_into=read_into, skim=skim)
 
 
 def refilling_walk(
@@ -93,7 +93,7 @@ def refilling_walk(
         skim: takes records that need not become frames; not used for records in DLedger entries.
     """
     span = _span(file, segment, start, end, is_last)
-    return walk_of(
+    return walk_kind(span)(
         file.read,
         span,
         check_crc=False,

@@ -4,7 +4,7 @@ import pytest
 
 from mqtool.formats.dledger import BLANK_ENTRY, ENTRY, BlankEntry, EntryHeader
 from mqtool.records.damage import Damage
-from mqtool.records.entries import walk_of
+from mqtool.records.entries import walk_kind
 from mqtool.records.segment_bytes import WINDOW
 from mqtool.records.walk import SegmentSpan
 from tests.support.builder import FIRST_TIME, encode
@@ -30,7 +30,7 @@ def ledger_file(bodies, *, blank=False):
 def walk(data, *, start=0, is_last=True, check_crc=True):
     """Positions of the records, ranges of the damage, and the walk."""
     span = SegmentSpan(BASE, len(data), start, is_last=is_last, entries=True)
-    made = walk_of(lambda position, count: data[position : position + count], span, check_crc=check_crc)
+    made = walk_kind(span)(lambda position, count: data[position : position + count], span, check_crc=check_crc)
     records, damage = [], []
     for item in made:
         if isinstance(item, Damage):
