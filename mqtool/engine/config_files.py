@@ -40,8 +40,7 @@ class ConfigFiles:
 
         Returns None if neither exists, or both are empty. Raises ConfigFileError if neither can be parsed. A broker
         overwrites such a table sooner or later: it exits, and writes empty tables as it does, or without a backup it
-        starts
-        with an empty table. Here nothing is written.
+        starts with an empty table. Here nothing is written.
         """
         path = self._directory / name
         broken: FormatError | None = None

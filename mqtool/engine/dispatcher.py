@@ -44,8 +44,7 @@ def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
     """Appends the units of consecutive records to their queues: written to the page cache on return, not flushed.
 
     `topics` has the name of each topic number. Returns the store timestamp of the last record that got a unit, 0 if
-    none
-    did. If it raises OSError, some were not written; the call may be repeated with all of them.
+    none did. If it raises OSError, some were not written; the call may be repeated with all of them.
     """
     if not len(units):
         return 0
@@ -120,8 +119,7 @@ class Dispatcher:
         """Dispatches records up to a physical offset, below which all are complete; returns how many.
 
         Units and entries are in the page cache on return; a flush of queues and index makes them durable. `after_file`
-        is
-        called after the records of each segment. If it raises OSError, dispatch stays at that record.
+        is called after the records of each segment. If it raises OSError, dispatch stays at that record.
         """
         done = 0
         while self._from_first() < end and self._flags.queue_writeable:

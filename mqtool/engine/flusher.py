@@ -225,8 +225,7 @@ class Flusher:
         """Flushes the log if at least `least_pages` pages are dirty (0: always); returns the flushed offset.
 
         If it raises OSError, bytes after the flushed offset may be lost, and the store accepts no more messages; or a
-        buffer
-        of the pool could not be written: it is kept, and the next flush tries again.
+        buffer of the pool could not be written: it is kept, and the next flush tries again.
         """
         with self._log_guard:
             if self._flags.flush_has_failed:

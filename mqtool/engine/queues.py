@@ -257,8 +257,7 @@ class ConsumeQueueExt:
 
         If that unit is damaged or missing, all files are kept and units go to a new file: a unit at an address that the
         queue already contains would give another message's tags to the filters. The broker writes at such addresses. If
-        the
-        queue refers to none, the extension becomes empty.
+        the queue refers to none, the extension becomes empty.
         """
         self.files.load()
         end = 0

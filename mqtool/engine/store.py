@@ -4,8 +4,8 @@ One process may write to a store; the lock file ensures it. Within that process 
 the append lock serialises puts. Docs page: docs/engine.md.
 
 `put` is the engine's hottest function. A plain message is appended by `native.engine`, if it was compiled; all others
-by `write.messages`.
-Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
+by `write.messages`. Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7,
+5.5.0).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -246,8 +246,8 @@ class MessageStore:
         """Stores messages of one queue atomically: contiguous in one segment, or not at all; durable as after `put`.
 
         `messages` may be the body of a client's batch request; 4.9 adds the batch's `properties` to those of every
-        message.
-        Other arguments are those of `put`. Returns status and position of the first, with the physical offsets of all.
+        message. Other arguments are those of `put`. Returns status and position of the first, with the physical offsets
+        of all.
         """
         if not properties and not isinstance(messages, bytes | bytearray | memoryview):
             messages = list(messages)
@@ -481,8 +481,7 @@ class MessageStore:
 
         The next message of the topic gets queue offset 0. Records that wait for dispatch are dispatched first; else
         they would take the places of later ones in the new queues, as in the broker. If it raises StoreError, no queue
-        was
-        deleted.
+        was deleted.
         """
         with self._all_dispatched() as components:
             components.offsets.forget_topic(topic)
@@ -491,8 +490,8 @@ class MessageStore:
     def delete_expired_queues(self) -> int:
         """Deletes the queues whose last record was deleted from the log; returns how many.
 
-        Queues of system topics are kept. The next message of a deleted queue gets queue offset 0.
-        Source: ConsumeQueueStore.cleanExpired (5.5.0).
+        Queues of system topics are kept. The next message of a deleted queue gets queue offset 0. Source:
+        ConsumeQueueStore.cleanExpired (5.5.0).
         """
         with self._all_dispatched() as components:
             expired = components.cleaner.expired_queues()
@@ -530,8 +529,7 @@ class MessageStore:
 
         On return everything is durable and `abort` is deleted, unless dispatch could not catch up or the store had
         stopped accepting messages: then `abort` stays, and the next `open_store` recovers. It stays too if something
-        could
-        not be written, which raises StoreError.
+        could not be written, which raises StoreError.
         """
         if not self._closed:
             self._closed = True

@@ -118,8 +118,7 @@ def append(header: IndexHeader, heads: np.ndarray, entries: np.ndarray, keys: In
     """Appends entries to a file that has room for them, like as many calls of IndexFile.putKey; returns its new header.
 
     `heads` has the number of the newest entry of each slot, of any integer type, and is updated; `entries` is filled,
-    one
-    of `ENTRY.dtype` for each key.
+    one of `ENTRY.dtype` for each key.
     """
     for start in range(0, len(keys), CHUNK):
         part = slice(start, start + CHUNK)

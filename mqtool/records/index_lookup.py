@@ -48,11 +48,9 @@ def offsets_in_chain(
     """Returns physical offsets of the entries in a slot's chain that match a key hash and a time range, newest first.
 
     Times of entries are rounded down to seconds. An older entry has a smaller number; none is above `highest`. The
-    chain
-    ends at a negative time and at an entry older than the range. The broker trusts that chains end; this function also
-    ends at an entry that points forward, and where `read` returns None because the file ends before it. `matches` are
-    key
-    hash and store timestamps (ms), both inclusive.
+    chain ends at a negative time and at an entry older than the range. The broker trusts that chains end; this function
+    also ends at an entry that points forward, and where `read` returns None because the file ends before it. `matches`
+    are key hash and store timestamps (ms), both inclusive.
     """
     (key_hash, begin, end), number = matches, newest
     file_begin = header.begin_timestamp

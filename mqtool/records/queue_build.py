@@ -62,8 +62,7 @@ def placement_of(queue_offset: int, end: int) -> UnitPlacement:
     """Returns the place of a unit that the queue does not have yet.
 
     Offset 0 is not checked: its unit is appended at the end of the queue, wherever that is. `end` is the number of
-    bytes
-    written to the queue, including pre-blank units if it is new.
+    bytes written to the queue, including pre-blank units if it is new.
     """
     if queue_offset == 0 or queue_offset * UNIT_SIZE == end:  # nearly always
         return UnitPlacement.NEXT

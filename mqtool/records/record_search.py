@@ -191,12 +191,10 @@ def next_record(
 ) -> int | None:
     """Returns the first position at or after `position` with a proven record or BLANK; None if none is before `end`.
 
-    The known part of the damaged record ends at `position`. Frames inside the body of a damaged record are skipped:
-    the record-start index denies them, or the bytes around them look like the rest of that record. A BLANK counts only
-    if
+    The known part of the damaged record ends at `position`. Frames inside the body of a damaged record are skipped: the
+    record-start index denies them, or the bytes around them look like the rest of that record. A BLANK counts only if
     no record follows that is not older than `newest`, the store timestamp of the last valid record (0 if unknown): a
-    true
-    BLANK may be followed by records from before the segment was reused.
+    true BLANK may be followed by records from before the segment was reused.
     """
     last = segment.size if end is None else end
     search = _Search(segment, position, start_index, last, newest)

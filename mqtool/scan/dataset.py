@@ -125,8 +125,7 @@ class _LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """Returns a scanner over some columns of the rows that meet an Arrow expression; it can be read once.
 
         Options for reading files are ignored. Raises UsageError for an unknown column, a computed one, or a condition
-        that
-        Arrow cannot evaluate.
+        that Arrow cannot evaluate.
         """
         if isinstance(columns, dict):
             raise UsageError("columns of a store are chosen by name; compute on the batches")

@@ -2,8 +2,8 @@
 
 Two things cost the writer time: creating the next segment, and the pages that do not exist yet when it first writes to
 them, through a mapping or by system calls. Both are made in advance. Segments created and not used are deleted when the
-store is closed; after a kill an empty next segment is left, as after a kill of the broker.
-Source: AllocateMappedFileService, DefaultMappedFile.warmMappedFile (4.9.7, 5.5.0).
+store is closed; after a kill an empty next segment is left, as after a kill of the broker. Source:
+AllocateMappedFileService, DefaultMappedFile.warmMappedFile (4.9.7, 5.5.0).
 """
 
 import contextlib
@@ -85,8 +85,7 @@ class Allocator:
         """Ensures that a segment can be written up to `end`, and schedules the pages after it.
 
         Returns the position up to which no further call is needed. `mapped` is False if the segment is written by
-        system
-        calls, not through the mapping. Raises OSError if the disk is full.
+        system calls, not through the mapping. Raises OSError if the disk is full.
         """
         if end > file.reserved:
             with self._making:

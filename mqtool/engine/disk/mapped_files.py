@@ -89,8 +89,7 @@ class MappedFile:
         """Appends bytes by a system call, as the broker does through its FileChannel; returns False if they do not fit.
 
         In the page cache on return: they survive a kill of the process, not a power cut. If it raises OSError, a part
-        may
-        have been written.
+        may have been written.
         """
         if self.wrote + len(data) > self.size:
             return False
@@ -125,8 +124,7 @@ class MappedFile:
         """Flushes committed bytes if there are at least `least_pages` pages of them; returns the flushed position.
 
         The bytes of a file that is deleted meanwhile count as flushed: nobody needs them any more. If it raises
-        OSError,
-        bytes after the flushed position may be lost.
+        OSError, bytes after the flushed position may be lost.
         """
         target = self.read_position
         if self.due(self.flushed, target, least_pages):
@@ -218,9 +216,8 @@ class MappedFileQueue:
         """Reads and creates nothing; `load` does.
 
         With several directories, file number n is created in the (n mod count)th by name, none in `read_only` ones.
-        With
-        `names_at_flush` names of new files become durable with the next flush, not when they are created: for derived
-        files, whose writer must not wait for the disk.
+        With `names_at_flush` names of new files become durable with the next flush, not when they are created: for
+        derived files, whose writer must not wait for the disk.
         """
         self.directories = tuple(directories)
         self.read_only = tuple(read_only)

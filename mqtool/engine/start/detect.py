@@ -211,8 +211,7 @@ def check_admission(root: Path, options: StoreOptions) -> None:
     """Refuses a store that the engine must not write to, by the files in it.
 
     Raises UnsupportedFormatError if its log or its queues are of another kind, or of an unknown release, and
-    LayoutError if
-    its index files have another size than the options state; the broker would misread them.
+    LayoutError if its index files have another size than the options state; the broker would misread them.
     """
     for name in _MARKS:
         try:

@@ -1,8 +1,7 @@
 """The lock of a store, and `abort`, the mark of an unclean stop.
 
-The broker holds an exclusive lock on byte 0 of `lock`. The engine takes the same lock, so that only one of them
-opens the store.
-Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4.9.7, 5.5.0).
+The broker holds an exclusive lock on byte 0 of `lock`. The engine takes the same lock, so that only one of them opens
+the store. Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4.9.7, 5.5.0).
 """
 
 import fcntl

@@ -74,8 +74,7 @@ class Quarantine:
         """Moves index files with entries after the end of the log, and all files after them.
 
         A file that ends after the end of the log would accept no keys of the records written there. Returns the
-        physical
-        offset from which the log must be indexed again; None if no file was moved.
+        physical offset from which the log must be indexed again; None if no file was moved.
         """
         files = list_index_files(directory)[0] if directory.is_dir() else []
         first = next((at for at, file in enumerate(files) if file.header.end_physical_offset >= end), len(files))

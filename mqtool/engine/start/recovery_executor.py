@@ -1,9 +1,8 @@
 """RecoveryExecutor: plans what recovery will do to a store, then does it.
 
 `recovery` computes a start of the broker without changing a byte; this module applies the result: it deletes files,
-sets positions, writes units and keys. A store that the broker would refuse is refused with the same error, and
-nothing is changed.
-Docs page: docs/engine.md.
+sets positions, writes units and keys. A store that the broker would refuse is refused with the same error, and nothing
+is changed. Docs page: docs/engine.md.
 """
 
 import logging
@@ -159,8 +158,7 @@ class RecoveryExecutor:
         The files that the plan was computed from are unchanged, since the caller holds the lock. A store that a broker
         wrote is recovered as the broker would. One that this engine wrote also gets a complete index and zeros after
         the end of the log, and records that would be lost are moved to quarantine. If it raises OSError, the next
-        opening
-        repeats it.
+        opening repeats it.
         """
         plan, outcome = self._plan, self._outcome
         is_ours = last_shutdown in (LastShutdown.KILL, LastShutdown.POWER_CUT)

@@ -404,14 +404,14 @@ def test_a_store_that_another_process_has_opened_meanwhile_is_refused_and_its_lo
     store = opened()
     store.put("T", 0, b"x")
     store.close()
-    plan, abort = components._planned, store.path / "abort"
+    plan, abort = components.RecoveryExecutor, store.path / "abort"
 
     def planned(*arguments):
         abort.write_bytes(b"1234")
         return plan(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(components, "_planned", planned)
+        patched.setattr(components, "RecoveryExecutor", planned)
         with pytest.raises(StoreLockedError, match="has just had the store open; try again"):
             open_again(store.path)
     assert abort.read_bytes() == b"1234"

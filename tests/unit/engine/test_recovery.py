@@ -1,4 +1,4 @@
-"""RecoveryExecutor a damaged store of the real broker does to it what the broker did: the releases' answers are the judge."""
+"""Recovery of a damaged store of the real broker does to it what the broker did: the releases' answers are the judge."""
 
 import pytest
 
