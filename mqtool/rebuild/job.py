@@ -79,21 +79,11 @@ def rebuild(
     surveyor: Surveyor | None = None,
     on_progress: OnProgress = ignore,
 ) -> Result:
-    """Rebuilds queues and index from a store's CommitLog.
+    """Rebuilds queues and index from a store's CommitLog, into a new or empty directory.
 
-    Args:
-        store: opened; only read.
-        out: new or empty directory; receives `consumequeue/`, `consumequeue_ext/`, `batchconsumequeue/`, `index/`.
-        settings: of the broker, see `settings_of`.
-        scope: which files to rebuild; None for all.
-        options: how to run.
-        claims: what the units of old queues show; None for those of the store.
-        bit_maps: see `Sink`; None if queues have no extension.
-        surveyor: also gets every window, if this process reads the whole log in one pass.
-        on_progress: called with bytes of the log.
-
-    Returns:
-        What was written. All data has been passed to the operating system, but nothing is synced to disk.
+    `claims` are what the units of old queues show, by default those of the store; `bit_maps` are for queues with an
+    extension. A `surveyor` also gets every window, if this process reads the whole log in one pass. On return all data
+    has been passed to the operating system, but nothing is synced to disk.
 
     Raises:
         UsageError: the directory is not empty, it or the checkpoint file is inside the store, the checkpoint file

@@ -322,14 +322,9 @@ def write_expired_queues(
 ) -> None:
     """Writes the ends of queues whose messages have expired into a new store that has its log and its other queues.
 
-    Args:
-        stores: the old store and its copies, opened; the first that has the end of a queue decides.
-        target: root of the new store.
-        settings: sizes of the new files.
-        config: to read the new store with.
-        expired_before: physical offset in the old stores before which records have expired, if they have other
-            offsets in the new store; None if they have the same.
-        without_topics: topics whose queues begin at 0 again.
+    The first of the stores, the old one and its copies, that has the end of a queue decides. If records have other
+    physical offsets in the new store, those before `expired_before` in the old ones have expired. Queues of
+    `without_topics` begin at 0 again.
     """
     with open_store(target, config) as opened:
         existing = {QueueName(queue.topic, queue.queue_id) for queue in opened.disk_queues()}

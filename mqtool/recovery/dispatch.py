@@ -63,11 +63,9 @@ class StartDispatch:
         self._columns = Dispatcher(self._own_queue_rules())
 
     def dispatch(self, frames: Frames) -> None:
-        """Dispatches records in order.
+        """Dispatches records in order; raises DispatchFailed if a record's list of queues cannot be parsed.
 
-        Raises:
-            DispatchFailed: a record's list of queues cannot be parsed. It has a unit in its own queue and in those that
-                it names before that, and no entry in the index.
+        That record has a unit in its own queue and in those that it names before that, and no entry in the index.
         """
         failing = self._first_failing(frames) if self._rules.multi_dispatch else None
         if failing is None:

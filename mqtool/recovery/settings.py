@@ -131,10 +131,7 @@ def settings_of(
 ) -> RecoverySettings:
     """Returns the settings according to the files and the configuration.
 
-    Raises:
-        NotAStoreError: the directory is neither a store nor empty.
-        UnsupportedFormatError: another engine would open the store, or a DLedger log is in several directories.
-        UsageError: the node of the DLedger group cannot be determined.
+    Raises UsageError if the node of the DLedger group cannot be determined, and see `refuse_other_engines`.
     """
     refuse_other_engines(root, config)
     config = with_defaults(config)

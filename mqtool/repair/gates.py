@@ -106,10 +106,6 @@ def locked(root: Path) -> Iterator[int]:
 
     Creates the lock file if it is missing. It stays: a broker opens it when it is constructed and locks it after it has
     loaded the store (DefaultMessageStore, 4.9.7 and 5.5.0), so it could lock a deleted file, which excludes nobody.
-
-    Raises:
-        StoreLockedError: another process holds it.
-        RefusedError: it cannot be taken.
     """
     path = root / file_names.LOCK
     if path.is_symlink() or (path.exists() and not path.is_file()):

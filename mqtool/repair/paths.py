@@ -24,9 +24,7 @@ _LONGEST = 1024
 def check_name(name: object, where: Path) -> str:
     """Returns a `/`-separated path relative to the root if a change may touch it.
 
-    Raises:
-        RefusedError: the path is absolute, leads upwards, has empty parts, or names mqtool's own files or the
-            broker's lock.
+    Refuses one that is absolute, leads upwards, has empty parts, or names mqtool's own files or the broker's lock.
     """
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or "\0" in name:
         raise RefusedError("path", f"expected a path below the store, found {str(name)[:60]!r}", where)

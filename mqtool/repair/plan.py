@@ -149,11 +149,7 @@ class Plan(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: "str | bytes", where: "str | Path" = "plan") -> "Plan":
-        """Reads a plan.
-
-        Args:
-            text: result of `to_json`.
-            where: path, for messages.
+        """Reads a plan; messages name where it is.
 
         Raises:
             RefusedError: it is not a plan, was edited, reaches outside of its store, or is of a release that this

@@ -40,15 +40,10 @@ class UndoResult(Struct, frozen=True):
 
 
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> UndoResult:
-    """Undoes a finished or unfinished change, or finishes an undo.
+    """Undoes a finished or unfinished change, or finishes an undo, given the root of the store or its journal.
 
-    The old files themselves move back to their places, with their times. No file of mqtool stays in the store but
-    the lock file, if it was missing before.
-
-    Args:
-        path: root of the store, or its journal.
-        dry_run: check all gates, write nothing.
-        files: the file system.
+    The old files themselves move back to their places, with their times. No file of mqtool stays in the store but the
+    lock file, if it was missing before. A dry run checks all gates and writes nothing.
 
     Raises:
         RefusedError: there is no journal, or it is incomplete or of another store; old files are already being
@@ -198,11 +193,8 @@ def discard_undo(
 ) -> UndoResult:
     """Discards the undo data of a change and deletes all files of mqtool. A broker may be running meanwhile.
 
-    Args:
-        path: root of the store, or its journal.
-        keep_journal: new file outside of the store that receives the journal.
-        dry_run: check all gates, write nothing; `bytes` is what would be freed.
-        files: the file system.
+    The journal is kept in a new file outside of the store if one is named. A dry run states in `bytes` what would be
+    freed.
 
     Raises:
         RefusedError: there is no journal, or it is incomplete or of another store; the change is not finished; or a

@@ -38,6 +38,7 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.snapshots import PIECE, FileEntry, Piece, Pieces, Snapshot
 from mqtool.repair.journal import check_finished
+from mqtool.repair.paths import parents_of
 from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.config.configured_place import files_outside
 from mqtool.store.config.metadata import OFFSET_DATABASE, SINGLE_DATABASE
@@ -95,7 +96,7 @@ def list_files(
             directories.append(name)
         else:
             phases[_phase(name, logs)].append(name)
-    used = {parent for names in phases.values() for name in names for parent in _parents(name)}
+    used = {parent for names in phases.values() for name in names for parent in parents_of(name)}
     empty = tuple(name for name in directories if name not in used)
     first = sorted(phases[0], key=lambda name: (name != file_names.CHECKPOINT, name))
     derived, log, last = (tuple(sorted(phases[phase])) for phase in (1, 2, 3))
@@ -175,12 +176,6 @@ def _walk(root: Path, below: str) -> Iterator[tuple[str, bool]]:
             )
 
 
-def _parents(name: str) -> Iterator[str]:
-    while "/" in name:
-        name = name.rpartition("/")[0]
-        yield name
-
-
 class BackupResult(Struct, frozen=True):
     """Result of a backup."""
 
@@ -201,14 +196,10 @@ def backup(
     *,
     redact: bool = False,
 ) -> BackupResult:
-    """Takes a snapshot of a store. Safe while a broker is running.
+    """Takes a snapshot of a store, which is only read. Safe while a broker is running.
 
-    Args:
-        root: of the store; only read.
-        destination: new directory, or one with earlier snapshots: only new pieces are stored.
-        config: broker keys.
-        on_progress: called with bytes of files, of those that are there at the start.
-        redact: leaves out users, whose passwords are in plain text.
+    The destination is a new directory, or one with earlier snapshots: only new pieces are stored. Progress is in bytes
+    of files that are there at the start. `redact` leaves out users, whose passwords are in plain text.
 
     Raises:
         RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; a change of the store

@@ -268,14 +268,9 @@ def restore(
     on_progress: OnProgress = ignore,
     config: ConfigSource = None,
 ) -> RestoreResult:
-    """Restores a snapshot into a new store.
+    """Restores a snapshot, by default the newest one, into a new store; without a target only checks it.
 
-    Args:
-        destination: of backups.
-        target: new root, which must not exist; it appears when it is complete and on disk. None only checks.
-        name: which snapshot; None for the newest.
-        on_progress: called with bytes of files.
-        config: broker keys of the store, which say where its log is.
+    The new store must not exist; it appears when it is complete and on disk. The configuration says where its log is.
 
     Raises:
         RefusedError: the snapshot is incomplete or damaged, or the target exists; nothing was created.

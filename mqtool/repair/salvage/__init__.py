@@ -11,6 +11,6 @@ Docs page: docs/salvage.md.
 """
 
 from mqtool.repair.salvage.new_store import SalvageOptions, check_salvage, salvage
-from mqtool.repair.salvage.report import LostRange, QueueRow, SalvageResult
+from mqtool.repair.salvage.report import QueueRow, SalvageResult
 
-__all__ = ["LostRange", "QueueRow", "SalvageOptions", "SalvageResult", "check_salvage", "salvage"]
+__all__ = ["QueueRow", "SalvageOptions", "SalvageResult", "check_salvage", "salvage"]

@@ -78,13 +78,10 @@ class SalvageOptions(Struct, frozen=True):
 def salvage(
     root: Path, target: Path, options: SalvageOptions | None = None, on_progress: OnProgress = ignore
 ) -> SalvageResult:
-    """Copies every provable record to a new store, and derives the rest of it.
+    """Copies every provable record of a store, which is only read, to a new one, and derives the rest of it.
 
-    Args:
-        root: of the damaged store; only read.
-        target: root of the new store; must not exist. It appears once it is complete and durable.
-        options: see `SalvageOptions`.
-        on_progress: called with bytes of the first copy's log.
+    The new store must not exist; it appears once it is complete and durable. Progress is in bytes of the first copy's
+    log.
 
     Raises:
         RefusedError: the target exists, the copies are not of one log, or a change of a copy is unfinished.

@@ -21,8 +21,6 @@ from mqtool.values import asdict
 from mqtool.verify import Losses
 from mqtool.verify.findings import GroupLoss
 
-LostRange = Hole
-
 
 class QueueRow(Struct, frozen=True):
     """One queue."""
@@ -137,21 +135,12 @@ def add_losses(
     moved: Callable[[np.ndarray], np.ndarray],
     compacted: Iterable[CompactedQueue] = (),
 ) -> None:
-    """Adds the losses of queues and groups to the result.
+    """Adds the losses of queues and groups to the result, given the ranges that the new log lacks, in order.
 
     A unit of an old queue that points into a range without a provable record proves a message. So does a queue offset
-    that the records around it skip. A queue that cannot be read makes the result incomplete.
-
-    Args:
-        result: takes the losses.
-        sources: the old copies.
-        missing_ranges: physical ranges of the old log that are not in the new one, in order.
-        foreign: segments of other brokers' logs, with the number of the copy. A unit that points into one proves a
-            message unless the new queue has that record at its queue offset; an offset that one of its records
-            skips proves none.
-        new_store: the new store, with its queues.
-        moved: returns the new physical offsets of records of the old log.
-        compacted: its compacted queues, which have messages that the log has no longer.
+    that the records around it skip. A unit that points into a segment of another broker's log proves a message unless
+    the new queue has that record at its queue offset; an offset that one of its records skips proves none. Compacted
+    queues have messages that the log has no longer. A queue that cannot be read makes the result incomplete.
     """
     new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
     missing: dict[tuple[str, int], list[np.ndarray]] = {}
