@@ -16,7 +16,7 @@ from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.formats.release import Release
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.recovery.configuration import read_table, table_fits
-from mqtool.recovery.settings import DEFAULT_SIZES
+from mqtool.recovery.settings import with_defaults
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.broker_keys import LEGACY_KEYS
 from mqtool.store.config.metadata import OFFSET_FILES, Metadata, offset_file, unread_database
@@ -353,16 +353,14 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingC
         TIMER_LOG.key: _sizes_in(survey.root / file_names.TIMER_LOG, "*"),
     }
     for key, sizes in sizes_of.items():
-        stated = config.integer(key)
-        configured = DEFAULT_SIZES[key] if stated is None and config.file else stated
+        configured = with_defaults(config).integer(key)
         if configured and key == CONSUME_QUEUE.key:
             configured = round_up_file_size(configured)
         common = misfit(configured, sizes)
         if common is not None:
-            value = f"{key}={config.value(key)}" if config.value(key) else f"{key} is missing"
             sizes_words = f"{sizes.count(common)} of {len(sizes)} have {common}"
-            evidence = f"{value}: expected files of {configured} bytes; {sizes_words}: write {key}={common}"
-            collector.add("lint-size", path, evidence)
+            expected = f"{config.stated(key)}: expected files of {configured} bytes"
+            collector.add("lint-size", path, f"{expected}; {sizes_words}: write {key}={common}")
     _index_shape(survey, config, path, collector)
 
 

@@ -21,7 +21,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.flusher import GroupCommit
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
-from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.stores import copy_store, sizes_of, store_fixture, tree_digest
 
 GOOD = [
     {"topic": "Orders", "queue_id": 1, "body": "héllo", "tags": "A", "keys": ["k1", "k2"], "properties": {"x": "y"}},
@@ -246,7 +246,7 @@ def test_a_configuration_that_contradicts_the_files_is_refused_by_name(mqtool, t
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
     config = tmp_path / "broker.conf"
-    config.write_text(f"{key}={value}\n", "utf-8")
+    config.write_text(re.sub(f"{key}=.*", f"{key}={value}", sizes_of("orders-5.5.0")), "utf-8")
     result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD), "--config", config)
     assert (result.code, key in result.stderr) == (ExitCode.REFUSED, True)
     assert tree_digest(root) == before
@@ -256,7 +256,7 @@ def test_the_store_of_a_slave_takes_no_messages(mqtool, tmp_path):
     root, config = copy_store("orders-5.5.0", tmp_path), tmp_path / "broker.conf"
     before = tree_digest(root)
     for role, code in (("SLAVE", ExitCode.REFUSED), ("SYNC_MASTER", ExitCode.OK)):
-        config.write_text(f"brokerRole={role}\n", "utf-8")
+        config.write_text(f"brokerRole={role}\n{sizes_of('orders-5.5.0')}", "utf-8")
         result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD), "--config", config)
         assert (result.code, "brokerRole is SLAVE" in result.stderr) == (code, code is ExitCode.REFUSED)
         assert (tree_digest(root) == before) is (code is ExitCode.REFUSED)

@@ -13,7 +13,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.errors import RefusedError
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
-from tests.support.stores import copy_store, tree_digest
+from tests.support.stores import copy_store, sizes_of, tree_digest
 from tests.support.unreadable import unreadable
 
 HOUR = 3_600_000
@@ -119,7 +119,8 @@ def test_at_the_hour_of_deletion_nothing_needs_to_be_asked_for(mqtool, tmp_path,
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [100] * count)
     config = tmp_path / "broker.conf"
-    config.write_text(f"deleteWhen={';'.join(f'{hour:02d}' for hour in range(24))}\n", "utf-8")
+    hours = ";".join(f"{hour:02d}" for hour in range(24))
+    config.write_text(f"deleteWhen={hours}\n{sizes_of('orders-5.5.0')}", "utf-8")
     said = mqtool("clean", root, "--dry-run", "--allow-unread", "--config", config, "-f", "json").document
     going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert len(going) == 4

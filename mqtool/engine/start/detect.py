@@ -16,16 +16,19 @@ from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError
 from mqtool.formats import checkpoint, file_names, index_file
 from mqtool.formats.consume_queue import round_up_file_size
+from mqtool.formats.release import release_of
+from mqtool.recovery.settings import has_timer, with_defaults
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.configured_place import has_epochs, place_of
-from mqtool.store.file_sizes import KnownSize
+from mqtool.store.file_sizes import CONSUME_QUEUE, TIMER_LOG, KnownSize
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout
 from mqtool.store.paths import kind_of, real_path
 from mqtool.store.queues.rocksdb_queues import PLACES
 from mqtool.store.store import open_store
+from mqtool.store.waiting.timer import known_log_file_size
 
 _MARKS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.CHECKPOINT)
 _ROCKSDB_MARKS = ("CURRENT", "MANIFEST-")
@@ -83,6 +86,8 @@ def options_for(
         raise in_controller_mode(root)
     _refuse_log_of_other_store(root, layout.commit_log_dirs, keys)
     detected = _sizes_of(layout, keys) | _index_sizes_of(root, keys)
+    if has_timer(keys, release_of(release.value)):
+        _require_size(TIMER_LOG.key, known_log_file_size(root, BrokerConfig()), keys, root)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
         detected["consume_queue_ext"] = True
     detected["commit_log_dirs"], detected["read_only_dirs"] = log_directories(layout, keys)
@@ -169,20 +174,31 @@ def _directories(keys: BrokerConfig) -> dict[str, object]:
 
 
 def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
-    """Returns the sizes of files by option; raises LayoutError if they differ from those of the configuration."""
+    """Returns the sizes of files by option; see `_require_size`."""
     sizes: dict[str, Any] = {}
     for option, (key, attribute) in _SIZES.items():
         known: KnownSize | None = getattr(layout, attribute)
-        if known is None:
-            continue
-        sizes[option] = known.value
-        configured = keys.integer(key)
-        if configured is not None and option == "consume_queue_file_size":
-            configured = round_up_file_size(configured)
-        if configured is not None and configured != known.value:
-            reason = f"{key} is {configured} in {keys.source}, but {known.evidence} have {known.value}"
-            raise LayoutError(reason, layout.root)
+        if known is not None:
+            sizes[option] = known.value
+            _require_size(key, known, keys, layout.root)
     return sizes
+
+
+def _require_size(key: str, known: KnownSize | None, keys: BrokerConfig, root: Path) -> None:
+    """Checks that a broker with a configuration expects files of the size that they have.
+
+    Raises:
+        LayoutError: it expects another size.
+    """
+    configured = with_defaults(keys).integer(key)
+    if configured is not None and key == CONSUME_QUEUE.key:
+        configured = round_up_file_size(configured)
+    if configured is not None and known is not None and configured != known.value:
+        raise LayoutError(
+            f"{keys.stated(key)} in {keys.source}: a broker expects files of {configured} bytes, but "
+            f"{known.evidence} have {known.value}: write {key}={known.value}",
+            root,
+        )
 
 
 def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
@@ -194,14 +210,14 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
     files = list_index_files(directory)[0] if directory.is_dir() else []
     if not any(file.size for file in files):
         return {}
-    shape = shape_of(files, keys)
+    shape = shape_of(files, with_defaults(keys))
     if shape is None:
         raise LayoutError("does not state how many slots it has: set maxHashSlotNum and maxIndexNum", files[0].path)
     for file in files:
         if file.size and file.size != shape.file_size:
             raise LayoutError(
-                f"maxHashSlotNum {shape.slots} and maxIndexNum {shape.places} make index files of "
-                f"{shape.file_size} bytes, but this one has {file.size}",
+                f"{keys.stated('maxHashSlotNum')}, {keys.stated('maxIndexNum')} in {keys.source}: a broker expects "
+                f"index files of {shape.file_size} bytes, but this one has {file.size}",
                 file.path,
             )
     return {"index_slots": shape.slots, "index_entries": shape.places}

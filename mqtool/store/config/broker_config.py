@@ -155,6 +155,11 @@ class BrokerConfig(Struct, frozen=True):
             raise UsageError(f"{self.source or 'configuration'}: {key}: expected a whole number, found {value!r}")
         return None if number is None else int(number)
 
+    def stated(self, key: str) -> str:
+        """Returns a key with its text, or that it is missing, for messages."""
+        value = self.value(key)
+        return f"{key} is missing" if value is None else f"{key}={value}"
+
     @property
     def timer_precision(self) -> int:
         """Time span of a slot of the timer wheel, ms."""

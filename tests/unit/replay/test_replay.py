@@ -26,7 +26,7 @@ from mqtool.store.log.selection import Selection
 from mqtool.verify import State, verify
 from tests.support import lake
 from tests.support.builder import StoreBuilder
-from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.stores import copy_store, sizes_of, store_fixture, tree_digest
 
 NAME = "orders-5.5.0"
 STORE = store_fixture(NAME).directory
@@ -396,7 +396,7 @@ def elsewhere(tmp_path, name):
     store = copy_store(name, tmp_path / name)
     (store / "commitlog").rename(tmp_path / f"{name} log")
     config = tmp_path / f"{name}.conf"
-    config.write_text(f"storePathCommitLog={tmp_path / f'{name} log'}\n")
+    config.write_text(f"storePathCommitLog={tmp_path / f'{name} log'}\n{sizes_of(name)}")
     return store, config
 
 

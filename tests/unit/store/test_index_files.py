@@ -231,7 +231,7 @@ def test_a_configuration_that_states_one_number_has_the_brokers_default_for_the_
         assert [one.code for one in verify(store).findings if one.code.startswith("lint")] == ["lint-size"]
     started = settings_of(root, V5_5, broker_config.load(config))
     assert (started.index_slots, started.index_entries) == (100, 20_000_000)
-    with pytest.raises(LayoutError, match="maxIndexNum 20000000 make index files of"):
+    with pytest.raises(LayoutError, match="maxIndexNum is missing in configuration: a broker expects index files of"):
         options_for(root, config)
 
 

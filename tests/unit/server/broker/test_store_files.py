@@ -11,7 +11,7 @@ from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config import broker_config
 from mqtool.store.store import open_store
 from tests.support.remoting import Client, bodies
-from tests.support.stores import copy_store, tree_digest
+from tests.support.stores import copy_store, fixture, sizes_of, tree_digest
 
 
 def serve(store, consume, config=None, **more):
@@ -35,7 +35,7 @@ def original(tmp_path):
     """A store, and the configuration that names its directories."""
     store = copy_store("orders-5.5.0", tmp_path / "original")
     config = tmp_path / "broker.conf"
-    config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={store / 'commitlog'}\n")
+    config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={store / 'commitlog'}\n{sizes_of('orders-5.5.0')}")
     return store, config
 
 
@@ -66,6 +66,29 @@ def test_the_log_of_another_store_is_never_opened_for_writing(tmp_path, original
     words = "commitlog: is the log of the store .*original/store, which storePathRootDir of .*broker.conf names"
     with pytest.raises(LayoutError, match=words):
         options_for(other, config)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (
+            "mappedFileSizeCommitLog",
+            "a broker expects files of 1073741824 bytes, but 5 of 5 commitlog files have 131072",
+        ),
+        ("mappedFileSizeConsumeQueue", "a broker expects files of 6000000 bytes, but .* consumequeue files have 2000"),
+        ("maxIndexNum", "a broker expects index files of 400000440 bytes, but this one has 8440"),
+        ("mappedFileSizeTimerLog", "a broker expects files of 104857600 bytes, but 1 of 1 timerlog files have 52000"),
+    ],
+)
+def test_a_size_that_a_configuration_lacks_is_the_default_and_must_fit_the_files(tmp_path, key, words):
+    """A broker does not look at its files (MappedFileQueue.load: `length not matched message store config value`)."""
+    store, config = copy_store("orders-5.5.0", tmp_path), tmp_path / "broker.conf"
+    lines = fixture("orders-5.5.0/broker.conf").read_text("utf-8").splitlines()
+    config.write_text("\n".join(lines))
+    assert options_for(store, config).commit_log_file_size == 131_072
+    config.write_text("\n".join(line for line in lines if not line.startswith(f"{key}=")))
+    with pytest.raises(LayoutError, match=f"{key} is missing in .*broker.conf: {words}"):
+        options_for(store, config)
 
 
 def test_a_log_on_another_disk_is_opened_with_the_configuration_of_another_store(tmp_path, original):
