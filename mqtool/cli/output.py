@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 from mqtool.cli import document, terminal
 from mqtool.cli.exits import QUIET, ExitCode, Failure
-from mqtool.cli.invocation import JSON_FORMATS, Format, Invocation
+from mqtool.cli.invocation import JSON_FORMATS, TABLE_FORMATS, Format, Invocation
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Renderer, Row, Table
 from mqtool.cli.schema import OutputSchema
 from mqtool.cli.terminal import Style
@@ -103,6 +103,11 @@ class Output:
         self._write(self._renderer.end(code is ExitCode.OK))
         self._stream.flush()
         return code
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether tables are printed, and no row so far."""
+        return self.format in TABLE_FORMATS and not self._begun
 
     def fail(self, failure: Failure) -> None:
         """Ends the rows because of a failure; the output so far remains parsable."""

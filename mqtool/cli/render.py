@@ -225,8 +225,8 @@ class Table(Plain):
         return self._release() if len(self._held) >= self._lookahead else b""
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
-        """The buffered rows; a table without rows is its header."""
-        return self._release() if self._widths is None and not self._upright else b""
+        """The buffered rows, if any: a table without rows has no header."""
+        return self._release() if self._held else b""
 
     def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
         """The buffered rows, if any."""

@@ -26,6 +26,7 @@ from mqtool.store.log.selection import Selection, literal_names
 from mqtool.store.queues import pull
 from mqtool.store.queues.get_message import GetStatus
 from mqtool.store.store import Store
+from mqtool.words import size
 
 _EVER = (0, (1 << 63) - 1)
 _ALL = 1 << 31
@@ -75,7 +76,7 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
     if method is SearchMethod.SCAN or not terms or not files:
         why = "" if method is SearchMethod.SCAN else "; no key was given" if not terms else "; there is no index"
         items = store.messages(**criteria, inner_batches=True)
-        return SearchResult([f"scan of {_extent(store, selection)} bytes{why}"], items)
+        return SearchResult([f"scan of {size(_extent(store, selection))}{why}"], items)
     search = _IndexSearch(store, selection, files, terms, scans_rest=method is SearchMethod.AUTO)
     return SearchResult(search.methods(), _limited(search.items(), selection.limit))
 
@@ -239,7 +240,7 @@ class _IndexSearch(Struct):
         words = [f"index: {len(self.files)} files, {len(self.topics)} topics, {extent}"]
         scanned = sum(end - start for start, end in self._scanned())
         if scanned:
-            words.append(f"scan of {scanned} bytes that the index does not cover{' or name' if self._is_small else ''}")
+            words.append(f"scan of {size(scanned)} that the index does not cover{' or name' if self._is_small else ''}")
         if not self.scans_rest or not self._is_small:
             words[0] += f" (without {_NOT_NAMED}{'; --by scan finds these' if self.scans_rest else ''})"
         return words

@@ -33,6 +33,7 @@ from mqtool.store.waiting.pending import known_groups
 from mqtool.store.waiting.timer import saved_checkpoint
 from mqtool.story import popping, transactions
 from mqtool.story.steps import Step, StepKind
+from mqtool.words import size
 
 _FIELD, _REPORT = "\x01", "\x02"
 
@@ -146,7 +147,7 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str], bool]:
 
 def _not_scanned(unread: int) -> str:
     return (
-        f"the {unread} bytes of the log were not scanned: the index does not name records of rolled-back transactions, "
+        f"the {size(unread)} of the log were not scanned: the index does not name records of rolled-back transactions, "
         "messages of inner batches, and topics without queue and configuration; "
         "`mqtool find STORE --key KEY --by scan` does"
     )
@@ -161,7 +162,7 @@ def _limits(matches: KeyMatches) -> list[str]:
 
 
 def _unread(unread: int) -> str:
-    return f"{unread} bytes of the log are not covered by the index and were not read: records there are missing here"
+    return f"{size(unread)} of the log are not covered by the index and were not read: records there are missing here"
 
 
 def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHistory:

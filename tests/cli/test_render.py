@@ -57,8 +57,8 @@ def test_a_wide_table_has_more_columns_and_prints_times():
     assert drawn(table(wide=True), [ROW]) == "number  name  at\n     1  x     2023-11-14T22:13:20.123Z\n"
 
 
-def test_a_table_without_rows_is_its_header():
-    assert drawn(table(), []) == "number  name\n"
+def test_a_table_without_rows_has_no_header():
+    assert drawn(table(), []) == ""
 
 
 def test_a_table_fixes_its_widths_after_the_first_rows_and_goes_on_line_by_line():

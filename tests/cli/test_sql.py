@@ -151,7 +151,7 @@ def test_commands_of_the_page_run(line, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     arguments = shlex.split(line.replace("/data/store", STORE))
     assert run(arguments) == 0
-    assert capsys.readouterr().out
+    assert "".join(capsys.readouterr())
 
 
 class Terminal:

@@ -8,13 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool import words
 from mqtool.cli.cells import counted
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, listing, nested, prints, row_of, size, text
+from mqtool.cli.schema import (
+    DATA,
+    TABLE,
+    WIDE,
+    Column,
+    OutputSchema,
+    count,
+    listing,
+    nested,
+    prints,
+    row_of,
+    size,
+    text,
+)
 from mqtool.values import asdict
 
 if TYPE_CHECKING:
@@ -36,11 +50,11 @@ impact: read-only
 _REGION = (
     count("start", "physical offset of the first byte, of a complete record if there is one"),
     count("end", "physical offset after the last byte"),
-    count("bytes", "how many of them differ"),
+    size("bytes", "how many of them differ", label="different"),
     count("messages_a", "valid records of A in it that belong into a queue"),
     count("messages_b", "the same for B"),
-    count("damaged_a", "bytes of A in it without a valid record"),
-    count("damaged_b", "bytes of B in it without a valid record"),
+    size("damaged_a", "bytes of A in it without a valid record"),
+    size("damaged_b", "bytes of B in it without a valid record"),
     text("detail", "what is wrong with the damaged side"),
 )
 
@@ -58,26 +72,32 @@ _TAIL = (
     text("side", "a or b"),
     text("kind", "clean (nothing), torn (an unfinished record), stale (records of an earlier life), garbage"),
     count("start", "physical offset after the last record"),
-    count("length", "bytes up to the last that is not zero"),
-    count("same", "how many of them, from the first, the other side has at the same place"),
+    size("length", "bytes up to the last that is not zero"),
+    size("same", "how many of them, from the first, the other side has at the same place", label="same in the other"),
     text("detail", "in words"),
 )
 
 _LOG = (
-    count("min_a", "first physical offset of A", nullable=True),
-    count("max_a", "physical offset after the last record of A", nullable=True),
-    count("min_b", "first physical offset of B", nullable=True),
-    count("max_b", "physical offset after the last record of B", nullable=True),
-    count("common_start", "from here both have the same bytes", nullable=True),
-    count("common_end", "up to here", nullable=True),
+    count("min_a", "first physical offset of A", nullable=True, label="a begins at"),
+    count("max_a", "physical offset after the last record of A", nullable=True, label="a ends at"),
+    count("min_b", "first physical offset of B", nullable=True, label="b begins at"),
+    count("max_b", "physical offset after the last record of B", nullable=True, label="b ends at"),
+    count("common_start", "from here both have the same bytes", nullable=True, label="the same from"),
+    count("common_end", "up to here", nullable=True, label="the same up to"),
     count("diverges_at", "first record that is not the same, or where one side ends; null if none", nullable=True),
-    count("first_byte", "first byte that differs where both have any", nullable=True),
-    size("same_bytes", "that both have"),
-    size("different_bytes", "that both have, and not the same"),
-    size("filler_bytes", "that differ after a BLANK, where content is undefined; not a difference"),
-    count("messages_a", "messages of A in the regions"),
-    count("messages_b", "messages of B in the regions"),
-    count("region_count", "regions in all"),
+    count("first_byte", "first byte that differs where both have any", show=WIDE, nullable=True),
+    size("same_bytes", "that both have", label="equal"),
+    size("different_bytes", "that both have, and not the same", label="different"),
+    Column(
+        "filler_bytes",
+        "int64",
+        "that differ after a BLANK, where content is undefined; not a difference",
+        WIDE,
+        is_size=True,
+    ),
+    count("messages_a", "messages of A in the regions", label="messages of a in the regions"),
+    count("messages_b", "messages of B in the regions", label="messages of b in the regions"),
+    count("region_count", "regions in all", label="regions that differ"),
     listing("regions", "what both have, and not the same; the first 1000", *_REGION),
     listing("alone", "what only one side has", *_ALONE),
     listing("tails", "what follows the last record; not a difference", *_TAIL),
@@ -201,15 +221,15 @@ def _verdict(difference: Difference) -> str:
 def _of_log(log: LogDifference) -> str:
     if log.common is None:
         return "the logs have no byte in common"
-    words = [] if log.diverges_at is None else [f"the logs part at physical offset {log.diverges_at}"]
+    parts = [] if log.diverges_at is None else [f"the logs part at physical offset {log.diverges_at}"]
     if log.region_count:
-        words.append(f"{counted(log.different_bytes, 'byte')} differ")
+        parts.append(f"{words.size(log.different_bytes)} differ")
     for side in ("a", "b"):
         mine = [part for part in log.alone if part.side == side]
         if mine:
             messages = counted(sum(part.messages for part in mine), "message")
-            words.append(f"{side} has {messages}, {counted(sum(part.end - part.start for part in mine), 'byte')} alone")
-    return ", ".join(words)
+            parts.append(f"{side} has {messages}, {words.size(sum(part.end - part.start for part in mine))} alone")
+    return ", ".join(parts)
 
 
 def _log(log: LogDifference) -> dict[str, Any]:

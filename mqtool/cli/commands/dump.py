@@ -15,7 +15,7 @@ from mqtool.cli import options, siblings, zones
 from mqtool.cli.damage import DamageReport
 from mqtool.cli.entry_rows import FIELD, SCHEMAS, field_rows
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import Format, Invocation
+from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.message_rows import MESSAGE, MessageView
 from mqtool.cli.options import OUTPUT, SELECTION, WORK, DamageMode, ProgressMode, option
 from mqtool.cli.output import Output
@@ -172,6 +172,8 @@ def _messages(
                     stream.write_lines(lines, output, bar, view.damage)
         if not view.follow and "end" not in selection and filters.limit is None and filters.max_bytes is None:
             report.tail(store.commit_log.tail)
+    if output.is_blank:
+        note("no message matches")
     return output.finish(report.code())
 
 
@@ -215,6 +217,8 @@ def _files(
         rows = _selected(chosen, keys, filters, report)
     output = Output(invocation, FIELD if view.hex else SCHEMAS[files[0].kind], view.format)
     output.rows(islice(rows, filters.limit))
+    if output.is_blank:
+        note("no entry matches")
     return output.finish(report.code())
 
 

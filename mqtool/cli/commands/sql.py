@@ -191,6 +191,8 @@ def _answer(
     damaged = {(report.broker, damage) for report in session.reports for damage in report.damage}
     if damaged:
         note(f"{len(damaged)} damaged range(s) of the log were skipped; the table damage lists them")
+    if output.is_blank:
+        note("the answer has no rows")
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
 
 
