@@ -5,6 +5,7 @@ help` and docs/schemas the JSON Schema. Additions keep the version; removing a c
 """
 
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -106,8 +107,12 @@ def nested(
 
 
 def row_of(columns: Iterable[Column], source: Any, /, **computed: Any) -> dict[str, Any]:
-    """Returns a value as a row: for each column what is computed for it, else the value's attribute of that name."""
-    return {c.name: computed[c.name] if c.name in computed else getattr(source, c.name) for c in columns}
+    """Returns a value as a row: for each column what is computed for it, else the value's attribute of that name.
+
+    Members of an Enum become their values.
+    """
+    row = {c.name: computed[c.name] if c.name in computed else getattr(source, c.name) for c in columns}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in row.items()}
 
 
 CONFIG = text("config", "broker.conf: given, or found where brokers keep it; else null", nullable=True)

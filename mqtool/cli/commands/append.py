@@ -179,7 +179,7 @@ class _Report:
 
         for ack in acks:
             texts = {"offset_message_id": ack.offset_message_id or None, "reason": ack.reason or None}
-            self._output.row(row_of(ACK.columns, ack, row=ack.number, status=ack.status and ack.status.value, **texts))
+            self._output.row(row_of(ACK.columns, ack, row=ack.number, **texts))
             if ack.reason:
                 self._refused += 1
                 continue
