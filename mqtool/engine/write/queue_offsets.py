@@ -32,7 +32,7 @@ class QueueState:
         magic_code: of its records.
         topic_field: topic length and topic, as records contain them.
         fixed_size: bytes of a record with IPv4 hosts, without body and properties.
-        is_plain: its messages can be plain (`single`).
+        is_plain: its messages can be plain (`messages`).
         refused: why no record of this topic can be written, "" if one can.
         is_batch: its topic's queues are BatchCQ.
     """
