@@ -342,7 +342,7 @@ def test_clean_counts_messages_that_the_broker_has_not_delivered_yet(mqtool, tmp
     assert going == {f"commitlog/{bases[0]:020d}": 14, f"commitlog/{bases[1]:020d}": 8}
     assert document["deleted_waiting"] == 22
     assert {one["kind"] for one in document["waiting"]} == {"delay", "timer"}
-    assert "  delay  SCHEDULE_TOPIC_XXXX " in mqtool("clean", root, "--dry-run", "--now", "--allow-unread").stdout
+    assert b"  delay  SCHEDULE_TOPIC_XXXX " in mqtool("clean", root, "--dry-run", "--now", "--allow-unread").stdout
 
 
 def test_without_an_hour_that_exists_no_time_of_deletion_is_stated(mqtool, tmp_path):
