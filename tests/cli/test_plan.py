@@ -361,7 +361,7 @@ def test_a_file_is_named_as_the_shell_completes_it(mqtool, tmp_path, monkeypatch
         found = mqtool("plan", "pad", root, "--file", name, "-o", out, "--format", "json")
         assert (found.code, found.document["changes"]) == (
             0,
-            [{"verb": "pad", "files": [f"commitlog/{path.name}"], "lost": None}],
+            [{"verb": "pad", "files": [f"commitlog/{path.name}"]}, {"verb": "record-losses", "lost": None}],
         )
 
 
