@@ -137,7 +137,7 @@ class NotInPlaceError(RefusedError):
     def __init__(self, gate: str, why: str, opened: Opened) -> None:
         self.why = why  # what would be wrong after it
         self.next_step = new_store_command(opened)  # makes the new store
-        copy = f"{self.next_step} keeps every intact record; add --with COPY if another copy of the log is at hand"
+        copy = f"A new store keeps every intact record: {self.next_step}; add --with COPY if there is another copy"
         super().__init__(gate, f"{why}, so nothing was changed. {copy}", Path(opened.root))
 
 

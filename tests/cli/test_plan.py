@@ -478,7 +478,7 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path, 
     steps = mqtool("verify", root, *config, "--format", "json").document["next_steps"]
     assert steps == [shlex.join(["mqtool", "repair", str(root), *config, "-o", f"{root}.new"])]
     refused = mqtool("plan", "repair", root, *config, "-o", tmp_path / "plan.json")
-    advice = re.search(r"losses: .*(mqtool repair \S+( --config \S+)? -o \S+) keeps", refused.stderr)
+    advice = re.search(r"losses: .*(mqtool repair \S+( --config \S+)? -o \S+);", refused.stderr)
     assert advice, refused.stderr
     words = shlex.split(advice[1])
     assert tuple(words[3:-2]) == config

@@ -90,7 +90,7 @@ def test_a_plan_that_loses_messages_is_refused_until_their_number_is_confirmed(m
     words = ("plan", "recover", root, "-o", tmp_path / "plan.json", "--mode", mode)
     words = (*words, "--config", base_config(case.partition("@")[2]))
     refused = mqtool(*words)
-    numbers = re.search(r"this change loses (\d+) .* mqtool repair .* keeps all of them", refused.stderr)
+    numbers = re.search(r"this change loses (\d+) .* A new store keeps them: mqtool repair ", refused.stderr)
     assert (refused.code, numbers is not None) == (ExitCode.REFUSED, True), refused.stderr
     already = re.search(r"(\d+) (?:is|are) lost already", refused.stderr)
     lost -= int(already[1]) if already else 0
