@@ -19,8 +19,7 @@ from mqtool.store import version
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.config.rules import recovery_rules
 from mqtool.store.version import Version
-from mqtool.verify import survey as repaired
-from mqtool.verify.survey import survey
+from mqtool.verify.survey import recovery_plan, survey
 from tests.support.damage import CASES, damage_answers, damage_case
 from tests.support.stores import copy_tree
 from tests.unit.recovery.stores import SEGMENT, StoreWriter, patch
@@ -68,7 +67,7 @@ def answers(root: Path, copy: Path) -> dict[str, int | None]:
     """Physical offset of the segment from which each of the four begins."""
     plan = predict(root, whole_broker=False, read_log=False).plan
     with mqtool.open(root) as opened:
-        seen, found = opened.recovery_start, repaired.plan(survey(opened), opened).scan_start
+        seen, found = opened.recovery_start, recovery_plan(survey(opened), opened).scan_start
     with open_store(copy, options_for(copy), background=False) as engine:
         recovered = engine.recovered.scanned_from
     assert plan is not None
@@ -133,7 +132,7 @@ def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
         assert not outcome.runs
         return
     with mqtool.open(root) as opened:
-        seen, found = opened.recovery_start, repaired.plan(survey(opened), opened).scan_start
+        seen, found = opened.recovery_start, recovery_plan(survey(opened), opened).scan_start
     assert (seen, found) == (outcome.plan.scan_from, outcome.plan.scan_from)
 
 
@@ -149,7 +148,7 @@ def test_every_recorded_store_is_read_from_where_a_start_scans_whatever_its_rele
         monkeypatch.setattr(version, "detect", lambda *_, line=line: Version(line, "the test"))
         outcome = predict(root, read_log=False)
         with mqtool.open(root) as opened:
-            seen, plan = opened.recovery_start, repaired.plan(survey(opened), opened)
+            seen, plan = opened.recovery_start, recovery_plan(survey(opened), opened)
         if outcome.plan is None or outcome.plan.scan_from is None or plan is None:
             assert not outcome.runs
             continue
