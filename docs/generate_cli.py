@@ -84,8 +84,10 @@ Values are read as the broker reads them. Blanks after a value belong to it, and
 `timerWheelEnable=true` with a blank after it is false, and a number with one is ignored, so the default applies. Each
 such value is reported (`lint-misread-value`).
 
-For a store, most keys are not needed: file sizes and release are detected from the files, and `mqtool info STORE --all`
-shows how.
+Without a file, file sizes and release are detected from the files of the store, and `mqtool info STORE --all` shows
+how. A broker does not look at its files: for a size that its file lacks, it takes the default, and it does not start
+on files of another size. So what predicts or makes a start (`verify`, `explain-start`, `repair`, `serve`, `append`
+and all that writes messages) takes the default too, and names the key to write if the files have another size.
 
 ## Where mqtool finds it
 
