@@ -83,6 +83,7 @@ REPAIR = OutputSchema(
     single=True,
 )
 
+_COPIED = "every record that is intact, or that its queue confirms"
 _LINES = 6
 """Codes that are listed; of the others, the number."""
 
@@ -211,11 +212,10 @@ def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
     if document["already_lost"] and document["lost_by_start"] is None:
         yield f"lost already: {counted(document['already_lost'], 'message')}"
     if document["target"] is not None:
-        records = "every record that is intact, or that its queue confirms"
-        yield f"Repair: copy {records}, to {document['target']}; the old store is only read"
+        yield f"Repair: copy {_COPIED}, to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
         is_new = any(" -o " in step for step in document["next_steps"])
-        way = "; the one way is a new store with every intact record" if is_new else ""
+        way = f"; the one way is a new store with {_COPIED}" if is_new else ""
         yield f"No repair in place: {document['reason']}{way}"
     elif not document["changes"]:
         yield "nothing to repair"
@@ -230,6 +230,8 @@ def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
         kept = f"; {missing} of the old store {'is' if lost < 2 else 'are'} missing in the new one"
         yield f"Done: verify now says {document['result']}{kept if document['target'] is not None else ''}"
     yield from (f"  still there: {problem}" for problem in document["left"])
+    if document["dry_run"] and " -o " in (document["then"] or ""):
+        yield "A new store leaves that out too, and needs no repair in place first."
 
 
 def _wrong(findings: list[Finding]) -> list[str]:

@@ -168,7 +168,8 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
             protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", detection.evidence)
             protocol.next_steps = (next_verify(root, options),)
             return protocol
-        protocol.add("detect", DONE, f"the symptom is there: {len(detection.findings)} finding(s)", detection.evidence)
+        number = f": {len(detection.findings)} finding(s)" if detection.findings else ""
+        protocol.add("detect", DONE, f"the symptom is there{number}", detection.evidence)
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
         proposal = runbook.propose(case, detection)
