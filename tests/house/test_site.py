@@ -150,11 +150,11 @@ def test_text_can_be_read_and_pages_fit_a_phone(site, tmp_path, mode):
     with Browser(tmp_path, scripts=True) as browser:
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": mode}])
         for page in ("index", "tour", "recovery", "cli", "checks", "limits", "formats/commit-log"):
-            browser.visit((site / f"{page}.html").as_uri())
-            scheme = browser.value("document.body.dataset.mdColorScheme")
-            assert scheme == {"light": "default", "dark": "slate"}[mode]
             for width in (390, 1280):
                 browser.size(width)
+                browser.visit((site / f"{page}.html").as_uri())
+                scheme = browser.value("document.body.dataset.mdColorScheme")
+                assert scheme == {"light": "default", "dark": "slate"}[mode]
                 assert (page, browser.value(CONTRAST)) == (page, [])
                 assert browser.value("document.documentElement.scrollWidth") <= width, page
 
