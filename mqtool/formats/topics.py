@@ -8,6 +8,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_QUEUES = 18
+"""Queues with which a broker creates the schedule topic, whatever messageDelayLevel says (TopicConfigManager)."""
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"

@@ -29,7 +29,14 @@ from mqtool.formats.config_files import (
     Topics,
 )
 from mqtool.formats.config_json import json_style
-from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, group_of_retry, is_lmq
+from mqtool.formats.topics import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_QUEUES,
+    SCHEDULE_TOPIC,
+    group_of_retry,
+    is_lmq,
+)
 from mqtool.jobs.atomic import writing
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.listing import Listing
@@ -47,7 +54,6 @@ from mqtool.store.waiting.deliveries import PARKING_TOPICS, ParkingEvent, delive
 
 _PARKING = np.dtype([("mark", "i8"), ("at", "i8"), ("is_parked", "?"), ("queue_id", "i4"), ("queue_offset", "i8")])
 """A record that is parked in a delay level or delivered from one, with the hash of its identity."""
-_DELAY_LEVELS = 18
 
 
 class QueueRange(Struct):
@@ -260,7 +266,7 @@ class _Composer:
 
     def _guessed_topic(self, topic: str, count: int) -> TopicConfig:
         if topic == SCHEDULE_TOPIC:
-            count = max(count, _DELAY_LEVELS)
+            count = max(count, SCHEDULE_QUEUES)
         is_batch = topic in self._survey.batch_topics
         filter_type = "MULTI_TAG" if topic in self._survey.multi_tag_topics else "SINGLE_TAG"
         reason = "queues as far as there are records; read and write as for any topic that the broker makes itself"

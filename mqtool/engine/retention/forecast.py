@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
-from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
+from mqtool.engine.retention.rules import Candidate, RetentionPolicy, Trigger
 from mqtool.engine.start.detect import log_directories
 from mqtool.errors import UnreadableError
 from mqtool.formats import topics
@@ -126,7 +126,7 @@ def _times(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigg
     times: list[int | None] = []
     latest = now
     for candidate in candidates[:-1]:
-        latest = max(latest, candidate.modified + policy.reserved_hours * HOUR_MS)
+        latest = max(latest, rules.expires_at(policy, candidate))
         at_any_hour = trigger in (Trigger.SPACE, Trigger.IMMEDIATE)
         if latest > _LAST:
             times.append(None)

@@ -197,7 +197,7 @@ def verdicts_of(policy: RetentionPolicy, candidates: list[Candidate], now: int, 
         stays = _LAST if is_last else blocked or _reason_to_keep(policy, file, number, now, trigger)
         if stays and not blocked:
             blocked = stays if trigger is Trigger.NONE else IN_ORDER
-        is_early = not stays and _expires(policy, file) > now
+        is_early = not stays and expires_at(policy, file) > now
         verdicts.append(Verdict(file.path, not stays, stays or _reason_to_delete(policy, file, now, trigger), is_early))
     return verdicts
 
@@ -206,7 +206,8 @@ _LAST = "the last file is always kept"
 IN_ORDER = "files are deleted in order, and an earlier one is kept"
 
 
-def _expires(policy: RetentionPolicy, file: Candidate) -> int:
+def expires_at(policy: RetentionPolicy, file: Candidate) -> int:
+    """Returns when a file has been kept for its retention time, ms since the epoch."""
     return file.modified + policy.reserved_hours * HOUR_MS
 
 
@@ -214,12 +215,12 @@ def _reason_to_keep(policy: RetentionPolicy, file: Candidate, number: int, now: 
     """Returns why a file is kept although all files before it are deleted; "" if it is deleted."""
     if trigger is Trigger.NONE:
         return trigger.value
-    left = _expires(policy, file) - now
+    left = expires_at(policy, file) - now
     if left > 0 and trigger is not Trigger.IMMEDIATE:
         return f"it expires in {left / HOUR_MS:.1f} h"
     return f"at most {policy.batch_max} files are deleted in one run" if number >= max(1, policy.batch_max) else ""
 
 
 def _reason_to_delete(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:
-    reason = "the disk is too full to wait for its expiry" if _expires(policy, file) > now else "it has expired"
+    reason = "the disk is too full to wait for its expiry" if expires_at(policy, file) > now else "it has expired"
     return f"{reason}; {trigger.value}"
