@@ -66,7 +66,7 @@ def test_where_no_plan_is_enough_a_new_store_is_the_one_alternative(mqtool, tmp_
     shown = mqtool("repair", root, "--config", config, "--json")
     assert (shown.code, shown.document["changes"], bool(shown.document["reason"])) == (ExitCode.NO, [], True)
     said = " ".join(mqtool("repair", root, "--config", config, "--dry-run").text.split())
-    assert f"No repair in place: {shown.document['reason']}; the one way is a new store with every intact" in said
+    assert f"No repair in place: {shown.document['reason']}; the one way is a new store with every record" in said
     assert shown.document["already_lost"] == 1
     by_start = sum(last - first + 1 for ranges in lost.values() for first, last in ranges)
     assert shown.document["already_lost"] + shown.document["lost_by_start"] == by_start

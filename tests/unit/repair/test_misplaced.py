@@ -112,8 +112,7 @@ def test_a_runbook_that_needs_another_run_has_not_repaired_anything_yet(root):
     first = run(RUNBOOKS["RB-01"], root, request)
     assert (first.applied, first.repaired, first.step("verify").status) == (True, False, "failed")
     assert first.step("verify").summary.endswith("is still there; run the runbook again after mqtool discard-undo")
-    again = f"mqtool runbook run RB-01 {root} --yes"
-    assert first.next_steps == (f"mqtool discard-undo {root} --yes", again)
+    assert first.next_steps == (f"mqtool verify {root}",)
     discard_undo(root)
     assert run(RUNBOOKS["RB-01"], root, request).repaired
     discard_undo(root)

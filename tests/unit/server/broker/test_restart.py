@@ -246,7 +246,7 @@ def test_a_change_is_registered_by_a_round_that_began_after_it(monkeypatch):
     may_end, sent = asyncio.Event(), []
 
     async def registers(self, address):
-        sent.append(broker.topics)
+        sent.append(broker.topics.content)
         await may_end.wait()
 
     async def main():
@@ -254,14 +254,14 @@ def test_a_change_is_registered_by_a_round_that_began_after_it(monkeypatch):
         registration = Registration(broker, None, ["127.0.0.1:1"])
         running = asyncio.ensure_future(registration.run())
         await asyncio.sleep(0)
-        broker.topics = "with a new topic"
+        broker.topics.content = "with a new topic"
         registration.trigger()
         waiting = asyncio.ensure_future(registration.wait_done())
         may_end.set()
         await waiting
         running.cancel()
 
-    broker = SimpleNamespace(topics="before")
+    broker = SimpleNamespace(topics=SimpleNamespace(content="before"))
     asyncio.run(main())
     assert sent == ["before", "with a new topic"]
 
