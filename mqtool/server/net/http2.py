@@ -46,9 +46,10 @@ _STREAM_UNREAD_MAX = 1 << 20
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"[0-9]{1,8}[HMSmun]")
 """The form of the header grpc-timeout (PROTOCOL-HTTP2.md of gRPC)."""
-_HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
-_OK_TRAILERS = [(b"grpc-status", b"0")]
-_FIRST_BLOCK, _OK_BLOCK = map(constant_block, (_HEADERS, _OK_TRAILERS))
+_FIRST_BLOCK = constant_block(
+    [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
+)
+_OK_BLOCK = constant_block([(b"grpc-status", b"0")])
 
 
 class GrpcStatus(IntEnum):
@@ -148,7 +149,7 @@ class Call:
         self.on_undelivered: Callable[[], None] | None = None
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
-        self._trailers: list[tuple[bytes, bytes]] | None = None
+        self._trailers: bytes | None = None  # their block, with the first one if nothing was sent before
         self._started = self._received_all = self._is_answered = False
 
     def header(self, name: str) -> str:
@@ -489,13 +490,11 @@ class Http2Connection:
         """Ends a call after everything already sent."""
         if not call.is_open:
             return
-        trailers = _OK_TRAILERS
+        trailers = _OK_BLOCK
         if status or message:
-            trailers = [(b"grpc-status", str(int(status)).encode())]
-            trailers.append((b"grpc-message", quote(message, safe=" !\"#$&'()*+,-./:;<=>?@[]^_`{|}~").encode()))
-        if not call._started:
-            trailers = [*_HEADERS, *trailers]
-        call._trailers = trailers
+            words = quote(message, safe=" !\"#$&'()*+,-./:;<=>?@[]^_`{|}~").encode()
+            trailers = constant_block([(b"grpc-status", str(int(status)).encode()), (b"grpc-message", words)])
+        call._trailers = trailers if call._started else _FIRST_BLOCK + trailers
         self._pump(call)
         self._flush_soon()
 
@@ -519,7 +518,7 @@ class Http2Connection:
             session.send_data(stream_id, bytes(piece))
         self._blocked.pop(stream_id, None)
         if call._trailers is not None:
-            session.end(stream_id, constant_block(call._trailers))
+            session.end(stream_id, call._trailers)
             if call._is_answered:
                 call.on_undelivered = None
             self._over(call)
