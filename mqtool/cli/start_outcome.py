@@ -23,6 +23,7 @@ from mqtool.words import size
 
 if TYPE_CHECKING:
     from mqtool.recovery import Outcome
+    from mqtool.store import Store
     from mqtool.store.paths import OwnerDenial
 
 
@@ -198,7 +199,6 @@ def _in_store(
     read. It is "" if they are counted, and for a release without a timer.
     """
     from mqtool.store import open_readable
-    from mqtool.store.paths import denied_to_owner
     from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
     from mqtool.verify.next_start import uncounted_timers
     from mqtool.verify.services import timer_damage
@@ -206,7 +206,7 @@ def _in_store(
     denial, unknown = None, ""
     try:
         with open_readable(path, config) as store:
-            denial = next(denied_to_owner(store.path, *store.layout.log_dirs, by_owner=True), None)
+            denial = _denial(store)
             damage = timer_damage(store) if release_of(outcome.release) >= (5, 0) else ""
             unknown = uncounted_timers(damage) if damage else ""
             waiting = waiting_messages(store)
@@ -247,11 +247,10 @@ def _unknown(
     from mqtool.recovery.outcome import GIVEN
     from mqtool.recovery.predict import evidence_of
     from mqtool.store import open_readable
-    from mqtool.store.paths import denied_to_owner
 
     with open_readable(path, config) as store:
         version, clean_stop = store.version, store.clean_stop
-        denial = next(denied_to_owner(store.path, *store.layout.log_dirs, by_owner=True), None)
+        denial = _denial(store)
     release = str(version.release if broker is None else release_of(broker))
     evidence = evidence_of(version) if broker is None else GIVEN
     is_denied = isinstance(error, PermissionDeniedError)
@@ -287,6 +286,13 @@ def _unknown(
     }
     prediction |= {column.name: None for column in EXPLAIN_START.columns if column.name not in prediction}
     return output.document(prediction, ExitCode.NO)
+
+
+def _denial(store: Store) -> OwnerDenial | None:
+    """Returns the first file or directory that the broker's user may not use."""
+    from mqtool.store.paths import denied_to_owner
+
+    return next(denied_to_owner(store.path, *store.layout.log_dirs, by_owner=True), None)
 
 
 def _cannot_use(denial: OwnerDenial) -> str:

@@ -19,7 +19,6 @@ from mqtool.formats import commit_log, config_files, file_names, index_file
 from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import HEADER
-from mqtool.formats.topics import TopicQueue
 from mqtool.jobs.atomic import write_new
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
@@ -34,7 +33,7 @@ from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.index_file import IndexFile
-from mqtool.store.known_losses import LostOffsets, content, known_losses
+from mqtool.store.known_losses import LostOffsets, content, known_losses, offsets_by_queue
 from mqtool.store.log.commit_log import Segment
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
@@ -192,10 +191,8 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
 
 def record_losses(store: Store, change: RecordLosses, out: Path, staged: StagedFiles) -> None:
     """Adds the losses of a store to its record, so that `verify` expects them; `undo` removes it with the others."""
-    lost: dict[TopicQueue, list[tuple[int, int]]] = {}
     losses = verify(store).losses.offsets if change.lost is None else change.lost
-    for part in (*losses, *known_losses(store.path).queues):
-        lost.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
+    lost = offsets_by_queue((*losses, *known_losses(store.path).queues))
     if losses:
         queues = [LostOffsets(*queue, merged(offsets)) for queue, offsets in sorted(lost.items())]
         (out / file_names.KNOWN_LOSSES).write_bytes(content(store.commit_log.max_offset, queues))

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from glob import escape
 
-from msgspec import Struct, field, structs
-from msgspec.structs import replace
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from mqtool.choices import SearchMethod
 from mqtool.commands import Opened, command
@@ -28,7 +28,8 @@ from mqtool.store.queues.get_message import GetStatus
 from mqtool.store.store import Store
 from mqtool.words import size
 
-_EVER = (0, (1 << 63) - 1)
+_LARGEST = (1 << 63) - 1
+_EVER = (0, _LARGEST)
 _ALL = 1 << 31
 _MAX_SCANNED = 8 << 20
 """Maximum number of bytes that a look-up by key scans between two parts of the log that the index covers."""
@@ -41,8 +42,6 @@ _MAX_READ = 10_000
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 
 _PLACE = re.compile(r"(?P<topic>.+)/(?P<queue>\d{1,10})@(?P<offset>\d{1,19})", re.ASCII)
-
-_LARGEST = (1 << 63) - 1
 
 GRAMMAR = (
     "a physical offset such as 4096, a place such as TOPIC/QUEUE@OFFSET (Orders/0@3), an offset message id "
@@ -256,7 +255,7 @@ class _IndexSearch(Struct):
         return indexed_offsets(self.files, self.topics, self.terms)
 
     def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
-        criteria = structs.asdict(self.selection)
+        criteria = asdict(self.selection)
         return self.store.messages(**{**criteria, "start": start, "end": end, "limit": None}, inner_batches=True)
 
     def _read(self, offset: int) -> Iterator[Message | Damage]:
@@ -272,7 +271,7 @@ class _IndexSearch(Struct):
             return
         except StoreError:  # the index outlives cut records, which are no damage
             if damage := log.damage_at(offset):
-                yield structs.replace(damage, detail=f"the index names a record there; {damage.detail}")
+                yield replace(damage, detail=f"the index names a record there; {damage.detail}")
             return
         selected = self._selected(message)
         if selected:
@@ -326,7 +325,7 @@ def resolve(store: Store, address: str) -> AddressMatches:
     Raises:
         UsageError: the address looks like an incomplete place in a queue, and no message has it as its unique key.
     """
-    if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
+    if _is_physical_offset(address):
         return _at(store, int(address))
     place = _PLACE.fullmatch(address)
     if place:
@@ -346,13 +345,17 @@ def resolve(store: Store, address: str) -> AddressMatches:
 
 def is_unique_key(address: str) -> bool:
     """Whether an address can only be a unique key, which is found by the index or by a scan of the log."""
-    if _PLACE.fullmatch(address) or (_NUMBER.fullmatch(address) and int(address) <= _LARGEST):
+    if _PLACE.fullmatch(address) or _is_physical_offset(address):
         return False
     try:
         hosts.parse_offset_id(address)
     except FormatError:
         return True
     return False
+
+
+def _is_physical_offset(address: str) -> bool:
+    return _NUMBER.fullmatch(address) is not None and int(address) <= _LARGEST
 
 
 def _at(store: Store, physical_offset: int) -> AddressMatches:

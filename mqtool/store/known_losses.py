@@ -61,6 +61,14 @@ def known_losses(root: Path) -> KnownLosses:
     return record
 
 
+def offsets_by_queue(parts: Iterable[LostOffsets]) -> dict[TopicQueue, list[tuple[int, int]]]:
+    """Returns the lost offsets by queue; intervals of a queue may overlap."""
+    lost: dict[TopicQueue, list[tuple[int, int]]] = {}
+    for part in parts:
+        lost.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
+    return lost
+
+
 def content(log_end: int, queues: Iterable[LostOffsets]) -> bytes:
     """Returns the file's content."""
     return msgspec.json.format(msgspec.json.encode(KnownLosses(log_end, tuple(queues)))) + b"\n"

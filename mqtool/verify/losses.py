@@ -14,7 +14,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
 from mqtool.store import Store
-from mqtool.store.known_losses import KnownLosses, LostOffsets
+from mqtool.store.known_losses import KnownLosses, LostOffsets, offsets_by_queue
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
 from mqtool.verify.record_rules import Jump
@@ -187,9 +187,7 @@ def known_count(known: KnownLosses, reported: Iterable[LostOffsets], includes: C
         reported: losses and gaps that are reported.
         includes: whether a topic counts.
     """
-    taken: dict[TopicQueue, list[Interval]] = {}
-    for part in reported:
-        taken.setdefault((part.topic, part.queue_id), []).extend(part.offsets)
+    taken = offsets_by_queue(reported)
     return sum(
         high - low + 1
         for lost in known.queues
