@@ -100,10 +100,8 @@ class ConsumeQueue:
 
         The units are complete, their physical offsets ascend, and `end` is the physical offset after the last record.
 
-        Returns:
-        False if nothing was written: `put` them one by one. If it raises OSError, some were not written; dispatch may
-        try
-        again, `put` skips the others.
+        Returns False if nothing was written: `put` them one by one. If it raises OSError, some were not written;
+        dispatch may try again, `put` skips the others.
         """
         (first,) = consume_queue.CONSUME_QUEUE_UNIT.struct.unpack_from(units)[:1]
         at = queue_offset * UNIT_SIZE

@@ -574,7 +574,7 @@ cdef class Getter:
         Args:
             queues: ConsumeQueues and others by topic and queue id.
             queue_kind: ConsumeQueue.
-            limited: whose `limits` are `store.get_message.GetLimits`.
+            limited: whose `limits` are `store.queues.get_message.GetLimits`.
             log: MappedFileQueue of the log.
             found, result_kind: status and class of the result.
             views: RecordViews.

@@ -1,4 +1,4 @@
-"""Records as lines of JSON, as `store.json_rows.row_of` and orjson make them."""
+"""Records as lines of JSON, as `store.log.json_rows.row_of` and orjson make them."""
 
 from libc.string cimport memcmp, memcpy
 

@@ -797,15 +797,15 @@ def plain_records(
         descriptor, base, position, end, stop, window, topics: as for `field_records`.
         schedule, with_keys, index_tags: as for `dispatch`.
         queue_table: numbers of the queues by topic and queue id: values, numbers, shift (`records.number_sets.WordTable`).
-        queue_keys, known: by number of the queue: `verify.checksums.queue_key`, and bits of `plain_pass.Known`.
-        first, first_at, following, last_at, messages: columns of `verify.continuity.QueueSpan`; updated.
+        queue_keys, known: by number of the queue: `verify.checksums.queue_key`, and bits of `verify.segment.KnownQueues`.
+        first, first_at, following, last_at, messages: columns of `verify.record_rules.QueueSpan`; updated.
         index_starts, index_begins: physical offset of each index file's first entry, ascending, and the begin
             timestamp in its header.
         shift: bits of a bucket.
         unit_total, unit_count, key_total, key_count, first_record: total and count of units, total and count of keys,
             and the physical offset of the first record, by bucket of the file; updated.
         hashes: room for the keys of one record, 2 ** 15.
-        state: `plain_pass.State`, updated.
+        state: `verify.segment.State`, updated.
 
     Returns:
         Position after the last record that was read; whether what is there was not looked at.

@@ -1,8 +1,7 @@
 """The provable records of one store, or of several copies of it, in the order of their physical offsets.
 
 What the first copy lacks is taken from the next one that has it at the same offset. Copies are only merged where
-they
-agree: a record that is in both must be the same message; otherwise the copies have diverged.
+they agree: a record that is in both must be the same message; otherwise the copies have diverged.
 """
 
 from collections.abc import Iterator

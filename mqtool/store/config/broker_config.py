@@ -2,8 +2,7 @@
 
 The broker reads the file with java.util.Properties, which keeps blanks at the end of a value, and passes each value
 to a setter (MixAll.properties2Object). Numbers and booleans are not trimmed, and a value that does not suit its setter
-is
-ignored silently: `timerWheelEnable=true ` is false, and `fileReservedTime=24 ` leaves the default of 72. Text is
+is ignored silently: `timerWheelEnable=true ` is false, and `fileReservedTime=24 ` leaves the default of 72. Text is
 trimmed from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and 5.5.0).
 """
 

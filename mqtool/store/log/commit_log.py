@@ -228,8 +228,7 @@ class CommitLog:
 
         Yields:
             Valid frames of each window, in order, and damage between them. An unfinished record at the end of the
-            log is
-            neither: see `tail`.
+            log is neither: see `tail`.
         """
         for index, segment in enumerate(self.segments):
             if (start is not None and segment.end <= start) or (end is not None and segment.base >= end):
