@@ -15,15 +15,19 @@ Needs Java 17 and Maven, which fetches RocketMQ once.
 """
 
 import argparse
+import datetime as dt
+import importlib.metadata
 import json
 import os
+import platform
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,15 +40,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from check import run as run_command
-from page import machine, replace
 from page_cache import warm
 
+from mqtool import __version__
 from mqtool.records.frames import body_crc
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store import open_store
 from tests.support.rocketmq import JAVA, release
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+LIBRARIES = ("numpy", "pyarrow", "orjson")
 COLUMN = 4096
 QUIET = "--progress none"
 OVERHEAD = 121
@@ -449,7 +455,21 @@ def main() -> None:
         bounds = limits(sides.store)  # last: a command's peak would not be less than this process's memory
     print(table := text(found, about, bounds, (begun, peaks, written), options))
     if options.write:
-        replace("beside Java", table)
+        marked = re.compile(r"(<!-- generated: beside Java -->\n).*?(<!-- /generated -->)", re.DOTALL)
+        PAGE.write_text(marked.sub(lambda match: match[1] + table + match[2], PAGE.read_text("utf-8")), "utf-8")
+
+
+def machine() -> Iterator[str]:
+    """Yields the rows that describe where and when."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.*)$", info.read_text("utf-8"), re.MULTILINE) if info.exists() else []
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
+    yield f"| Date | {dt.datetime.now(dt.UTC):%Y-%m-%d} |"
+    yield f"| Machine | {names[0] if names else platform.machine()}, {os.cpu_count()} cores, {memory} GiB of memory |"
+    yield f"| System | {platform.system()} {platform.release()} |"
+    yield f"| Versions | mqtool {__version__}, Python {platform.python_version()}, {versions} |"
+    yield f"| Load before the run | {os.getloadavg()[0]:.1f} |"
 
 
 def text(
