@@ -64,11 +64,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return "".join(part if part.startswith("```") else _LINK.sub(link, _PICTURE.sub(picture, part)) for part in parts)
 
 
-def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001 - MkDocs passes them by name
-    """Marks the page whose tables name tests, for the style sheet."""
-    return f'<div class="long-cells">{html}</div>' if page.file.src_uri == "limits.md" else html
-
-
 def _inline(name: str, alt: str) -> str:
     svg = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8")
     svg = svg[svg.index("<svg") :].replace("<svg", f'<svg aria-label="{escape(alt, {chr(34): "&quot;"})}"', 1)

@@ -1,4 +1,4 @@
-"""The limits of docs/limits.md that concern the wire: a test for each row, and honest clients beside each attack."""
+"""The limits of docs/limits.md that concern the wire, and honest clients beside each attack."""
 
 import base64
 import contextlib
