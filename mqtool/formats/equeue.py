@@ -56,7 +56,7 @@ class ChunkHeader(Struct, frozen=True):
 
     chunk_number: int
     capacity: int
-    reserved: bytes = bytes(120)
+    reserved: bytes = b""  # filled up with zeros
 
     @property
     def start(self) -> int:
@@ -73,7 +73,7 @@ class ChunkFooter(Struct, frozen=True):
     """Last 128 bytes of a completed chunk's file."""
 
     data_size: int
-    reserved: bytes = bytes(124)
+    reserved: bytes = b""  # filled up with zeros
 
 
 class QueueEntry(Struct, frozen=True):

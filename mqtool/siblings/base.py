@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct, field
 
 from mqtool.errors import FormatError, UnreadableError
+from mqtool.formats.codec import Unit
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row, Table
 from mqtool.siblings.frames import FrameFile
@@ -34,6 +35,14 @@ def finding(
 ) -> Finding:
     """Returns a finding about a file or directory of a store; `evidence` is what was expected and what was found."""
     return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
+
+
+def check_reserved(code: str, unit: Unit[Any], value: Any, path: Path, start: int, name: str = "") -> Iterator[Finding]:
+    """Yields a finding if reserved bytes of a unit, which begins at `start` in a file, are not zero."""
+    if any(value.reserved):
+        first = unit.offset("reserved")
+        detail = f"{name}bytes {first} to {first + len(value.reserved) - 1} are not all zero"
+        yield finding(code, Severity.WARNING, path, detail, "", start + first)
 
 
 def is_position(text: str) -> bool:

@@ -20,7 +20,7 @@ from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
 from mqtool.store.log.readable_parts import UnreadableParts
 
 _INDEX_CHUNK = 8
-"""Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is part of `reserved`."""
+"""Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is reserved."""
 
 
 class StoredMessage(Struct, frozen=True):
@@ -400,9 +400,9 @@ def _has_its_name(chunk: ChunkFile) -> bool:
 
 
 def _refuse_later_line(chunk: ChunkFile) -> None:
-    reserved = chunk.header.reserved
-    kind = equeue.LENGTH.parse(reserved).length
-    if kind == 1 and not any(reserved[8:]):
+    header = equeue.HEADER.build(chunk.header)
+    kind = equeue.LENGTH.parse(header, _INDEX_CHUNK).length
+    if kind == 1 and not any(header[_INDEX_CHUNK + 8 :]):
         chunk.close()
         raise UnsupportedFormatError(
             f"{chunk.path}: is an index chunk of ECommon's later line (type {kind} at byte {_INDEX_CHUNK}), "

@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue
-from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
+from mqtool.formats.equeue import FOOTER, FOOTER_SIZE, HEADER, HEADER_SIZE
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.siblings.base import MISSING_CHUNK, READ_IT, finding
+from mqtool.siblings.base import MISSING_CHUNK, READ_IT, check_reserved, finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import (
     ID_POSITION,
@@ -135,14 +135,12 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             detail = f"the header states chunk number {header.chunk_number}"
             yield finding("equeue-chunk-number", Severity.ERROR, chunk.path, detail, "restore number or name", 0)
         if header.capacity != common:
+            at = HEADER.offset("capacity")
             detail = f"expected a capacity of {common} as in the other chunks, found {header.capacity}"
-            yield finding("equeue-capacity", Severity.ERROR, chunk.path, detail, "restore the header", 4)
-        if any(header.reserved):
-            detail = "header bytes 8 to 127 are not all zero"
-            yield finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", 8)
-        if chunk.is_finished and chunk.footer is not None and any(chunk.footer.reserved):
-            detail = "footer bytes 4 to 127 are not all zero"
-            yield finding("equeue-reserved", Severity.WARNING, chunk.path, detail, "", place + 4)
+            yield finding("equeue-capacity", Severity.ERROR, chunk.path, detail, "restore the header", at)
+        yield from check_reserved("equeue-reserved", HEADER, header, chunk.path, 0, "header ")
+        if chunk.is_finished and chunk.footer is not None:
+            yield from check_reserved("equeue-reserved", FOOTER, chunk.footer, chunk.path, place, "footer ")
         if chunk is not chunks[-1] and not chunk.is_finished:
             detail = f"expected a footer that states {place - HEADER_SIZE}, found {chunk.footer_data_size}"
             yield finding("equeue-footer", Severity.ERROR, chunk.path, detail, _SALVAGE, max(place, 0))

@@ -7,9 +7,9 @@ import numpy as np
 
 from mqtool.errors import UnreadableError
 from mqtool.formats import tfchunk
-from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
+from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER, HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import READ_IT, finding
+from mqtool.siblings.base import READ_IT, check_reserved, finding
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile, ValidRun, valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb, resume
@@ -118,18 +118,17 @@ def _writer_inside(chunk: TFChunkFile, writer: int, *, is_last: bool) -> Iterato
 
 
 def _header(chunk: TFChunkFile) -> Iterator[Finding]:
-    header = chunk.header
+    header, at = chunk.header, HEADER.offset("start_number")
     if header.version not in (tfchunk.UNALIGNED, tfchunk.ALIGNED, tfchunk.TRANSFORMED):
         detail = f"expected version 2, 3 or 4, found {header.version}"
-        yield finding("tfchunk-version", Severity.ERROR, chunk.path, detail, _BACKUP, 1)
+        yield finding("tfchunk-version", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER.offset("lowest_version"))
     if header.start_number > header.end_number:
         detail = f"start number {header.start_number} is above end number {header.end_number}"
-        yield finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
+        yield finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, at)
     elif chunk.name is not None and chunk.name.number != header.start_number:
         detail = f"expected start number {chunk.name.number} as in the name, found {header.start_number}"
-        yield finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, 6)
-    if any(header.reserved):
-        yield finding("tfchunk-reserved", Severity.WARNING, chunk.path, "bytes 36 to 127 are not all zero", "", 36)
+        yield finding("tfchunk-numbers", Severity.ERROR, chunk.path, detail, _BACKUP, at)
+    yield from check_reserved("tfchunk-reserved", HEADER, header, chunk.path, 0)
 
 
 def _footer(chunk: TFChunkFile) -> Iterator[Finding]:
