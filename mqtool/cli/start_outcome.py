@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,10 +143,13 @@ def print_start_outcome(
     denial, waiting, timer = _in_store(path, config, outcome)
     starts = [outcome, other] if other is not None and disputed else [outcome]
     code = ExitCode.NO if denial or timer or any(start.do_not_start for start in starts) else ExitCode.OK
-    steps = [] if code is ExitCode.OK else [command("verify", Opened(path, config, broker))]
+    expiry = _expiry(path, config) if outcome.runs else ""
+    steps = [] if code is ExitCode.OK else [command("repair", Opened(path, config, broker))]
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
+    if expiry:
+        verdict += f"; {expiry}"
     if outcome.runs and any(start.do_not_start for start in starts):
         verdict += "; do not start the broker"
     if config is None and outcome.runs:
@@ -158,7 +162,8 @@ def print_start_outcome(
         wide = output_format is Format.WIDE
         facts = _facts(path, config, outcome, other)
         sections = _sections(outcome, waiting, wide=wide)
-        return output.page(_page(verdict, code, facts, steps, sections, wide=wide), code)
+        style = Style.BAD if code is ExitCode.NO else Style.DOUBTFUL if expiry else Style.GOOD
+        return output.page(_page(verdict, style, facts, steps, sections, wide=wide), code)
     prediction = {
         "path": str(path),
         "config": config and str(config),
@@ -226,6 +231,18 @@ def _in_store(
     return denial, rows, unknown
 
 
+def _expiry(path: Path, config: Path | None) -> str:
+    """Returns which messages retention deletes after the start although somebody needs them, and how to keep them."""
+    from mqtool.engine.retention.forecast import expiry_after_start
+    from mqtool.store import open_readable
+
+    try:
+        with open_readable(path, config) as store:
+            return expiry_after_start(store, time.time_ns() // 1_000_000)
+    except StoreError as error:
+        return f"what retention then deletes is unknown: {error}"
+
+
 def _lost_of(outcome: Outcome, queue: str, offsets: list[int]) -> int | None:
     """Returns how many of some queue offsets a start loses, None if that is unknown."""
     if outcome.lost is None:
@@ -269,7 +286,7 @@ def _unknown(
     if output_format in TABLE_FORMATS:
         facts = _store(path, clean_stop, config, release, evidence)
         return output.page(
-            _page(verdict, ExitCode.NO, facts, rest["next_steps"], {_UNDECIDED: rest["undecided"]}, wide=True),
+            _page(verdict, Style.DOUBTFUL, facts, rest["next_steps"], {_UNDECIDED: rest["undecided"]}, wide=True),
             ExitCode.NO,
         )
     prediction = {
@@ -303,11 +320,10 @@ _UNDECIDED = "what the files do not decide"
 
 
 def _page(
-    verdict: str, code: ExitCode, facts: dict[str, str], steps: list[str], sections: dict[str, Any], *, wide: bool
+    verdict: str, style: Style, facts: dict[str, str], steps: list[str], sections: dict[str, Any], *, wide: bool
 ) -> Iterator[bytes]:
     """Yields a prediction for readers."""
-    bad = Style.DOUBTFUL if verdict.startswith("unknown") else Style.BAD
-    yield document.prose(verdict, style=Style.GOOD if code is ExitCode.OK else bad)
+    yield document.prose(verdict, style=style)
     yield document.labelled(facts.items())
     yield document.commands("next", steps)
     for title, rows in sections.items():

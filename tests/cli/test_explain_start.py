@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import time
 
 import pytest
 
@@ -69,6 +71,26 @@ def test_a_start_is_advised_against_where_it_loses_what_is_still_there(explain, 
     """The same rule as in `verify`: a message that is lost already is no reason not to start the broker."""
     found = explain(case, "-f", "json", broker=case.partition("@")[2][:3])
     assert (found.code, found.document["verdict"][: len(verdict)]) == (code, verdict)
+
+
+def test_what_retention_deletes_unread_after_the_start_is_said_with_the_keys_that_keep_it(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    assert mqtool("explain-start", store).code == ExitCode.OK
+    segments = sorted((store / "commitlog").iterdir())
+    for segment in segments[:-1]:
+        os.utime(segment, (time.time() - 100 * 3600 + 60,) * 2)
+    started, cleaned = (
+        mqtool(*words, "-f", "json").document
+        for words in (("explain-start", store), ("clean", store, "--now", "--allow-unread", "--dry-run"))
+    )
+    assert re.search(r"deletes 1065 of 1085 messages: 54 unread, 22 waiting", cleaned["summary"])
+    keys = "fileReservedTime=172 and cleanFileForciblyEnable=false"
+    assert f"; retention then {cleaned['summary']}; to keep its 4 expired segment(s) " in started["verdict"]
+    assert (started["ok"], started["next_steps"], keys in started["verdict"]) == (True, [], True)
+    config = store.parent / "broker.conf"
+    config.write_text(fixture("orders-5.5.0/broker.conf").read_text("utf-8") + keys.replace(" and ", "\n"), "utf-8")
+    kept = mqtool("explain-start", store, "-f", "json")
+    assert (kept.code, kept.document["verdict"]) == (ExitCode.OK, "starts, and no message is lost")
 
 
 def test_a_loss_is_said_first(explain):

@@ -258,7 +258,7 @@ def clean(
         reason = f"{error.reason}; which messages would be deleted unread is unknown, so nothing is deleted"
         raise RefusedError("unreadable", reason, error.path) from error
     output = Output(ctx.obj, CLEAN, output_format)
-    deleted = prediction.files[: prediction.count]
+    deleted = prediction.deleted
     would = _document(options, prediction, (), "")
     if prediction.withheld:
         note(
@@ -305,24 +305,11 @@ def _check_writable(root: Path, config: Path | None) -> None:
         )
 
 
-def _summary(forecast: Forecast) -> str:
-    from mqtool.store.groups.unread import combined
-
-    deleted, withheld = forecast.files[: forecast.count], forecast.withheld
-    messages, kept, total = (sum(file.messages for file in files) for files in (deleted, withheld, forecast.files))
-    words = f"deletes {messages} of {total} messages"
-    if deleted or not withheld:
-        words += f": {combined(file.needed for file in deleted).words}"
-    if withheld:
-        words += f"; keeps {kept} in expired files: {combined(file.needed for file in withheld).words}"
-    return words
-
-
 def _question(options: _Options, forecast: Forecast) -> str:
-    size = words.size(sum(file.size for file in forecast.files[: forecast.count]))
+    size = words.size(sum(file.size for file in forecast.deleted))
     how = "They are kept for `mqtool undo`, and take their space until `mqtool discard-undo`."
     return (
-        f"This {_summary(forecast)}. Delete {forecast.count} of {len(forecast.files)} segments ({size}) and "
+        f"This {forecast.words}. Delete {forecast.count} of {len(forecast.files)} segments ({size}) and "
         f"{len(forecast.followers)} file(s) of queues and index of {options.store}? "
         f"{how if options.keep else 'This cannot be undone.'}"
     )
@@ -371,11 +358,11 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
     def name(path: Path) -> str:
         return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
 
-    deleted = forecast.files[: forecast.count]
+    deleted = forecast.deleted
     needed = combined(file.needed for file in deleted)
     expired = len(deleted) + len(forecast.withheld)
     return {
-        "summary": _summary(forecast),
+        "summary": forecast.words,
         "path": str(options.store),
         "config": options.config and str(options.config),
         "dry_run": not (removed or options.yes),

@@ -4,6 +4,7 @@ Only reads, also while a broker is running. The rules are those that the engine 
 consumer offsets determine which messages a group has not read. Docs page: docs/engine.md.
 """
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,13 +14,13 @@ from msgspec.structs import replace
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
-from mqtool.engine.retention.rules import Candidate, RetentionPolicy, Trigger
+from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
 from mqtool.engine.start.detect import log_directories
 from mqtool.errors import UnreadableError
 from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
-from mqtool.store.groups.unread import Needed, cuts, first_needed, needed_by_segment
+from mqtool.store.groups.unread import Needed, combined, cuts, first_needed, needed_by_segment
 from mqtool.store.queues.consume_queue import ExtUnits, Queue, units_from
 
 
@@ -48,6 +49,45 @@ class Forecast(Struct, frozen=True):
     count: int  # number of them that are deleted, from the first on
     withheld: tuple[FileForecast, ...]  # those that are kept only because somebody needs their messages
     followers: tuple[str, ...]  # files of queues and index that follow the log, relative to the root
+
+    @property
+    def deleted(self) -> tuple[FileForecast, ...]:
+        """The files that are deleted."""
+        return self.files[: self.count]
+
+    @property
+    def words(self) -> str:
+        """How many messages are deleted and kept, and which of them somebody still needs."""
+        parts = (self.deleted, self.withheld, self.files)
+        messages, kept, total = (sum(file.messages for file in files) for files in parts)
+        words = f"deletes {messages} of {total} messages"
+        if self.deleted or not self.withheld:
+            words += f": {combined(file.needed for file in self.deleted).words}"
+        if self.withheld:
+            words += f"; keeps {kept} in expired files: {combined(file.needed for file in self.withheld).words}"
+        return words
+
+
+def expiry_after_start(store: Store, now: int) -> str:
+    """Returns what a broker that is started deletes although somebody needs it, and the keys that prevent it.
+
+    These are the messages in the files that have expired at a given time (ms), deleted by the next `deleteWhen`. It is
+    "" if nobody needs a message in them. How full the disk is does not count: the store may be a copy.
+    """
+    reserved = store.config.integer("fileReservedTime")
+    policy = RetentionPolicy(batch_max=len(store.commit_log.segments))
+    policy = policy if reserved is None else replace(policy, reserved_hours=reserved)
+    oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:-1]][:1]
+    if not oldest or rules.expires_at(policy, oldest[0]) > now:
+        return ""
+    prediction = forecast(store, policy, now, used=0.0, manual=True)
+    if not combined(file.needed for file in prediction.deleted):
+        return ""
+    hours = math.ceil((now - oldest[0].modified) / HOUR_MS) + policy.reserved_hours
+    return (
+        f"retention then {prediction.words}; to keep its {prediction.count} expired segment(s) until the groups have "
+        f"caught up, first write fileReservedTime={hours} and cleanFileForciblyEnable=false into broker.conf"
+    )
 
 
 def forecast(
