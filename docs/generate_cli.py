@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, checks.md, configuration.md and docs/schemas from the commands themselves.
+"""Writes docs/cli.md, configuration.md and docs/schemas from the commands themselves.
 
 `python docs/generate_cli.py` writes; with `--check` it says what is out of date, writes nothing, and exits with 1 if
 anything is.
@@ -23,7 +23,6 @@ from mqtool.cli.commands import COMMANDS  # noqa: E402
 from mqtool.cli.schema import schema_of  # noqa: E402
 from mqtool.server.broker.config import DEFAULTS  # noqa: E402
 from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS  # noqa: E402
-from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 
 MEANINGS = {
     "--before": "Physical offset; complete segments before it are selected.",
@@ -115,8 +114,7 @@ def pages() -> dict[str, str]:
         name, schema = schema_of(words, command.callback)
         found[f"schemas/{name}.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     cli += "\n" + "\n".join(all_options(group)) + "\n"
-    texts = {"checks.md": "\n".join(checks()), "configuration.md": "\n".join(configuration())}
-    return {"cli.md": cli, **texts, **found}
+    return {"cli.md": cli, "configuration.md": "\n".join(configuration()), **found}
 
 
 def all_options(group: Any) -> Iterator[str]:
@@ -141,22 +139,6 @@ def options(command: Any) -> Iterator[Any]:
     yield from (one for one in command.params if one.param_type_name == "option" and one.name != "help")
     for inner in getattr(command, "commands", {}).values():
         yield from options(inner)
-
-
-def checks() -> Iterator[str]:
-    """Yields the page of the codes of verify."""
-    yield "# Checks: the codes of verify\n"
-    yield "A code never changes its meaning. `mqtool help CODE` prints one; [verify](verify.md) describes their use."
-    yield "Where `meaning` says so, the severity is lower for what the broker repairs on its next start.\n"
-    area = None
-    for check in CATALOGUE.values():
-        if check.area is not area:
-            area = check.area
-            yield f"\n## {area.value}"
-        books = ", ".join(f"[{book}](runbooks/{book}.md)" for book in check.runbooks) or check.no_runbook
-        yield f"\n### `{check.code}`\n\n*{check.severity.value}*: {check.meaning}\n"
-        yield f"**Remedy:** {check.remedy}\n\n**Runbook:** {books}"
-    yield ""
 
 
 def configuration() -> Iterator[str]:

@@ -36,12 +36,14 @@ def text_of(name: str) -> str:
 
 
 def _root() -> "Traversable":
-    from importlib.resources import files  # noqa: PLC0415 - it costs 20 ms, and few commands print a page
-
-    package = files("mqtool")  # maybe in a zip file
-    for root in (package / "docs", Path(str(package)).parent / "docs"):
+    package = Path(__file__).parent
+    for root in (package / "docs", package.with_name("docs")):
         if root.is_dir():
             return root
+    from importlib.resources import files  # noqa: PLC0415 - it costs 20 ms, and only a package in a zip file needs it
+
+    if (zipped := files("mqtool") / "docs").is_dir():
+        return zipped
     raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
 
 

@@ -37,7 +37,6 @@ from mqtool.store.files import MappedFile
 from mqtool.store.known_losses import LostOffsets
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
-from mqtool.verify.catalogue import NOT_READ
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (
@@ -152,9 +151,10 @@ class _ChangeCollector(Struct):
 
     def take(self, store: Store, finding: Finding) -> bool:
         """Adds the changes that repair a finding; returns False if there are none."""
-        area = CATALOGUE[finding.code].area
-        if CATALOGUE[finding.code].no_runbook == NOT_READ:  # its place is unknown: nothing may be written there
-            return False
+        check = CATALOGUE[finding.code]
+        if check.severity is Severity.UNKNOWN and not check.runbooks:
+            return False  # what is there could not be read: nothing may be written there
+        area = check.area
         if finding.code in _IN_THE_WAY or (
             finding.code == "log-segment-name" and _is_named_into_another(store, finding)
         ):

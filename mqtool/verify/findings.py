@@ -1,6 +1,6 @@
 """The result of `verify`: findings, states of checks, losses, and the verdict.
 
-Values only. The codes and their meaning are in `catalogue`, the rules in the modules named after the kinds of
+Values only. The codes and their meaning are in docs/checks.md, the rules in the modules named after the kinds of
 files. Docs pages: docs/verify.md, docs/checks.md.
 """
 

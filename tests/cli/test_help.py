@@ -46,6 +46,7 @@ def test_on_a_terminal_a_page_is_formatted_and_shown_by_the_pager(monkeypatch):
 
 
 def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(guide, "__file__", str(tmp_path / "mqtool" / "guide.py"))
     monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / package)
     assert run(["help"]) != 0
     assert "the documentation is not installed; install the wheel of mqtool again" in capsys.readouterr().err

@@ -51,11 +51,9 @@ def test_every_parameter_has_a_help_text(commands):
 @pytest.mark.slow
 def test_commands_to_type_are_built_in_one_place():
     """A command in an f-string is not quoted for a shell: `mqtool.commands` does that."""
-    templates = "mqtool/verify/catalogue.py"
     typed = [
         f"{path}:{node.lineno}"
         for path in sorted((ROOT / "mqtool").rglob("*.py"))
-        if not path.as_posix().endswith(templates)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.JoinedStr)
         if re.search(

@@ -25,7 +25,7 @@ ALLOWED = {
     "records": BASE | {"formats", "native"},
     "store": BASE | {"jobs", "formats", "native", "records"},
     "recovery": READING,
-    "verify": READING | {"recovery"},
+    "verify": READING | {"guide", "recovery"},
     "rebuild": READING,
     "diff": READING,
     "story": READING,
