@@ -147,7 +147,7 @@ def _path(value: Any, about: Any) -> Path | None:
 
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
-_PATIENCE = 0.5
+PATIENCE = 0.5
 """Seconds in which the reader of stdout has to take the end of the output of a command that was told to stop."""
 
 _LIBRARIES = ("numpy", "pyarrow", "orjson", "zstandard", "lz4", "typer")
@@ -369,7 +369,7 @@ def _end_output_in_time(invocation: Invocation, failure: Failure) -> None:
         raise _NobodyReadsError
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
         _fail_on_stdout(invocation, failure)
     except _NobodyReadsError:

@@ -33,7 +33,7 @@ from mqtool.store.files import list_directory
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
-_STEP = 1 << 22
+STEP = 1 << 22
 """Bytes of entries that are reserved at a time."""
 
 
@@ -55,8 +55,8 @@ class IndexWriter:
         self.entries = entries
         self.header = replace(header, index_count=max(1, header.index_count))
         self._entries_at = index_file.entry_position(0, slots)
-        file.reserve(0, min(file.size, self._entries_at + _STEP))
-        self._reserved = min(file.size, self._entries_at + _STEP)
+        file.reserve(0, min(file.size, self._entries_at + STEP))
+        self._reserved = min(file.size, self._entries_at + STEP)
         self._map, _ = file.mapping, file.pin  # compiled queries read files that are pinned
         self._populated = 0
 
@@ -98,7 +98,7 @@ class IndexWriter:
     def _reserve(self, numbers: int) -> None:
         end = self._entries_at + numbers * index_file.ENTRY_SIZE
         if end > self._reserved:
-            until = min(self.file.size, end + _STEP)
+            until = min(self.file.size, end + STEP)
             self.file.reserve(self._reserved, until)
             self._reserved = until
 

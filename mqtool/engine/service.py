@@ -19,7 +19,7 @@ from mqtool.engine.write.commit_log import CommitLog
 
 _LOG = logging.getLogger(__name__)
 
-_MAX_FAILURES = 30
+MAX_FAILURES = 30
 _FILES_BEFORE_QUEUE_FLUSH = 4
 _FILES_BEFORE_WRITER_WAITS = 8
 """Segments that dispatch, or the writer, may be ahead of the last flush of the queues. Recovery in 5.5 goes back at
@@ -213,7 +213,7 @@ class DispatchLoop:
     def _note_failure(self, error: OSError) -> None:
         self._failures += error.errno not in NO_SPACE
         _LOG.error("dispatch failed physical_offset=%d error=%s", self._dispatcher.reput_from_offset, error)
-        if self._failures >= _MAX_FAILURES:
+        if self._failures >= MAX_FAILURES:
             self._flags.set(RunningFlag.LOGICS_QUEUE_ERROR)
 
 

@@ -25,7 +25,7 @@ RUN_BYTES = 32 << 20
 """Arrow bytes of a run."""
 HELD_BYTES = 64 << 20
 """Arrow bytes of sorted runs that stay in memory."""
-_PART_BYTES = 1 << 20
+PART_BYTES = 1 << 20
 
 Key = tuple[Any, ...]
 """Values of the partition columns, then topic and queue id."""
@@ -142,7 +142,7 @@ class _Run:
         self.held = batch.nbytes
         self._batch = batch
         self._spill: _Spill | None = None
-        self._first_part, self._part_rows = 0, max(1, batch.num_rows * _PART_BYTES // max(1, batch.nbytes))
+        self._first_part, self._part_rows = 0, max(1, batch.num_rows * PART_BYTES // max(1, batch.nbytes))
         self._kept: tuple[int, Any] = (-1, None)
 
     def move_to(self, spill: "_Spill") -> None:

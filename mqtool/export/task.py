@@ -34,7 +34,7 @@ from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log.log_walk import walk_file
 from mqtool.store.remote import as_path, is_url
 
-_LETTERS = 1000
+LETTERS = 1000
 
 
 def read_partition(
@@ -181,7 +181,7 @@ def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
                 _count(result, item)
                 runs.add(item)
                 waiting.extend({"broker": broker, **value} for value in item.rejected_values)
-                if len(waiting) >= _LETTERS:
+                if len(waiting) >= LETTERS:
                     rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
                     waiting = []
             if waiting:

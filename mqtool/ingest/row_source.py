@@ -71,7 +71,7 @@ _PARQUET = b"PAR1"
 
 _TABLE_ROWS = 4096
 
-_TABLE_BYTES = 32 << 20
+TABLE_BYTES = 32 << 20
 """Rows of a table that are read together, and their approximate bytes, of which one row may have more."""
 
 _BESIDE_BODY = 1 << 20
@@ -368,7 +368,7 @@ def _batches(table: Any) -> Iterator[Any]:
     """Yields the rows of a `pq.ParquetFile` as batches of limited size."""
     for number in range(table.num_row_groups):
         group = table.metadata.row_group(number)
-        rows = _TABLE_BYTES * group.num_rows // max(1, group.total_byte_size)
+        rows = TABLE_BYTES * group.num_rows // max(1, group.total_byte_size)
         yield from table.iter_batches(min(max(1, rows), _TABLE_ROWS), row_groups=[number])
 
 

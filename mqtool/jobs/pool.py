@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 Answer = TypeVar("Answer")
 
-_SEMAPHORES = "/dev/shm"  # noqa: S108 - no file for data: the C library keeps named semaphores there
+SEMAPHORES = "/dev/shm"  # noqa: S108 - no file for data: the C library keeps named semaphores there
 """Missing or read-only in some containers and sandboxes."""
 
 _PATIENCE = 2.0
@@ -43,7 +43,7 @@ Piece = TypeVar("Piece", bound=StartedTask)
 
 def available() -> int:
     """Returns the number of processors for worker processes: 1 where the system has no semaphores for them."""
-    if sys.platform == "linux" and not os.access(_SEMAPHORES, os.W_OK | os.X_OK):
+    if sys.platform == "linux" and not os.access(SEMAPHORES, os.W_OK | os.X_OK):
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -106,7 +106,7 @@ def process_pool(
         pool = ProcessPoolExecutor(count, context(copies=copies), initializer, arguments)
     except OSError as error:  # before the first process starts
         raise UnavailableError(
-            f"worker processes need semaphores in {_SEMAPHORES}: {error.strerror}. Make it writable, or use --jobs 1"
+            f"worker processes need semaphores in {SEMAPHORES}: {error.strerror}. Make it writable, or use --jobs 1"
         ) from error
     try:
         yield pool

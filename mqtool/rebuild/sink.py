@@ -24,7 +24,7 @@ from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder, 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_YEAR = 9999
-_BUFFERED = 64 << 20
+BUFFERED = 64 << 20
 """Maximum bytes buffered over all queues."""
 BitMaps = Callable[[str, Sequence[bytes], Sequence[int]], list[bytes]]
 """Returns the filter bit maps of a topic's messages from their properties and store timestamps."""
@@ -208,7 +208,7 @@ class Sink:
         if batch.keys is not None and batch.records:
             self._index.add(batch.keys, batch.records, batch.last_time)
             result.keys += len(batch.keys)
-        if sum(writer.files.buffered for writer in self._queues.values()) > _BUFFERED:
+        if sum(writer.files.buffered for writer in self._queues.values()) > BUFFERED:
             self.flush()
 
     def _add_units(self, name: QueueName, units: UnitBatch) -> None:

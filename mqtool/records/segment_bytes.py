@@ -22,7 +22,7 @@ LONGEST_TRAILER = 2 + 0x7FFF + 2 + 0x7FFF
 NEAR = 1 << 12
 """Bytes that are read at least where a few are asked for."""
 _STEP = 1 << 16
-_CHAIN_STEP = 1 << 20
+CHAIN_STEP = 1 << 20
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _SYS_FLAG_AT = commit_log.field_offset("sys_flag")
 _I64 = struct.Struct(">q")
@@ -182,7 +182,7 @@ class SegmentBytes:
         """Returns the end of the chain of frames from a position, by magic code and total_size, or after `limit`."""
         at = position
         while at + commit_log.FRAME.size <= self.size and at - position < limit:
-            data = self.read(at, min(_CHAIN_STEP, position + limit - at))
+            data = self.read(at, min(CHAIN_STEP, position + limit - at))
             chain = scan_frames(memoryview(data), 0)
             at += chain.end
             if chain.stop is Stop.MORE and not chain.end:

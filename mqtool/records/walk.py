@@ -24,7 +24,7 @@ from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes, page_alig
 
 _FRAME = commit_log.FRAME.size
 
-_FIRST_WINDOW = 1 << 18
+FIRST_WINDOW = 1 << 18
 """Bytes read for frames at first where most records are skimmed; twice as many each time that few were."""
 
 
@@ -34,13 +34,13 @@ ROWS = INTS + LONGS
 _WINDOW = 1 << 20
 """Bytes read at a time; they stay in the processor's cache."""
 
-_FIRST_STEP, _STEP = 8 << 20, 64 << 20
+FIRST_STEP, _STEP = 8 << 20, 64 << 20
 """Bytes of one result: at first, so that who wants few rows waits for few, and at most; it doubles."""
 
 _USUAL = 256
 """Bytes for which a result has room for one record; smaller records fill it before its bytes are read."""
 
-_MAX_TOPICS = 4096
+MAX_TOPICS = 4096
 """A log with more topics is left to array operations: each new one ends a call of the pass."""
 
 
@@ -114,7 +114,7 @@ class SegmentWalk:
         self._start_index = start_index
         self._read_into = read_into
         self._skim = None if span.entries else skim
-        self._window = segment_bytes.WINDOW if self._skim is None else _FIRST_WINDOW // 2
+        self._window = segment_bytes.WINDOW if self._skim is None else FIRST_WINDOW // 2
         self._memory = memoryview(bytearray())
         self._newest = span.newest
         self._view = memoryview(b"")
@@ -152,7 +152,7 @@ class SegmentWalk:
                 break
             yield frames
         is_rare = at - start >= segment_bytes.WINDOW
-        self._window = _FIRST_WINDOW if is_rare else min(2 * self._window, segment_bytes.WINDOW)
+        self._window = FIRST_WINDOW if is_rare else min(2 * self._window, segment_bytes.WINDOW)
         return at
 
     def _first(self) -> int | None:
@@ -404,7 +404,7 @@ class FieldPass:
         self._window = page_aligned(_WINDOW)
         self._held = np.zeros(2, np.int64)
         self._topics = TopicTable()
-        self._step = _FIRST_STEP
+        self._step = FIRST_STEP
 
     def skim(self, position: int) -> Skimmed:
         """Reads records from a position on; implements `records.walk.Skim`."""
@@ -417,7 +417,7 @@ class FieldPass:
         ints, longs = np.empty((len(INTS), rows), np.int32), np.empty((len(LONGS), rows), np.int64)
         stop, at, taken = position + self._step, position, 0
         self._step = min(2 * self._step, _STEP)
-        while len(self._topics.names) < _MAX_TOPICS:
+        while len(self._topics.names) < MAX_TOPICS:
             taken, at, bytes_read, topic_at, topic_length = native.logs.field_records(
                 descriptor,
                 self._base,

@@ -26,7 +26,7 @@ from mqtool.store.groups.offset_moves import Committed, Move, StoredQueues, case
 from mqtool.store.store import Store, open_store
 from mqtool.words import moment
 
-_MAX_NOTES = 1000
+MAX_NOTES = 1000
 """Queues that a plan describes one by one."""
 Positions = dict[str, dict[str, dict[int, int]]]
 """Group to topic to queue id to next queue offset."""
@@ -117,10 +117,10 @@ def _style(store: Store, table: OffsetTable | None) -> JsonStyle:
 def _notes(store: Store, tables: OffsetTables, change: MoveOffsets, name: str) -> Iterator[str]:
     yield from lints(store, tables, change.moves, name)
     queues = StoredQueues(store)
-    for move in change.moves[:_MAX_NOTES]:
+    for move in change.moves[:MAX_NOTES]:
         yield words_of(effect_of(move, queues), moment)
-    if len(change.moves) > _MAX_NOTES:
-        yield f"{len(change.moves) - _MAX_NOTES} more queue(s); `mqtool plan` prints all of them"
+    if len(change.moves) > MAX_NOTES:
+        yield f"{len(change.moves) - MAX_NOTES} more queue(s); `mqtool plan` prints all of them"
 
 
 def lints(store: Store, tables: OffsetTables, moves: tuple[Move, ...], name: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from mqtool.store.store import Store
 from mqtool.store.waiting.pending import pending_messages
 
 Rows = Iterator[dict[str, Any]]
-_BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 16
 
 
 _KINDS = {
@@ -71,8 +71,8 @@ def _queue_units(stores: Stores) -> Iterator[Any]:
 def _units_of(source: Source, queue: Queue) -> Iterator[Any]:
     for number, file in enumerate(queue.files):
         all_units = queue.units_of(number)
-        for start in range(0, len(all_units), _BATCH_ROWS):
-            units = all_units[start : start + _BATCH_ROWS]
+        for start in range(0, len(all_units), BATCH_ROWS):
+            units = all_units[start : start + BATCH_ROWS]
             rows = np.flatnonzero(has_record(units))
             if queue.is_batch:
                 offsets = units["base_queue_offset"].astype(np.int64)
@@ -88,8 +88,8 @@ def _index_entries(stores: Stores) -> Iterator[Any]:
         for file in store.index_files():
             known = {"broker": source.broker, "file": file.path.name}
             begin, all_entries = file.header.begin_timestamp, file.entries
-            for start in range(0, len(all_entries), _BATCH_ROWS):
-                entries = all_entries[start : start + _BATCH_ROWS]
+            for start in range(0, len(all_entries), BATCH_ROWS):
+                entries = all_entries[start : start + BATCH_ROWS]
                 fields = {name: entries[name] for name in ("key_hash", "physical_offset", "previous")}
                 numbers = np.arange(start + 1, start + 1 + len(entries))
                 times = entries["time_diff"].astype(np.int64) * 1000 + begin
@@ -117,7 +117,7 @@ def _by_row(schema: Any, rows: Callable[[Stores], Rows]) -> Callable[[Stores], I
 
     def made(stores: Stores) -> Iterator[Any]:
         left = rows(stores)
-        while some := list(islice(left, _BATCH_ROWS)):
+        while some := list(islice(left, BATCH_ROWS)):
             yield pa.RecordBatch.from_pylist(some, schema)
 
     return made

@@ -96,7 +96,7 @@ class BrokerPlan(Struct, frozen=True):
         return plan
 
 
-_ANSWER_SECONDS = 15.0
+ANSWER_SECONDS = 15.0
 _GROUP = "TOOLS_CONSUMER"
 """Consumer group of mqadmin, which every broker has."""
 _HAS_SUBSCRIPTION = 4
@@ -136,9 +136,9 @@ class BrokerPositions:
         try:
             if self._connection is None or self._connection.peer.closed:
                 self._connection = await Connection.open(self.address, sign=self._sign)
-            return await self._connection.call(command, _ANSWER_SECONDS)
+            return await self._connection.call(command, ANSWER_SECONDS)
         except TimeoutError as error:
-            raise ConnectionError(f"broker {self.address}: no answer in {_ANSWER_SECONDS:g} s") from error
+            raise ConnectionError(f"broker {self.address}: no answer in {ANSWER_SECONDS:g} s") from error
 
     def call_ok(self, code: RequestCode, **fields: object) -> Command:
         """Like `call`, but raises RemoteProtocolError if the answer's code is not SUCCESS."""

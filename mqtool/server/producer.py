@@ -92,10 +92,10 @@ def _master(addresses: Mapping[Any, Any]) -> str | None:
 
 
 GROUP = "mqtool-replay"
-_ANSWER_SECONDS = 10.0
-_QUEUES_AT_ONCE = 64
+ANSWER_SECONDS = 10.0
+QUEUES_AT_ONCE = 64
 _BUSY_TRIES = 8
-_FIRST_PAUSE = 0.05  # seconds; each further pause is twice as long
+FIRST_PAUSE = 0.05  # seconds; each further pause is twice as long
 _HEADER_ROOM = 1 << 10  # bytes of a frame besides body and properties
 
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
@@ -166,7 +166,7 @@ class BrokerSender:
                     lanes[message.topic, queue].append(_Sent(number, message, route, queue))
         except (ConnectionError, RemoteProtocolError) as error:
             return [], error
-        gate = asyncio.Semaphore(_QUEUES_AT_ONCE)
+        gate = asyncio.Semaphore(QUEUES_AT_ONCE)
 
         async def lane(line: list[_Sent]) -> None:
             async with gate:
@@ -220,7 +220,7 @@ class BrokerSender:
             answer = await self._call(sent.queue.address, _request(sent))
             if answer.code not in _BUSY:
                 return answer
-            await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
+            await asyncio.sleep(FIRST_PAUSE * 2**attempt)
         return await self._call(sent.queue.address, _request(sent))
 
     async def _call(self, address: str, command: Command) -> Command:
@@ -229,7 +229,7 @@ class BrokerSender:
                 connection = self._connections.get(address)
                 if connection is None or connection.peer.closed:
                     self._connections[address] = connection = await Connection.open(address)
-            return await connection.call(command, _ANSWER_SECONDS)
+            return await connection.call(command, ANSWER_SECONDS)
         except TimeoutError as error:
             raise ConnectionError(str(error)) from error
 

@@ -91,7 +91,7 @@ _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, Js
 """By configuration file: the request for its table, the parser of the answer, and the function that builds the file."""
 
 _TRIES = 6
-_TRY_AGAIN_SECONDS = 0.5
+TRY_AGAIN_SECONDS = 0.5
 
 _MAPPINGS, _MAPPINGS_VERSION = "topicQueueMappingDetailMap", "mappingDataVersion"
 """Members of the answer with the topics that a 5.x broker stores in topicQueueMapping.json."""
@@ -374,7 +374,7 @@ async def _ask(connection: Connection, code: RequestCode, *, optional: bool = Fa
         answer = await connection.call(Command(code), timeout=10)
         if answer.code != ResponseCode.SYSTEM_ERROR:
             break
-        await asyncio.sleep(_TRY_AGAIN_SECONDS)
+        await asyncio.sleep(TRY_AGAIN_SECONDS)
     if answer.code != ResponseCode.SUCCESS and not (
         optional and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     ):

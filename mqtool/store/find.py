@@ -31,12 +31,12 @@ from mqtool.words import size
 _LARGEST = (1 << 63) - 1
 _EVER = (0, _LARGEST)
 _ALL = 1 << 31
-_MAX_SCANNED = 8 << 20
+MAX_SCANNED = 8 << 20
 """Maximum number of bytes that a look-up by key scans between two parts of the log that the index covers."""
-_SMALL_LOG = 8 << 20
+SMALL_LOG = 8 << 20
 """Bytes of a log that is scanned even where the index covers it."""
 _NOT_NAMED = "rolled-back transactions, messages of inner batches, and topics without queue and configuration"
-_MAX_READ = 10_000
+MAX_READ = 10_000
 """Maximum number of records that it reads, oldest first; any number of messages may share a key."""
 
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
@@ -94,18 +94,18 @@ def messages_by_key(store: Store, term: str) -> KeyMatches:
     search, unread = _IndexSearch(store, Selection.of(), usable_files(store), (term,), scans_rest=True), 0
     parts = search._gaps()
     offsets = sorted(search._offsets())
-    items = [item for offset in offsets[:_MAX_READ] for item in search._read(offset)]
+    items = [item for offset in offsets[:MAX_READ] for item in search._read(offset)]
     for start, end in parts:
-        if end - start > _MAX_SCANNED:
+        if end - start > MAX_SCANNED:
             unread += end - start
         else:
             items += store.messages(start=start, end=end)
-    return _matches(term, items, unread, len(offsets[_MAX_READ:]))
+    return _matches(term, items, unread, len(offsets[MAX_READ:]))
 
 
 def is_small(log: CommitLog) -> bool:
     """Whether a log is so short that a look-up of one message scans it."""
-    return log.max_offset - log.min_offset <= _SMALL_LOG
+    return log.max_offset - log.min_offset <= SMALL_LOG
 
 
 def messages_by_scan(store: Store, term: str) -> KeyMatches:
@@ -227,7 +227,7 @@ class _IndexSearch(Struct):
     @property
     def _is_small(self) -> bool:
         low, high = self._bounds
-        return high - low <= _SMALL_LOG
+        return high - low <= SMALL_LOG
 
     def methods(self) -> list[str]:
         """Returns what will be done, in words."""

@@ -19,8 +19,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 """struct flock of 64-bit Linux: type, whence, start, length, process."""
 EXCLUSIVE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 """Describes the lock to the kernel."""
-_LOCKS = Path("/proc/locks")
-_PROCESSES = Path("/proc")
+LOCKS = Path("/proc/locks")
+PROCESSES = Path("/proc")
 
 
 def lock_holder(root: Path) -> int | None:
@@ -56,7 +56,7 @@ def _opener_of(status: os.stat_result) -> int:
 
     For such a lock F_GETLK reports process -1, but the list of a process's descriptors names it.
     """
-    for directory in _PROCESSES.glob("[0-9]*/fdinfo"):
+    for directory in PROCESSES.glob("[0-9]*/fdinfo"):
         with suppress(OSError):  # of another user, or ended meanwhile
             for entry in directory.iterdir():
                 if _has_locked(entry, status):
@@ -83,7 +83,7 @@ def _is_ours(path: Path) -> bool:
     if not _is_open(status):
         return False
     try:
-        lines = _LOCKS.read_text("ascii").splitlines()
+        lines = LOCKS.read_text("ascii").splitlines()
     except OSError:
         return False
     inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

@@ -298,7 +298,7 @@ def test_an_older_typer_interrupts_by_an_exception_of_its_own(monkeypatch, capsy
 
 def test_a_reader_that_does_not_read_is_not_waited_for(monkeypatch):
     """The output of an interrupted command is given up after a moment."""
-    monkeypatch.setattr(app, "_PATIENCE", 0.01)
+    monkeypatch.setattr(app, "PATIENCE", 0.01)
     waits, before = threading.Event(), signal.getsignal(signal.SIGALRM)
     monkeypatch.setattr(app, "_fail_on_stdout", lambda *_: waits.wait(30))
     app._end_output_in_time(None, None)

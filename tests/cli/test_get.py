@@ -125,7 +125,7 @@ def test_a_damaged_record_is_said_to_be_damaged_and_where(mqtool, tmp_path, comm
 def test_a_long_log_is_not_scanned_for_a_message_that_its_queue_lacks(mqtool, tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
     shutil.rmtree(root / "consumequeue/Orders/0")
-    monkeypatch.setattr("mqtool.store.find._SMALL_LOG", 1000)
+    monkeypatch.setattr("mqtool.store.find.SMALL_LOG", 1000)
     stderr = mqtool("get", root, "Orders/0@0").stderr
     assert f"`mqtool find {root} --topic Orders --queue 0` searches the log for it" in stderr
     rows = mqtool("find", root, "--topic", "Orders", "--queue", "0", "--json").document["rows"]

@@ -97,7 +97,7 @@ def test_parquet_from_a_pipe_is_refused(mqtool, tmp_path, monkeypatch):
 
 
 def test_findings_that_are_too_long_are_refused(mqtool, tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.cli.commands.plan._LARGEST", 10)
+    monkeypatch.setattr("mqtool.cli.commands.plan.LARGEST", 10)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[" * 11)))
     result = mqtool("plan", "repair", STORE, "--findings", "-", "-o", tmp_path / "plan.json")
     assert (result.code, "-: expected at most 10 bytes" in result.stderr) == (2, True)

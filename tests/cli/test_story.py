@@ -46,7 +46,7 @@ def test_a_lost_index_is_said_and_a_large_log_is_not_scanned(mqtool, lives, monk
     for path in (lives / "index").iterdir():
         path.unlink()
     assert mqtool("story", lives, "dead-0", "-f", "json").document["rows"][0]["step"] == "traced"  # a small log is read
-    monkeypatch.setattr("mqtool.store.find._MAX_SCANNED", 1000)
+    monkeypatch.setattr("mqtool.store.find.MAX_SCANNED", 1000)
     result = mqtool("story", lives, "dead-0")
     assert result.code == ExitCode.NO
     assert "are not covered by the index and were not read" in result.stderr
@@ -58,7 +58,7 @@ def test_a_rollback_is_not_provable_where_the_log_was_not_read(mqtool, lives, mo
     half = rows[0]["physical_offset"]
     for path in (lives / "index").iterdir():
         path.unlink()
-    monkeypatch.setattr("mqtool.store.find._MAX_SCANNED", 1000)
+    monkeypatch.setattr("mqtool.store.find.MAX_SCANNED", 1000)
     rows = mqtool("story", lives, str(half), "-f", "json").document["rows"]
     assert [row["step"] for row in rows] == ["half", "not-provable"]
     assert not rows[-1]["proved"]
@@ -143,7 +143,7 @@ def test_the_page_is_never_written_into_the_store(mqtool, lives):
 
 
 def test_a_key_of_very_many_messages_is_read_up_to_a_limit_that_is_said(mqtool, monkeypatch):
-    monkeypatch.setattr("mqtool.store.find._MAX_READ", 5)
+    monkeypatch.setattr("mqtool.store.find.MAX_READ", 5)
     result = mqtool("story", FIXTURES / "orders-5.5.0" / "store", "blanks", "-f", "json")
     assert "more records have this key and were not read" in result.stderr
     assert len({row["message"] for row in result.document["rows"]}) == 5

@@ -753,8 +753,8 @@ def test_positions_are_compared_with_the_ends_of_queues_in_rocksdb(tmp_path):
 )
 def test_a_database_that_the_library_fails_on_is_not_opened_here(trial, words, tmp_path, monkeypatch):
     path = copy_store(NAME, tmp_path) / "consumequeue"
-    monkeypatch.setattr("mqtool.store.config.rocksdb._TRIAL", trial)
-    monkeypatch.setattr("mqtool.store.config.rocksdb._TRIAL_PATIENCE", 0.125)
+    monkeypatch.setattr("mqtool.store.config.rocksdb.TRIAL", trial)
+    monkeypatch.setattr("mqtool.store.config.rocksdb.TRIAL_PATIENCE", 0.125)
     monkeypatch.setattr(
         "mqtool.store.config.rocksdb._tried", {}
     )  # the copy of the test before may have had this path and state

@@ -73,7 +73,7 @@ def test_what_is_in_no_record_is_not_reported(store):
 
 
 def test_the_log_is_not_scanned_unless_it_is_small(store, lives, monkeypatch):
-    monkeypatch.setattr(find, "_SMALL_LOG", 0)
+    monkeypatch.setattr(find, "SMALL_LOG", 0)
     read = []
     original = type(store.commit_log).record_at
     monkeypatch.setattr(

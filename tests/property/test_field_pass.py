@@ -69,9 +69,9 @@ def test_damaged_stores(case, damaged):
 @pytest.mark.parametrize("seed", one_in(3, range(40 if NIGHT else 6)))
 def test_stores_with_bytes_changed(seed, window, tmp_path, monkeypatch):
     monkeypatch.setattr(walk, "_WINDOW", window)
-    monkeypatch.setattr(walk, "_FIRST_STEP", 1 << 13)
+    monkeypatch.setattr(walk, "FIRST_STEP", 1 << 13)
     monkeypatch.setattr(walk, "_STEP", 1 << 14)
-    monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
+    monkeypatch.setattr("mqtool.records.walk.FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)
     root = varied_store(tmp_path / "store", chance)
     taken = check_same(root, CONFIG, chance=chance)
@@ -98,7 +98,7 @@ def test_records_with_a_time_outside_the_calendar_keep_their_bytes(tmp_path):
 
 
 def test_a_log_with_very_many_topics_is_left_to_the_ordinary_walk(tmp_path, monkeypatch):
-    monkeypatch.setattr(walk, "_MAX_TOPICS", 10)
+    monkeypatch.setattr(walk, "MAX_TOPICS", 10)
     builder = StoreBuilder(segment_size=1 << 18)
     for number in range(500):
         builder.put(b"x", topic=f"T{number}")

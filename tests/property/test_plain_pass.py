@@ -76,7 +76,7 @@ def test_damaged_stores(case, damaged):
 
 
 def test_a_clean_store_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monkeypatch):
-    monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 12)
+    monkeypatch.setattr("mqtool.records.walk.FIRST_WINDOW", 1 << 12)
     builder = StoreBuilder(segment_size=1 << 18, slots=SLOTS, entries=ENTRIES)
     for number in range(1000):
         builder.put(b"body %d" % number, queue_id=number % 3, keys=f"k{number}", unique_key=f"{number:032X}", step=5)
@@ -87,7 +87,7 @@ def test_a_clean_store_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monk
 
 @pytest.mark.parametrize("seed", one_in(8, range(60 if NIGHT else 8)))
 def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
-    monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
+    monkeypatch.setattr("mqtool.records.walk.FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)
     root = varied_store(tmp_path / "store", chance)
     check_same(root, CONFIG)

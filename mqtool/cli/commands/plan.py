@@ -208,7 +208,7 @@ WorkOption = Annotated[
     ),
 ]
 
-_LARGEST = 1 << 28
+LARGEST = 1 << 28
 """Bytes of findings that are read."""
 
 
@@ -269,7 +269,7 @@ def _findings(path: Path) -> "tuple[list[Finding], tuple[LostOffsets, ...]]":
     from mqtool.repair.from_findings import findings_of
 
     try:
-        return findings_of(json.loads(read_input(path, _LARGEST)), path)[1:]
+        return findings_of(json.loads(read_input(path, LARGEST)), path)[1:]
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: expected JSON: {error}") from error
 

@@ -29,12 +29,12 @@ PAGE_SIZE = 4096
 _POPULATE_WRITE = 23
 _WILL_NEED = 3
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 _T = TypeVar("_T")
 
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
 """Bytes that are read by one system call."""
 
 
@@ -67,7 +67,7 @@ def unlock_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
 
 
 def _call(name: str, mapping: mmap.mmap, start: int, end: int, *advice: int) -> bool:
-    function = getattr(_LIBC, name, None)
+    function = getattr(LIBC, name, None)
     start -= start % PAGE_SIZE
     end = min(end, len(mapping))
     if function is None or end <= start:
@@ -215,8 +215,8 @@ class File:
         Where nothing was written, no disk is read: the kernel makes zeroed pages, in larger units than faults would.
         What is written into them can later be read faster, too; `POSIX_FADV_WILLNEED` would make single pages.
         """
-        opened, scratch = self._opened(), memoryview(zeroed_memory(min(_BLOCK, end - start)))
-        for at in range(start, end, _BLOCK):
+        opened, scratch = self._opened(), memoryview(zeroed_memory(min(BLOCK, end - start)))
+        for at in range(start, end, BLOCK):
             os.preadv(opened.number, [scratch[: end - at]], at)
 
     def unlock(self) -> None:
@@ -313,8 +313,8 @@ class Files:
         self.remove(file.path)
         copy = self.create(file.path, file.size)
         try:
-            for at in range(0, file.size, _BLOCK):
-                data = file.read(at, _BLOCK)
+            for at in range(0, file.size, BLOCK):
+                data = file.read(at, BLOCK)
                 if any(data):
                     copy.write(at, data)
             copy.sync()

@@ -17,7 +17,7 @@ from mqtool.store.lock import EXCLUSIVE
 
 _TEXT = b"lock"
 _HELD = "a broker or another mqtool has the store open; stop it first"
-_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
 class StoreLock:
@@ -50,10 +50,10 @@ class StoreLock:
         """
         self._fd = open_more(self._path, os.O_RDWR | os.O_CREAT)
         try:
-            if _OPEN_FILE_LOCK is None:
+            if OPEN_FILE_LOCK is None:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             else:
-                fcntl.fcntl(self._fd, _OPEN_FILE_LOCK, EXCLUSIVE)
+                fcntl.fcntl(self._fd, OPEN_FILE_LOCK, EXCLUSIVE)
         except OSError as error:
             self.release()
             raise StoreLockedError(_HELD, self._path) from error

@@ -26,7 +26,7 @@ _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}
 
 
 _EVER = 1 << 62
-_NOTED = 1000
+NOTED = 1000
 """Conflicts that are listed; all are counted."""
 
 
@@ -246,7 +246,7 @@ class Merge:
                     self._paths[number],
                 )
             self.conflicts += 1
-            if len(self.conflict_offsets) < _NOTED:
+            if len(self.conflict_offsets) < NOTED:
                 self.conflict_offsets.append(offset)
 
 

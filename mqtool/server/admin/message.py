@@ -16,7 +16,7 @@ from mqtool.server.broker.messages import ParsedRecord, parsed_record
 MAX_HITS = 32
 """Maximum number of messages returned for a key."""
 _LAST_QUEUE = (1 << 31) - 1
-_SEARCH_S = 2.0
+SEARCH_S = 2.0
 """Time limit for searching a unique key in all topics, in seconds."""
 
 
@@ -84,7 +84,7 @@ def _by_id(text: str, topic: str, snapshot: Snapshot, messages: Messages, result
     if topic:
         result.hits = _by_key(messages, _topic({"topic": topic}, snapshot), text, unique=True)
         return
-    until = time.monotonic() + _SEARCH_S
+    until = time.monotonic() + SEARCH_S
     others = sorted(snapshot.topics.keys() - snapshot.own_topics)
     for number, name in enumerate(others):
         result.hits = _by_key(messages, name, text, unique=True)

@@ -72,8 +72,8 @@ _FIRST = 15
 """Maximum number of rows of a list on the overview page."""
 
 STYLE = "/style.css"
-_MAX_SECONDS = 5.0
-_MAX_WAITING = 16
+MAX_SECONDS = 5.0
+MAX_WAITING = 16
 
 
 class BadRequestError(Exception):
@@ -366,7 +366,7 @@ class Site:
             raise BadRequestError(421, "This page is asked for under a name that is not its own; --advertise names one")
         if request.path == STYLE:
             return await asyncio.get_running_loop().run_in_executor(None, style)
-        if self._waiting >= _MAX_WAITING or self._broker.is_stopping:
+        if self._waiting >= MAX_WAITING or self._broker.is_stopping:
             raise BadRequestError(
                 503, "Too many pages are being rendered, or the broker is stopping; try again in a moment"
             )
@@ -374,9 +374,9 @@ class Site:
         rendering = asyncio.get_running_loop().run_in_executor(self._thread, self._render, request, take(self._broker))
         rendering.add_done_callback(self._rendered)
         try:
-            return await asyncio.wait_for(asyncio.shield(rendering), _MAX_SECONDS)
+            return await asyncio.wait_for(asyncio.shield(rendering), MAX_SECONDS)
         except TimeoutError as error:
-            raise BadRequestError(503, f"This takes more than {_MAX_SECONDS:g} seconds; ask for less") from error
+            raise BadRequestError(503, f"This takes more than {MAX_SECONDS:g} seconds; ask for less") from error
 
     def _rendered(self, _rendering: "asyncio.Future[Reply]") -> None:
         self._waiting -= 1

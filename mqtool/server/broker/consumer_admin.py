@@ -17,7 +17,7 @@ from mqtool.server.broker.stats import GROUP_GET_NUMS
 from mqtool.server.net.peer import Peer
 from mqtool.store.queues.by_time import Boundary
 
-_RELAY_S = 10.0
+RELAY_S = 10.0
 _TOPIC_SEPARATOR = ";"
 
 
@@ -92,7 +92,7 @@ class ConsumerAdmin(RequestProcessor):
             fields["brokerName"] = broker.settings.text("brokerName")
             data = self._message_named(text(command, "msgId"))
         try:
-            answer = await member.peer.request(Command(command.code, fields=fields, body=data), _RELAY_S)
+            answer = await member.peer.request(Command(command.code, fields=fields, body=data), RELAY_S)
         except TimeoutError as error:
             remark = f"consumer <{group}> <{client_id}> Timeout"
             raise RefusalError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from error

@@ -38,7 +38,7 @@ _LEVEL_AT_ONCE = 32
 
 _VERSION = "v1"
 
-_PERIOD_S = 0.1
+PERIOD_S = 0.1
 _EXPIRY_PERIOD_S = 30
 """Seconds between two checks for expired files of the timer log (TimerMessageStore.start, 5.5.0)."""
 _AT_ONCE = 64
@@ -92,7 +92,7 @@ class Schedule:
         """Delivers the due messages of all levels; returns the seconds until the next run."""
         for level, delay in enumerate(self._levels, 1):
             self.deliver(level, delay)
-        return _PERIOD_S
+        return PERIOD_S
 
     def deliver(self, level: int, delay: int) -> int:
         """Delivers the due messages of a level (from 1) with a delay in ms; returns their number."""
@@ -340,7 +340,7 @@ class Timer(RequestProcessor):
     def turn(self) -> float:
         """Enqueues and delivers, saves the checkpoint, expires files; returns seconds to wait, 0 if more are due."""
         if self._files is None:
-            return _PERIOD_S
+            return PERIOD_S
         now = time.time_ns() // 1_000_000
         self._enqueue(now)
         self._dequeue(now)
@@ -350,7 +350,7 @@ class Timer(RequestProcessor):
         if time.monotonic() >= self._next_expiry:
             self._next_expiry = time.monotonic() + _EXPIRY_PERIOD_S
             self._files.expire(self._broker.messages.min_physical_offset)
-        return 0 if self._read_ms < self._floor(now) and not self._is_refused else _PERIOD_S
+        return 0 if self._read_ms < self._floor(now) and not self._is_refused else PERIOD_S
 
     @property
     def delivered_until(self) -> int:

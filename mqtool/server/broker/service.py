@@ -40,8 +40,8 @@ from mqtool.server.net.peer import Answer, Handler, Peer
 
 _LOG = logging.getLogger(__name__)
 
-_SHORTEST_S = 0.05
-_AFTER_FAILURE_S = 1.0
+SHORTEST_S = 0.05
+AFTER_FAILURE_S = 1.0
 
 PERIOD_S = 30.0
 _TIMEOUT_S = 3.0
@@ -83,7 +83,7 @@ class Tasks:
                 seconds = pause if isinstance(pause, int | float) else await pause
                 failure = ""
             except Exception as error:  # noqa: BLE001 - the service continues whatever happens
-                seconds = _AFTER_FAILURE_S
+                seconds = AFTER_FAILURE_S
                 if repr(error) != failure:  # log a persistent error, such as a full disk, only once
                     failure = repr(error)
                     _LOG.error("a turn failed work=%s error=%s", getattr(turn, "__qualname__", turn), failure)
@@ -99,7 +99,7 @@ class Tasks:
     @staticmethod
     async def _repeat(seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
         while True:
-            await asyncio.sleep(max(_SHORTEST_S, seconds()))
+            await asyncio.sleep(max(SHORTEST_S, seconds()))
             try:
                 awaitable = work()
                 if awaitable is not None:

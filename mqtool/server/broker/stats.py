@@ -31,7 +31,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _COARSE_EVERY_S = 300
 _TOTALS_HISTORY_S = 660
 
-_REMEMBERED = 10_000
+REMEMBERED = 10_000
 """Number of locations remembered so that each is logged only once; older ones may be logged again."""
 _SHOWN = 20
 _MAX_REASON = 300
@@ -216,7 +216,7 @@ class SkippedRecords:
         self.counts[service] += 1
         skipped = SkippedMessage(*place, reason[:_MAX_REASON], time.time_ns() // 1_000_000)
         self._places[place] = skipped
-        if len(self._places) > _REMEMBERED:
+        if len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
         _LOG.error(
             "a message was skipped service=%s topic=%s queue=%d queue_offset=%d reason=%s; `mqtool verify` names those "

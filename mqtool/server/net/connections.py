@@ -34,7 +34,7 @@ _PORT_DIGITS = 5
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - only names; nothing is bound here
 
 BACKLOG = 1024
-_CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
 """Maximum time in seconds for sending buffered bytes when the listener stops."""
 
 CONNECT_SECONDS = 3.0
@@ -185,10 +185,10 @@ class Listener:
         await self._wait(lambda: not any(peer.in_flight for peer in self._endpoint.peers), grace)
         for peer in self.peers:
             peer.close()
-        await self._wait(lambda: not self._endpoint.peers, _CLOSE_SECONDS)
+        await self._wait(lambda: not self._endpoint.peers, CLOSE_SECONDS)
         for peer in self.peers:
             peer.abort("the listener is stopped")
-        await self._wait(lambda: not self._endpoint.peers, _CLOSE_SECONDS)
+        await self._wait(lambda: not self._endpoint.peers, CLOSE_SECONDS)
         if self._server is not None:
             await self._server.wait_closed()
             log.info("no longer listening address=%s", self.address)

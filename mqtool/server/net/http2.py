@@ -29,19 +29,19 @@ MAX_MESSAGE = 136_314_880
 """Maximum size of a request in bytes; a longer one is refused by its prefix (ProxyConfig.grpcMaxInboundMessageSize)."""
 
 _PREFIX = 5
-_UNREAD_MAX = 32 << 20
+UNREAD_MAX = 32 << 20
 """Number of answer bytes waiting because the client does not read, above which no more are added.
 
 Handlers that take something for their client wait for room first (`Http2Connection.wait_for_room`). Other answers that
 become ready later are refused.
 """
-_UNREAD_LIMIT = 256 << 20
+UNREAD_LIMIT = 256 << 20
 """Maximum number of waiting answer bytes; above it, every call is refused and open streams end with the next message.
 
 It leaves room for the answers of handlers that waited for room at the same time.
 """
 _STREAM_UNREAD_MAX = 1 << 20
-"""Maximum number of waiting bytes of an open stream if its connection has more than `_UNREAD_MAX`."""
+"""Maximum number of waiting bytes of an open stream if its connection has more than `UNREAD_MAX`."""
 
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _TIMEOUT = re.compile(rb"[0-9]{1,8}[HMSmun]")
@@ -224,8 +224,8 @@ class Http2Connection:
 
     @property
     def has_room(self) -> bool:
-        """Whether at most `_UNREAD_MAX` bytes of answers wait for the client to read them."""
-        return self._unread <= _UNREAD_MAX
+        """Whether at most `UNREAD_MAX` bytes of answers wait for the client to read them."""
+        return self._unread <= UNREAD_MAX
 
     async def wait_for_room(self) -> None:
         """Waits until `has_room` is true."""
@@ -319,7 +319,7 @@ class Http2Connection:
         path = headers.get(b":path", b"").decode("latin-1")
         if self._is_stopping():
             call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
-        elif self._unread > _UNREAD_LIMIT:
+        elif self._unread > UNREAD_LIMIT:
             call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
         elif not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             call.finish(GrpcStatus.INTERNAL, "expected content-type application/grpc")
@@ -435,7 +435,7 @@ class Http2Connection:
             call.finish(GrpcStatus.CANCELLED, "the call was given up")
         elif (error := future.exception()) is not None:
             self._failed(call, error)
-        elif self._unread > (_UNREAD_MAX if call.on_undelivered is None else _UNREAD_LIMIT):
+        elif self._unread > (UNREAD_MAX if call.on_undelivered is None else UNREAD_LIMIT):
             call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
         elif call.is_open:
             self._complete(call, future.result())
@@ -468,7 +468,7 @@ class Http2Connection:
     def push(self, call: Call, message: bytes) -> None:
         """Sends a message of an open stream; ends the stream if too much data is waiting."""
         own = 0 if self.has_room else sum(map(len, call._out))
-        if own <= _STREAM_UNREAD_MAX and self._unread <= _UNREAD_LIMIT:
+        if own <= _STREAM_UNREAD_MAX and self._unread <= UNREAD_LIMIT:
             self.send(call, [message])
             return
         self._session.reset_stream(call.stream_id, ErrorCode.ENHANCE_YOUR_CALM)

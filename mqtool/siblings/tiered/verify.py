@@ -208,7 +208,7 @@ def _lookup(item: Item, topic: str, queue: TieredQueue) -> str:
 
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
 _METADATA = "restore tieredStoreMetadata.json of the broker, and check the tier below that broker's store"
-_MAX = 1000
+MAX = 1000
 """Maximum number of findings of one queue that are listed one by one."""
 
 
@@ -273,7 +273,7 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
             continue
         if expected != actual:
             wrong += 1
-            if wrong <= _MAX:
+            if wrong <= MAX:
                 evidence = f"unit {offset}: expected {expected or 'none'}, found {actual} (position, size, tags code)"
                 yield _error("tiered-unit", path, evidence)
     if records and all_units_read:

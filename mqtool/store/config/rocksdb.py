@@ -40,7 +40,7 @@ TABLES = {
 }
 """Configuration file to the database that a broker keeps instead (below config/), and the name of its table."""
 
-_TRIAL = """
+TRIAL = """
 import json, resource, sys
 links, paths, seconds = sys.argv[1:]
 sys.path[:] = json.loads(paths)
@@ -64,7 +64,7 @@ _TRIAL_SECONDS = 4
 """Of processor time, for opening a small database; it takes some hundredths of one."""
 _TRIAL_RATE = 8 << 20
 """Bytes of write-ahead logs that are read in a second, at the least: opening replays them."""
-_TRIAL_PATIENCE = 8
+TRIAL_PATIENCE = 8
 """How many times longer the trial may take by the clock, on a machine that is busy."""
 
 _tried: dict[tuple[Path, tuple[tuple[str, int, int], ...]], str] = {}
@@ -212,11 +212,11 @@ def _state_of(link: Path) -> os.stat_result | None:
 
 def _trial(links: Path, seconds: int) -> str:
     """Return why a database must not be opened in this process; empty if it may."""
-    command = [sys.executable, "-c", _TRIAL, str(links), json.dumps(sys.path), str(seconds)]
+    command = [sys.executable, "-c", TRIAL, str(links), json.dumps(sys.path), str(seconds)]
     try:
-        ended = subprocess.run(command, capture_output=True, check=False, timeout=seconds * _TRIAL_PATIENCE)
+        ended = subprocess.run(command, capture_output=True, check=False, timeout=seconds * TRIAL_PATIENCE)
     except subprocess.TimeoutExpired:
-        return f"the library does not return from it within {seconds * _TRIAL_PATIENCE} s"
+        return f"the library does not return from it within {seconds * TRIAL_PATIENCE} s"
     if ended.returncode == -signal.SIGXCPU:
         return f"the library does not return from it within {seconds} s of processor time"
     if ended.returncode < 0:

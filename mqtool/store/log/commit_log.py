@@ -19,7 +19,7 @@ from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log.log_walk import QueueStartIndex, walk_file
 from mqtool.store.log.readable_parts import UnreadableParts
 
-_OPEN_FILES = 32
+OPEN_FILES = 32
 _HEAD = 1 << 12
 _NEAR = 64 << 20
 
@@ -72,7 +72,7 @@ class CommitLog:
             unreadable = self.unreadable
             file = ReadFile(segment.path) if unreadable is None else unreadable.open(segment.path, segment.size)
             self._open[index] = file
-            if len(self._open) > _OPEN_FILES:
+            if len(self._open) > OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
         else:
             self._open.move_to_end(index)

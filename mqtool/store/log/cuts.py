@@ -32,7 +32,7 @@ QUEUES = 16
 NEAR = 1 << 20
 """Bytes after the wanted offset within which a start is good enough."""
 _BLOCK_UNITS = 1024
-_KEPT = 32
+KEPT = 32
 _BEYOND = (1 << 63) - 1
 
 
@@ -201,7 +201,7 @@ class _Halving:
             size = _BLOCK_UNITS * self._unit.size
             with ReadFile(self._queue.files[index].path) as opened:
                 block = self._blocks[index, number] = opened.read(number * size, size)
-            if len(self._blocks) > _KEPT:
+            if len(self._blocks) > KEPT:
                 self._blocks.popitem(last=False)
         else:
             self._blocks.move_to_end((index, number))

@@ -21,7 +21,7 @@ from mqtool.store.queues.consume_queue import Queue, has_record
 RANGE = 256 << 20
 """Bytes of the log whose units are held."""
 
-_BEFORE = 16 << 20
+BEFORE = 16 << 20
 """Bytes before the range in which a record may start that reaches into it."""
 
 
@@ -138,7 +138,7 @@ class QueueStartIndex:
     def _last_before(self, physical_offset: int) -> int:
         number = physical_offset // RANGE
         if number != self._held:
-            self._load(number * RANGE - _BEFORE, (number + 1) * RANGE)
+            self._load(number * RANGE - BEFORE, (number + 1) * RANGE)
             self._held = number
         return int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
 

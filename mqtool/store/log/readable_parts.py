@@ -16,7 +16,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile, ReadFile
 
-_PAGE = 4096
+PAGE = 4096
 """Bytes that are given up together: a disk reads, and fails to read, no fewer."""
 
 
@@ -111,13 +111,13 @@ class _ReadableFile(ReadFile):
     def _by_pages(self, start: int, end: int) -> bytes:
         parts, at = [], start
         while at < end:
-            page = at - at % _PAGE
-            until = min(page + _PAGE, end)
+            page = at - at % PAGE
+            until = min(page + PAGE, end)
             try:
                 part = super().read(at, until - at)
             except StoreError as error:
                 part = bytes(until - at)
-                self._unreadable.note(self.path, page, min(_PAGE, self.size - page), str(error))
+                self._unreadable.note(self.path, page, min(PAGE, self.size - page), str(error))
             parts.append(part)
             at = until
         return b"".join(parts)

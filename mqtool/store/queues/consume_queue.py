@@ -30,7 +30,7 @@ from mqtool.formats.java import LONG_MIN
 from mqtool.records.queue_build import batch_min_offset
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile, list_mapped_files, recording_unlisted
 
-_BLOCK = 1 << 18
+BLOCK = 1 << 18
 _KEPT = 32 << 20
 
 Test = Callable[[np.ndarray], np.ndarray]
@@ -167,7 +167,7 @@ class Queue:
 
     def _blocks(self, number: int, *, backward: bool = False) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (index of the first unit, units) of blocks of a file."""
-        step = _BLOCK // self._unit.size
+        step = BLOCK // self._unit.size
         with self._open(number) as file:
             room = self._room(number, file)
             starts = range(0, room, step)

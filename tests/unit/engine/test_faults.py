@@ -130,7 +130,7 @@ def test_many_keys_without_space_are_indexed_once_there_is_some(opened):
 
 
 def test_the_thread_of_dispatch_waits_for_space_however_long(opened, monkeypatch):
-    monkeypatch.setattr("mqtool.engine.service._MAX_FAILURES", 3)
+    monkeypatch.setattr("mqtool.engine.service.MAX_FAILURES", 3)
     files = FailingFiles("consumequeue")
     files.errors["create"] = NO_SPACE
     store = opened(files=files, background=True)
@@ -143,7 +143,7 @@ def test_the_thread_of_dispatch_waits_for_space_however_long(opened, monkeypatch
 
 
 def test_dispatch_that_a_bad_disk_stops_ends_all_puts(opened, monkeypatch):
-    monkeypatch.setattr("mqtool.engine.service._MAX_FAILURES", 3)
+    monkeypatch.setattr("mqtool.engine.service.MAX_FAILURES", 3)
     files = FailingFiles("consumequeue")
     files.errors["create"] = BAD_DISK
     store = opened(files=files, background=True)
@@ -236,7 +236,7 @@ def test_columns_whose_write_fails_are_not_in_the_log(opened):
 
 
 def test_entries_beyond_the_reserved_part_of_an_index_file_wait_for_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "_STEP", 2 * layout.ENTRY_SIZE)
+    monkeypatch.setattr(index, "STEP", 2 * layout.ENTRY_SIZE)
     files = FailingFiles()
     file = files.create(tmp_path / "20231114221320000", layout.file_size(5, 10))
     writer = index.IndexWriter(file, 5, 10, layout.header_after(None))

@@ -218,7 +218,7 @@ def test_a_write_that_makes_no_progress_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_put_back_stays_sparse(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.engine.disk.files._BLOCK", 4096)
+    monkeypatch.setattr("mqtool.engine.disk.files.BLOCK", 4096)
     path, plain, written = tmp_path / "file", File.write, []
     file = Files().create(path, 3 * 4096)
     file.write(2 * 4096, b"the last block")
@@ -271,5 +271,5 @@ def test_the_kernel_locks_pages_and_reads_them_ahead(tmp_path):
 
 def test_where_the_system_cannot_lock_pages_nothing_is_locked(tmp_path, monkeypatch):
     mapping = Files().create(tmp_path / "file", disk_files.PAGE_SIZE).mapping
-    monkeypatch.setattr(disk_files, "_LIBC", None)
+    monkeypatch.setattr(disk_files, "LIBC", None)
     assert not disk_files.lock_pages(mapping, 0, disk_files.PAGE_SIZE)

@@ -422,7 +422,7 @@ def test_a_store_that_another_process_has_opened_meanwhile_is_refused_and_its_lo
 def test_where_the_system_has_no_locks_of_open_files_a_lock_of_the_process_keeps_others_out(tmp_path, monkeypatch):
     lock = StoreLock(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("mqtool.engine.start.lock._OPEN_FILE_LOCK", None)
+        patched.setattr("mqtool.engine.start.lock.OPEN_FILE_LOCK", None)
         lock.acquire()
     with pytest.raises(StoreLockedError, match="has the store open"):
         StoreLock(tmp_path).test()

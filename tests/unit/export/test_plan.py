@@ -258,7 +258,7 @@ def test_a_queue_file_that_is_cut_meanwhile_ends_there(long):
 def test_only_so_many_blocks_of_a_queue_are_kept(long, monkeypatch):
     builder, root = long
     starts = [put.physical_offset for put in builder.puts]
-    monkeypatch.setattr(cuts_module, "_KEPT", 2)
+    monkeypatch.setattr(cuts_module, "KEPT", 2)
     with open_store(root) as store:
         cuts = Cuts(store)
         for number in range(141, 400, 7):

@@ -36,7 +36,7 @@ def merged(partition_by, *, run_bytes, held_bytes):
 @pytest.mark.parametrize("held_bytes", [0, 60_000, 1 << 30], ids=["all in the file", "some", "none"])
 @pytest.mark.parametrize("partition_by", [(), ("topic",), ("date", "hour")], ids=["flat", "topic", "hour"])
 def test_runs_are_merged_into_one_order(monkeypatch, partition_by, held_bytes):
-    monkeypatch.setattr(runs, "_PART_BYTES", 2_000)
+    monkeypatch.setattr(runs, "PART_BYTES", 2_000)
     found = merged(partition_by, run_bytes=30_000, held_bytes=held_bytes)
     assert lake.in_log_order([row for *_, row in found]) == lake.expected_rows(NAME, every_class=True, broker="b")
     order = [(key, row["queue_offset"], row["physical_offset"]) for key, _, row in found]

@@ -151,7 +151,7 @@ def test_an_inner_batch_that_cannot_be_taken_apart_is_rejected_where_its_body_is
 
 
 def test_many_rejected_values_are_written_in_between(tmp_path, monkeypatch):
-    monkeypatch.setattr(task, "_LETTERS", 3)
+    monkeypatch.setattr(task, "LETTERS", 3)
     path = copy_store("orders-5.5.0", tmp_path)
     wanted = {"read": ReadRequest(body=Body.JSON, batch_bytes=20_000)}
     lake.run_export(f"b={path}", tmp_path / "lake", **wanted)

@@ -56,7 +56,7 @@ def test_a_chunk_ends_after_the_body_that_exceeds_its_bytes(monkeypatch):
 
 
 def test_rows_of_a_table_are_read_in_batches_of_limited_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_source, "_TABLE_BYTES", 3000)
+    monkeypatch.setattr(row_source, "TABLE_BYTES", 3000)
     table = pa.table({"topic": ["T"] * 10, "body": [bytes([n]) * 1000 for n in range(10)]})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=6, compression="none", use_dictionary=False)
     with pq.ParquetFile(tmp_path / "t.parquet") as file:

@@ -142,9 +142,9 @@ def test_the_thread_ends_when_nobody_wants_more_items():
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere semaphores are not in /dev/shm")
 def test_one_worker_is_the_default_where_processes_can_share_no_semaphore(monkeypatch, tmp_path):
     monkeypatch.setattr(pools.os, "sched_getaffinity", lambda _process: range(4))
-    monkeypatch.setattr(pools, "_SEMAPHORES", str(tmp_path))
+    monkeypatch.setattr(pools, "SEMAPHORES", str(tmp_path))
     assert available() == 4
-    monkeypatch.setattr(pools, "_SEMAPHORES", str(tmp_path / "missing"))
+    monkeypatch.setattr(pools, "SEMAPHORES", str(tmp_path / "missing"))
     assert available() == 1
 
 

@@ -404,7 +404,7 @@ def test_a_state_is_left_aside_by_a_run_that_does_not_resume_and_refused_where_i
 def test_files_written_in_small_parts_have_the_same_bytes(tmp_path, monkeypatch):
     root = make_store(tmp_path / "s", numbered(60))
     run_rebuild(root, tmp_path / "one")
-    monkeypatch.setattr(sink, "_BUFFERED", 100)
+    monkeypatch.setattr(sink, "BUFFERED", 100)
     monkeypatch.setattr(FileSequence, "BUFFER", 40)
     run_rebuild(root, tmp_path / "two")
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
@@ -500,7 +500,7 @@ def test_units_that_wait_are_written_when_they_are_many(tmp_path, monkeypatch):
     run_rebuild(root, tmp_path / "whole")
     flushed = []
     flush = sink.Sink.flush
-    monkeypatch.setattr(sink, "_BUFFERED", 100)
+    monkeypatch.setattr(sink, "BUFFERED", 100)
     monkeypatch.setattr(sink.Sink, "flush", lambda one: (flushed.append(one), flush(one)))
     run_rebuild(root, tmp_path / "out")
     assert flushed

@@ -278,7 +278,7 @@ def test_a_record_behind_long_damage_is_found_whatever_the_window(window, monkey
 
 @pytest.mark.parametrize("step", [60, 100, 150])
 def test_a_chain_of_records_is_followed_though_some_are_longer_than_what_is_read_at_once(step, monkeypatch):
-    monkeypatch.setattr(segment_bytes, "_CHAIN_STEP", step)
+    monkeypatch.setattr(segment_bytes, "CHAIN_STEP", step)
     segment = Segment(size=SIZE)
     for length in (10, 400, 3, 1000):
         segment.add(b"b" * length)

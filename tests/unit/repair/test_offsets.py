@@ -51,7 +51,7 @@ def test_groups_that_would_not_use_a_position_are_named(root):
 
 
 def test_of_very_many_queues_only_some_are_described(root, monkeypatch):
-    monkeypatch.setattr("mqtool.repair.offsets._MAX_NOTES", 1)
+    monkeypatch.setattr("mqtool.repair.offsets.MAX_NOTES", 1)
     notes = planned(root, *(Move("on", "Orders", queue, None, 1) for queue in range(3))).notes
     assert notes[-1] == "2 more queue(s); `mqtool plan` prints all of them"
 

@@ -187,14 +187,14 @@ def test_a_busy_broker_is_asked_again(monkeypatch, tmp_path):
 
 
 def test_a_broker_that_stays_busy_ends_the_replay(monkeypatch, tmp_path):
-    monkeypatch.setattr("mqtool.server.producer._FIRST_PAUSE", 0)
+    monkeypatch.setattr("mqtool.server.producer.FIRST_PAUSE", 0)
     answering(monkeypatch, *[2] * 8)
     with MqServer() as server, pytest.raises(ConnectionError, match="SYSTEM_BUSY: so it is"):
         sent(lines(tmp_path / "lines", {"topic": "T", "body": "x"}), server)
 
 
 def test_after_a_failure_nothing_is_sent_to_other_queues(monkeypatch):
-    monkeypatch.setattr("mqtool.server.producer._QUEUES_AT_ONCE", 1)
+    monkeypatch.setattr("mqtool.server.producer.QUEUES_AT_ONCE", 1)
     answering(monkeypatch, 14)
     with MqServer() as server, BrokerSender(server.namesrv) as sender:
         make_topic(server, "T", 2)
@@ -272,7 +272,7 @@ def test_a_state_belongs_to_a_store_or_to_a_name_server(server, tmp_path):
 
 @pytest.mark.parametrize(("code", "words"), [(1, "SYSTEM_ERROR: no"), (None, "no answer")], ids=["refusal", "silence"])
 def test_a_name_server_that_refuses_or_does_not_answer_is_an_error_and_no_message_is_sent(monkeypatch, code, words):
-    monkeypatch.setattr("mqtool.server.producer._ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("mqtool.server.producer.ANSWER_SECONDS", 0.05)
     with server_answering(code, remark="no") as name_server, BrokerSender(name_server.address) as sender:
         answers, error = sender.send([OutgoingMessage("T", 0, b"x")])
     assert answers == []

@@ -327,7 +327,7 @@ def one_by_one(queue):
 
 @pytest.mark.parametrize("name", ["orders-5.5.0", "bcq-5.5.0"])
 def test_units_and_entries_are_those_of_the_library_one_by_one(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 10)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 10)
     path = copy_store(name, tmp_path)
     with open_store(path) as store, Session(f"b={path}") as session:
         units = [row for batch in session.ask("SELECT * FROM queue_units")[1] for row in batch.to_pylist()]

@@ -184,7 +184,7 @@ def test_an_answer_that_cannot_be_used_is_an_error_with_the_broker_s_address(ans
 
 
 def test_a_broker_that_does_not_answer_in_time_is_an_error(monkeypatch):
-    monkeypatch.setattr("mqtool.server.offsets._ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("mqtool.server.offsets.ANSWER_SECONDS", 0.05)
     with answering(None) as broker, pytest.raises(ConnectionError, match=r"no answer in 0\.05 s"):
         broker.groups()
 

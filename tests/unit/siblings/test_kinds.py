@@ -273,7 +273,7 @@ def test_a_record_whose_body_was_not_read_completely_is_damage(number, table, mo
         assert of_file is not None
         of_chunk = [row for row in of_file[1] if not isinstance(row, Damage)]
     bad = [row for row in of_chunk if len(row["body"] or b"") >= 16][number]
-    monkeypatch.setattr("mqtool.store.log.readable_parts._PAGE", 8)
+    monkeypatch.setattr("mqtool.store.log.readable_parts.PAGE", 8)
     at = path.read_bytes().index(bad["body"], bad["position"] - of_chunk[0]["position"]) // 8 * 8 + 8
     with unreadable(monkeypatch, path, from_position=at, until=at + 1), kind.open(store) as opened:
         rows = list(opened.rows(table))

@@ -232,7 +232,7 @@ def test_of_many_wrong_units_some_are_reported(root, monkeypatch):
     path.write_bytes(data)
     with OpenedTiered(root) as opened:
         assert sum(one.code == "tiered-unit" for one in opened.verify()) == MESSAGES
-        monkeypatch.setattr("mqtool.siblings.tiered.verify._MAX", 7)
+        monkeypatch.setattr("mqtool.siblings.tiered.verify.MAX", 7)
         assert sum(one.code == "tiered-unit" for one in opened.verify()) == 7
 
 
@@ -346,7 +346,7 @@ def test_records_around_a_bad_sector_are_read_and_what_it_held_is_unknown(positi
     assert states(root) == set()
     with OpenedTiered(root) as opened:
         every = list(opened.rows("tiered-message"))
-    monkeypatch.setattr("mqtool.store.log.readable_parts._PAGE", 512 if position == LOG_BYTES - 1 else 4096)
+    monkeypatch.setattr("mqtool.store.log.readable_parts.PAGE", 512 if position == LOG_BYTES - 1 else 4096)
     with unreadable(monkeypatch, path, from_position=position, until=position + 1):
         with OpenedTiered(root) as opened:
             found = list(opened.rows("tiered-message"))
@@ -362,7 +362,7 @@ def test_records_around_a_bad_sector_are_read_and_what_it_held_is_unknown(positi
 
 def test_units_around_a_bad_sector_are_read_and_their_messages_are_not_called_lost(root, monkeypatch):
     (path,) = (root / HOME / "Tier/0/CONSUME_QUEUE").iterdir()
-    monkeypatch.setattr("mqtool.store.log.readable_parts._PAGE", 512)
+    monkeypatch.setattr("mqtool.store.log.readable_parts.PAGE", 512)
     with unreadable(monkeypatch, path, from_position=600, until=601), OpenedTiered(root) as opened:
         found = list(opened.rows("tiered-unit"))
         codes = [(one.code, one.severity.value) for one in opened.verify()]

@@ -161,7 +161,7 @@ def test_a_range_gives_the_messages_that_begin_in_it(step, tmp_path):
 
 
 def test_only_so_many_files_are_open_and_a_walk_outlives_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.store.log.commit_log._OPEN_FILES", 1)
+    monkeypatch.setattr("mqtool.store.log.commit_log.OPEN_FILES", 1)
     builder = built(tmp_path / "store", count=800)
     with mqtool.open(tmp_path / "store") as store:
         found = []

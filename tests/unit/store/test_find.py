@@ -92,7 +92,7 @@ def check_found(root: Path, keys: list[str]) -> None:
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_records_in_a_hole_of_the_index_are_found(harm, number, tmp_path, monkeypatch):
-    monkeypatch.setattr(find, "_SMALL_LOG", -1)
+    monkeypatch.setattr(find, "SMALL_LOG", -1)
     root = copy_store("orders-5.5.0", tmp_path)
     keys = keys_of(root, number)
     harm(sorted((root / "index").iterdir())[number])
@@ -101,7 +101,7 @@ def test_records_in_a_hole_of_the_index_are_found(harm, number, tmp_path, monkey
 
 @pytest.mark.parametrize("from_position", [None, 100], ids=["denied", "bad sector"])
 def test_an_unreadable_index_file_is_a_hole_and_is_named(from_position, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(find, "_SMALL_LOG", -1)
+    monkeypatch.setattr(find, "SMALL_LOG", -1)
     root = copy_store("orders-5.5.0", tmp_path)
     keys, path = keys_of(root, 1), sorted((root / "index").iterdir())[1]
     with unreadable(monkeypatch, path, from_position=from_position):
@@ -114,7 +114,7 @@ def test_an_unreadable_index_file_is_a_hole_and_is_named(from_position, tmp_path
 
 
 def test_a_complete_index_leaves_nothing_to_scan(tmp_path, monkeypatch):
-    monkeypatch.setattr(find, "_SMALL_LOG", -1)
+    monkeypatch.setattr(find, "SMALL_LOG", -1)
     root = copy_store("orders-5.5.0", tmp_path)
     with open_store(root) as store:
         (words,) = find_messages(store, keys=["k0"]).methods
@@ -123,7 +123,7 @@ def test_a_complete_index_leaves_nothing_to_scan(tmp_path, monkeypatch):
 
 
 def test_a_hole_that_is_too_long_for_a_story_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(find, "_MAX_SCANNED", 1000)
+    monkeypatch.setattr(find, "MAX_SCANNED", 1000)
     root = copy_store("orders-5.5.0", tmp_path)
     keys = keys_of(root, 1)
     sorted((root / "index").iterdir())[1].unlink()
@@ -151,7 +151,7 @@ def test_messages_of_a_deleted_topic_are_found_or_said_to_be_unknown(is_small, t
         wanted = next(one for one in store.messages(topics=["Orders"]) if isinstance(one, Message))
     delete_topic(root, "Orders")
     if not is_small:
-        monkeypatch.setattr(find, "_SMALL_LOG", 1000)
+        monkeypatch.setattr(find, "SMALL_LOG", 1000)
     with open_store(root) as store:
         key = wanted.unique_key
         assert list(find_messages(store, topics=["Orders"], keys=[key]).items) == [wanted]

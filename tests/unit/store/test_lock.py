@@ -38,7 +38,7 @@ def test_a_file_that_is_only_open_is_no_lock(tmp_path):
 
 def test_the_list_of_all_locks_is_not_asked_for_if_the_file_is_not_open(tmp_path, monkeypatch):
     (tmp_path / "lock").touch()
-    monkeypatch.setattr(lock, "_LOCKS", None)
+    monkeypatch.setattr(lock, "LOCKS", None)
     assert lock.lock_holder(tmp_path) is None
 
 
@@ -55,7 +55,7 @@ def test_the_lock_of_an_open_file_names_the_process_that_opened_it(tmp_path, mon
     with open_small(tmp_path):
         assert lock.lock_holder(tmp_path) == os.getpid()
         assert is_locked(tmp_path / "lock")
-        monkeypatch.setattr(lock, "_PROCESSES", tmp_path)
+        monkeypatch.setattr(lock, "PROCESSES", tmp_path)
         assert lock.holder_words(lock.lock_holder(tmp_path)) == "another process"
     assert lock.lock_holder(tmp_path) is None
 
@@ -108,7 +108,7 @@ def test_without_the_list_of_descriptors_the_list_of_locks_decides(tmp_path, mon
 
 def test_without_the_list_of_locks_the_lock_of_an_engine_here_is_found_and_kept(tmp_path, monkeypatch):
     """macOS has no such list; the kernel then says that somebody has the lock, since it belongs to the open file."""
-    monkeypatch.setattr(lock, "_LOCKS", tmp_path / "absent")
+    monkeypatch.setattr(lock, "LOCKS", tmp_path / "absent")
     with open_small(tmp_path / "store"):
         assert lock.lock_holder(tmp_path / "store") is not None
         assert is_locked(tmp_path / "store" / "lock")

@@ -116,14 +116,14 @@ def test_bounds_are_found_without_reading_a_sparse_file(tmp_path, monkeypatch):
     queue = written(tmp_path, units(50))
     os.truncate(queue.files[0].path, 2_147_483_640)  # as large as a broker can map
     queue = Queue("Topic", 0, "SimpleCQ", queue.path, lambda: (0, 1 << 40))
-    monkeypatch.setattr(consume_queue, "_BLOCK", 4000)
+    monkeypatch.setattr(consume_queue, "BLOCK", 4000)
     assert (queue.min_offset, queue.max_offset) == (0, 50)
     assert len(queue.units()) == 50
 
 
 @pytest.mark.parametrize("block", [20, 100, 1000, 1 << 18])
 def test_where_blocks_end_changes_nothing(block, tmp_path, monkeypatch):
-    monkeypatch.setattr(consume_queue, "_BLOCK", block)
+    monkeypatch.setattr(consume_queue, "BLOCK", block)
     queue = written(tmp_path, *full(120), bounds=(5050, 11_000))
     assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == (51, 110, 11_000)
 
@@ -162,7 +162,7 @@ def interleaved(directory, count=90, size=1000, **changes):
 @pytest.mark.parametrize("span", [4096, 10_000, 1 << 28])
 def test_queues_know_starts_deny_insides_and_say_nothing_of_the_rest(span, tmp_path, monkeypatch):
     monkeypatch.setattr(log_walk, "RANGE", span)
-    monkeypatch.setattr(log_walk, "_BEFORE", 1000)
+    monkeypatch.setattr(log_walk, "BEFORE", 1000)
     asked = QueueStartIndex(lambda: made)
     made = interleaved(tmp_path, count=400)
     for number in range(400):
@@ -187,7 +187,7 @@ def test_units_that_lead_nowhere_do_not_count(tmp_path):
 
 def test_only_files_near_the_range_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(log_walk, "RANGE", 1000)
-    monkeypatch.setattr(log_walk, "_BEFORE", 100)
+    monkeypatch.setattr(log_walk, "BEFORE", 100)
     queue = written(tmp_path, *full(PER_FILE * 20))
     read = []
     monkeypatch.setattr(queue, "units_of", lambda number: read.append(number) or np.empty(0, UNIT.dtype))

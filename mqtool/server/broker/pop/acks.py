@@ -38,11 +38,11 @@ MAX_BITS = 65_536
 MAX_ACKED = 65_536
 """Maximum number of acknowledgements in a request."""
 _ACKS_AT_ONCE = 64
-_MAX_GATHERED = 128
+MAX_GATHERED = 128
 """Maximum number of acknowledgements that are stored in one message."""
-_GATHER_S = 0.002
+GATHER_S = 0.002
 """How long acknowledgements wait for others, in seconds, if earlier ones of their check point arrived together."""
-_MAX_BUSY = 1000
+MAX_BUSY = 1000
 
 _Point = tuple[GroupQueue, ExtraInfo]
 """Identifies a check point."""
@@ -184,21 +184,21 @@ class PopAcks(RequestProcessor):
         if waiting is None:
             waiting = self._gathered[point] = []
             if point in self._busy or point in self._storing:
-                asyncio.get_running_loop().call_later(_GATHER_S, self._store_gathered, point)
+                asyncio.get_running_loop().call_later(GATHER_S, self._store_gathered, point)
             else:
                 later(partial(self._store_gathered, point))
         waiting.append((offset, stored))
-        if len(waiting) == _MAX_GATHERED:
+        if len(waiting) == MAX_GATHERED:
             self._store_gathered(point)
 
     def _store_gathered(self, point: _Point) -> None:
         waiting = self._gathered.pop(point, None)
-        if waiting is None:  # already stored, because _MAX_GATHERED was reached
+        if waiting is None:  # already stored, because MAX_GATHERED was reached
             return
         self._busy.pop(point, None)
         if len(waiting) > 1:
             self._busy[point] = None
-            if len(self._busy) > _MAX_BUSY:
+            if len(self._busy) > MAX_BUSY:
                 del self._busy[next(iter(self._busy))]
         offsets = list(dict.fromkeys(offset for offset, _ in waiting))
         try:

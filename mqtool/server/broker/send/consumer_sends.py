@@ -82,7 +82,7 @@ _LOG = logging.getLogger(__name__)
 
 REPLY_TO = "REPLY_TO_CLIENT"
 PUSH_STATUS = "PUSH_REPLY_TIME"
-_PUSH_S = 10.0
+PUSH_S = 10.0
 
 
 class ReplyProcessor(RequestProcessor):
@@ -149,7 +149,7 @@ class ReplyProcessor(RequestProcessor):
             "storeTimestamp": str(time.time_ns() // 1_000_000),
         }
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-        answer = await broker.request(target, code, fields, bytes(command.body), _PUSH_S)
+        answer = await broker.request(target, code, fields, bytes(command.body), PUSH_S)
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             return None
         if answer is not None:

@@ -876,7 +876,7 @@ def test_a_copy_without_a_part_of_the_log_does_not_count_as_different(tmp_path):
 
 
 def test_records_that_differ_are_counted_beyond_those_that_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "_NOTED", 1)
+    monkeypatch.setattr(merge, "NOTED", 1)
     master = copy_store("ha-5.5.0/store-master", tmp_path)
     slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
     with mqtool.open(slave) as store:

@@ -134,7 +134,7 @@ def test_a_page_that_takes_too_long_is_given_up(serve, monkeypatch):
 
     site = serve()
     go_on = threading.Event()
-    monkeypatch.setattr(site_module, "_MAX_SECONDS", 0.05)
+    monkeypatch.setattr(site_module, "MAX_SECONDS", 0.05)
     monkeypatch.setitem(pages.ROUTES, "/topics", lambda question: go_on.wait(60) and pages.style())
     try:
         got = site.get("/topics")
@@ -166,7 +166,7 @@ def test_too_many_pages_at_once_are_refused(serve, monkeypatch):
     from mqtool.server.admin import site as site_module
 
     site = serve()
-    monkeypatch.setattr(site_module, "_MAX_WAITING", 0)
+    monkeypatch.setattr(site_module, "MAX_WAITING", 0)
     assert (site.get("/").status, site.get("/healthz").status) == (503, 200)
 
 

@@ -100,7 +100,7 @@ def test_a_message_is_found_by_what_is_known_of_it(site, client, put, how):
 def test_a_search_in_all_topics_that_takes_too_long_says_how_far_it_came(site, put, monkeypatch):
     put(b"a")
     put(b"b")
-    monkeypatch.setattr(message, "_SEARCH_S", -1.0)
+    monkeypatch.setattr(message, "SEARCH_S", -1.0)
     got = site.get(f"/messages?id={'A' * 32}")
     assert re.search(r"Looked in 1 of \d+ topics; name the topic to look in that one\.", Page(got.text).text)
 

@@ -231,7 +231,7 @@ def test_acknowledgements_that_arrive_together_are_stored_together_and_all_count
 def test_only_a_client_that_does_not_wait_for_answers_is_made_to_wait(monkeypatch):
     """Acknowledgements sent one after another are stored at once; those of a client that sends on are gathered."""
     gathering = 1.0
-    monkeypatch.setattr("mqtool.server.broker.pop.acks._GATHER_S", gathering)
+    monkeypatch.setattr("mqtool.server.broker.pop.acks.GATHER_S", gathering)
     with MqServer() as server, Client(server.broker_address) as client:
         server.create_topic("Pace", queues=1)
         fill(client, "Pace", 20)
@@ -467,8 +467,8 @@ def acknowledged_by(client, group):
 
 
 def test_acknowledgements_of_many_check_points_are_stored_however_few_are_gathered(monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.pop.acks._MAX_GATHERED", 2)
-    monkeypatch.setattr("mqtool.server.broker.pop.acks._MAX_BUSY", 1)
+    monkeypatch.setattr("mqtool.server.broker.pop.acks.MAX_GATHERED", 2)
+    monkeypatch.setattr("mqtool.server.broker.pop.acks.MAX_BUSY", 1)
     commands = []
     with MqServer() as server, Client(server.broker_address) as client:
         server.create_topic("Few", queues=1)

@@ -177,7 +177,7 @@ def test_units_are_shown_with_the_subscription_of_a_group(client, topic):
 
 
 def test_a_consumer_that_does_not_answer_is_said(client, connect, topic, monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.consumer_admin._RELAY_S", 0.05)
+    monkeypatch.setattr("mqtool.server.broker.consumer_admin.RELAY_S", 0.05)
     consumer = connect()
     consumer.heartbeat("late@1", consumers={"GLate": [topic]})
     sent = client.put(topic, b"now")
@@ -474,7 +474,7 @@ def test_a_reply_that_its_client_refuses_or_does_not_answer_is_an_error(client, 
     asker.reply(asker.request(326), code=1)
     answer = client.answer(sent)
     assert (answer.code, answer.remark) == (1, "push reply message to asker@2fail.")
-    monkeypatch.setattr("mqtool.server.broker.send.consumer_sends._PUSH_S", 0.05)
+    monkeypatch.setattr("mqtool.server.broker.send.consumer_sends.PUSH_S", 0.05)
     answer = client.answer(send_reply(client, topic, "asker@2"))
     assert (answer.code, answer.remark) == (1, "push reply message to asker@2fail.")
     assert client.answer(send_reply(client, "bad topic", "asker@2")).code == 29

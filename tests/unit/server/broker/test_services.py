@@ -36,7 +36,7 @@ def logged(caplog, words):
 
 
 def test_a_turn_that_fails_is_logged_once_and_the_next_one_comes(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.service._AFTER_FAILURE_S", 0.0)
+    monkeypatch.setattr("mqtool.server.broker.service.AFTER_FAILURE_S", 0.0)
     turns = []
 
     def turn():
@@ -57,7 +57,7 @@ def test_a_turn_that_fails_is_logged_once_and_the_next_one_comes(monkeypatch, ca
 
 
 def test_work_at_intervals_goes_on_after_a_failure(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.service._SHORTEST_S", 0.0)
+    monkeypatch.setattr("mqtool.server.broker.service.SHORTEST_S", 0.0)
     turns = []
 
     async def work():
@@ -122,7 +122,7 @@ def test_a_service_that_ends_with_an_error_is_logged(caplog):
 
 
 def test_a_skipped_message_is_counted_and_logged_once_as_long_as_it_is_remembered(monkeypatch, caplog):
-    monkeypatch.setattr("mqtool.server.broker.stats._REMEMBERED", 2)
+    monkeypatch.setattr("mqtool.server.broker.stats.REMEMBERED", 2)
     skipped = SkippedRecords()
     for offset in (1, 1, 2, 3, 1):
         skipped.note("timer", "T", 0, offset, "why")

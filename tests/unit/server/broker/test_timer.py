@@ -95,7 +95,7 @@ def test_a_recall_is_rolled_with_its_message(tmp_path, monkeypatch):
     clock = SimpleNamespace(ms=now_ms())
     stopped = SimpleNamespace(time_ns=lambda: clock.ms * 1_000_000, monotonic=time.monotonic)
     monkeypatch.setattr("mqtool.server.broker.delay.time", stopped)
-    monkeypatch.setattr("mqtool.server.broker.delay._PERIOD_S", 0.02)
+    monkeypatch.setattr("mqtool.server.broker.delay.PERIOD_S", 0.02)
     keys = {"timerPrecisionMs": "100", "timerRollWindowSlot": "3", "recallMessageEnable": "true"}
     with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
         handle = client.put("Later", b"never", properties={"TIMER_DELAY_MS": "1500"}).fields["recallHandle"]
@@ -507,7 +507,7 @@ def test_a_broker_without_a_timer_refuses_messages_for_later(tmp_path):
 
 
 def test_a_message_beyond_the_wheel_goes_round_until_its_time_is_within(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.delay._PERIOD_S", 0.02)
+    monkeypatch.setattr("mqtool.server.broker.delay.PERIOD_S", 0.02)
     keys = {"timerPrecisionMs": "100", "timerRollWindowSlot": "3"}
     with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
         due = now_ms() + 900

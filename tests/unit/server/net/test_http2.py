@@ -350,7 +350,7 @@ def test_an_answer_larger_than_the_windows_arrives_as_they_are_opened(opened):
 
 
 def test_a_client_that_leaves_too_much_unread_is_refused_until_it_reads(monkeypatch):
-    monkeypatch.setattr(http2, "_UNREAD_LIMIT", WINDOW)
+    monkeypatch.setattr(http2, "UNREAD_LIMIT", WINDOW)
 
     async def main():
         exchange = Watched(lambda _call, message: bytes(WINDOW * 3) if message == b"much" else b"little")
@@ -393,7 +393,7 @@ async def steps():
 
 
 def test_what_was_taken_for_a_client_is_sent_though_other_answers_are_refused(monkeypatch):
-    monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
+    monkeypatch.setattr(http2, "UNREAD_MAX", WINDOW)
     taking = Taking()
 
     async def main():
@@ -416,7 +416,7 @@ def test_what_was_taken_for_a_client_is_sent_though_other_answers_are_refused(mo
 
 @pytest.mark.parametrize("end", ["reset", "lost", "deadline", "too much"])
 def test_a_handler_is_told_that_its_answer_was_not_sent(end, monkeypatch):
-    monkeypatch.setattr(http2, "_UNREAD_LIMIT", WINDOW * 3)
+    monkeypatch.setattr(http2, "UNREAD_LIMIT", WINDOW * 3)
     taking = Taking()
 
     async def main():
@@ -442,7 +442,7 @@ def test_a_handler_is_told_that_its_answer_was_not_sent(end, monkeypatch):
 
 
 def test_a_handler_waits_until_its_client_has_read(monkeypatch):
-    monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
+    monkeypatch.setattr(http2, "UNREAD_MAX", WINDOW)
     began = []
 
     async def main():

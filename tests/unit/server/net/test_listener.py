@@ -436,7 +436,7 @@ def test_stopping_waits_for_what_was_begun_and_refuses_the_rest(run):
 
 
 def test_a_client_that_never_reads_does_not_keep_a_listener_from_stopping(run, monkeypatch, caplog):
-    monkeypatch.setattr(connections, "_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "CLOSE_SECONDS", 0.05)
     caplog.set_level("INFO")
 
     async def main() -> None:

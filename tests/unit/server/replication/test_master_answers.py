@@ -40,7 +40,7 @@ def facts(**answers):
 
 
 def test_a_broker_without_statistics_yet_is_asked_again(monkeypatch):
-    monkeypatch.setattr(replication, "_TRY_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(replication, "TRY_AGAIN_SECONDS", 0.0)
     found = facts(GET_BROKER_RUNTIME_INFO=[Command(1), Command(1), Command(0, body=RUNTIME)])
     assert (found.ha_address, found.max_offset) == ("127.0.0.1:10912", 77)
     with pytest.raises(RemoteProtocolError, match="answered GET_BROKER_RUNTIME_INFO with 1: no samples"):
