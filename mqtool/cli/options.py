@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from mqtool.choices import Compat
-from mqtool.cli import zones
+from mqtool.cli import cells
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 from mqtool.errors import UsageError
 
@@ -330,7 +330,7 @@ ZoneOption = Annotated[
         "--tz",
         metavar="ZONE",
         panel=GENERAL,
-        callback=zones.choose,
+        callback=cells.choose_zone,
         help="Zone of times, both given and in tables: UTC, local, or a name like Europe/Berlin.",
     ),
 ]

@@ -14,7 +14,7 @@ from enum import Enum
 from msgspec import Struct
 
 from mqtool import words
-from mqtool.cli import zones
+from mqtool.cli import cells
 from mqtool.errors import UsageError
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
@@ -154,7 +154,7 @@ def parse_time(text: str) -> int:
 def _moment(text: str) -> int | None:
     """Returns a moment in milliseconds since the epoch, the first one of a period; None for other texts."""
     period = _period(text)
-    return words.parse_time(text, zones.selected()) if period is None else period[0]
+    return words.parse_time(text, cells.selected_zone()) if period is None else period[0]
 
 
 def _period(text: str) -> tuple[int, int | None] | None:
@@ -167,7 +167,7 @@ def _period(text: str) -> tuple[int, int | None] | None:
     ago = _AGO.fullmatch(text)
     if ago:
         return now - int(ago[1]) * _SECONDS[ago[2]] * 1_000, None
-    today = datetime.fromtimestamp(now / 1_000, zones.selected()).date()
+    today = datetime.fromtimestamp(now / 1_000, cells.selected_zone()).date()
     monday, day, week = today - timedelta(today.weekday()), timedelta(1), timedelta(7)
     days = {
         "today": (today, today + day),
@@ -178,7 +178,7 @@ def _period(text: str) -> tuple[int, int | None] | None:
 
 
 def _midnight(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=zones.selected()).timestamp()) * 1_000
+    return int(datetime(day.year, day.month, day.day, tzinfo=cells.selected_zone()).timestamp()) * 1_000
 
 
 def parse_rate(text: str | None) -> int | None:

@@ -24,8 +24,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.config.rocksdb import has_data
-from mqtool.store.copies import copy_file, copy_tree
-from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.files import copy_file, copy_tree, list_directory, list_mapped_files
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.store import Store, open_store
 from mqtool.store.waiting.timer import read_log_file

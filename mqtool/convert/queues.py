@@ -43,8 +43,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import STORED_FIELDS, Dispatcher
 from mqtool.store.config.metadata import require_readable
 from mqtool.store.config.rocksdb import TABLES, is_database, reason_of, rocksdict
-from mqtool.store.copies import copy_file, copy_tree
-from mqtool.store.files import list_directory, read_file
+from mqtool.store.files import copy_file, copy_tree, list_directory, read_file
 from mqtool.store.paths import is_inside
 from mqtool.store.queues.consume_queue import ExtUnits, Queue, has_record
 from mqtool.store.queues.rocksdb_queues import PLACES, QueueDatabase, has_queue_database, queue_database

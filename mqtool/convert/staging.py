@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import StoreLockedError, UsageError
 from mqtool.jobs.atomic import staged_directory
-from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.placement import Listing
 from mqtool.rebuild.sink import Result
 from mqtool.records.damage import Damage
 from mqtool.store.lock import lock_holder

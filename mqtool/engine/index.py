@@ -23,11 +23,9 @@ from mqtool.engine.options import StoreOptions
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
-from mqtool.records import index_lookup
 from mqtool.records.dispatch import Dispatcher, DispatchRequest, DispatchRules, IndexKeys, key_hashes, request_of
 from mqtool.records.frames import Frames
-from mqtool.records.index_build import append, spread
-from mqtool.records.index_lookup import query_offsets
+from mqtool.records.index_chains import Entry, append, offsets_in_chain, query_offsets, spread
 from mqtool.records.walk import intact_run
 from mqtool.store.files import list_directory
 
@@ -119,9 +117,9 @@ class IndexWriter:
             return []
         (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
         query = key_hash, begin, end
-        return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, query, max_num)
+        return offsets_in_chain(self._entry, newest, header, header.index_count, query, max_num)
 
-    def _entry(self, number: int) -> index_lookup.Entry:
+    def _entry(self, number: int) -> Entry:
         return _ENTRY.unpack_from(self._map, self._entries_at + number * index_file.ENTRY_SIZE)
 
     def flush(self) -> None:

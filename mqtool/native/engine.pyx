@@ -818,7 +818,7 @@ cdef int add_entries(
     int64_t end,
     int64_t limit,
 ) except -1:
-    """Appends the physical offsets of entries of a file, by the rules of `records.index_lookup.offsets_in_chain`."""
+    """Appends the physical offsets of entries of a file, by the rules of `records.index_chains.offsets_in_chain`."""
     cdef const uint8_t *entries = file + INDEX_HEADER + slots * INDEX_SLOT
     cdef const uint8_t *entry
     cdef int64_t number = i32_at(file + INDEX_HEADER + key_hash % slots * INDEX_SLOT), count = 0, diff, previous, time

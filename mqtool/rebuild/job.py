@@ -29,12 +29,11 @@ from mqtool.rebuild.parts import BatchBuilder, DispatchBatch, RebuildScope, batc
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import RebuildSettings
 from mqtool.rebuild.sink import BitMaps, Claims, IndexWriter, Result, Sink
-from mqtool.records.index_build import IndexFileBuilder
+from mqtool.records.index_chains import IndexFileBuilder
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import IndexFile
-from mqtool.store.log.commit_log import CommitLog
+from mqtool.store.log.commit_log import CommitLog, Fingerprint, fingerprint_before, matches
 from mqtool.store.log.foreign_segments import claim_at
-from mqtool.store.log.log_fingerprint import Fingerprint, fingerprint_before, matches
 from mqtool.store.paths import is_inside, real_path, require_regular
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store

@@ -39,8 +39,8 @@ from mqtool.formats.topics import (
 )
 from mqtool.jobs.atomic import writing
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import BatchBuilder, RebuildScope, parts_of, walk_part
+from mqtool.rebuild.placement import Listing
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatched, Dispatcher, DispatchRules

@@ -8,14 +8,44 @@ message to a wrong offset. Here each message keeps its own, so that consumer off
 """
 
 import enum
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, pairwise
+from typing import Generic, TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
-from mqtool.rebuild.listing import Listing
+
+LISTED = 10_000
+"""How many of each kind are kept; more are only counted, so that a log of nothing but damage needs no memory."""
+
+T = TypeVar("T")
+
+
+Claim = Callable[[int], int | None]
+"""`claim(queue_offset)`: physical offset of the record that has it, if the old queue and the record agree."""
+
+
+class Listing(Struct, Generic[T]):
+    """The first items of a possibly long sequence, and the count of all."""
+
+    items: list[T] = field(default_factory=list)  # at most `LISTED`
+    count: int = 0  # of all
+
+    def add(self, item: T) -> None:
+        """Counts one more item, and keeps it if there is room."""
+        self.count += 1
+        if len(self.items) < LISTED:
+            self.items.append(item)
+
+    def extend(self, items: Iterable[T], count: int) -> None:
+        """Counts `count` more items, of which `items` are the first."""
+        self.count += count
+        self.items.extend(islice(items, LISTED - len(self.items)))
+
+    def __bool__(self) -> bool:
+        return self.count > 0
 
 
 class NoteKind(enum.StrEnum):
@@ -56,9 +86,6 @@ class Cut(Struct, frozen=True):
 
 
 Step = Run | Cut
-
-Claim = Callable[[int], int | None]
-"""`claim(queue_offset)`: physical offset of the record that has it, if the old queue and the record agree."""
 
 
 def _unclaimed(_offset: int) -> None:

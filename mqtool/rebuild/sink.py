@@ -13,14 +13,13 @@ from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
 from mqtool.formats.topics import is_lmq
 from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.listing import LISTED, Listing
 from mqtool.rebuild.parts import DispatchBatch, RebuildScope
-from mqtool.rebuild.placement import HoleBudget, Note
+from mqtool.rebuild.placement import LISTED, HoleBudget, Listing, Note
 from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
 from mqtool.rebuild.settings import RebuildSettings
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.dispatch import IndexKeys, Oddity
-from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder, chain
+from mqtool.records.index_chains import Entries, IndexBuilder, IndexFileBuilder, chain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_YEAR = 9999

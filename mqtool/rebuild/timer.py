@@ -20,7 +20,7 @@ from mqtool.formats import commit_log, file_names, java, properties, service_rec
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import FileSequence, OutputFiles
-from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.placement import Listing
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.store import Store

@@ -2,7 +2,7 @@
 
 `request_of` has the rule for one record: read it first. `Dispatcher` has it for columns: one call dispatches all
 frames of a window, `native.logs` most of them, the form for one record those of multi-dispatch, inner batches and
-numbers in properties. `tests/property/test_dispatch.py` compares the two. `queue_build` and `index_build` decide where
+numbers in properties. `tests/property/test_dispatch.py` compares the two. `queue_build` and `index_chains` decide where
 units and keys are stored. Source: DispatchRequest, CommitLog.checkMessageAndReturnSize,
 DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue, IndexService.buildIndex (4.9.7, 5.5.0),
 ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (5.5.0), DefaultMessageStore.checkMultiDispatchQueue (4.9.7).

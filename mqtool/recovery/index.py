@@ -15,7 +15,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import file_names, index_file, java
 from mqtool.formats.index_file import IndexHeader
 from mqtool.records.dispatch import IndexKeys
-from mqtool.records.index_build import chain, spread
+from mqtool.records.index_chains import chain, spread
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.recovery.mapped_files import Entry, base_of, list_entries, not_opened
 from mqtool.recovery.settings import RecoverySettings

@@ -22,15 +22,14 @@ from mqtool.formats.index_file import HEADER
 from mqtool.jobs.atomic import write_new
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.records.index_build import chain
+from mqtool.records.index_chains import chain
 from mqtool.records.record_search import records_anywhere
 from mqtool.repair.changes import Pad, RecordLosses, RenameSegments, SetAside, Trim, Truncate
 from mqtool.repair.offsets import data_version
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.config.metadata import require_readable
-from mqtool.store.copies import copy_file
-from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file
+from mqtool.store.files import MappedFile, ReadFile, copy_file, list_directory, read_file
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.index_file import IndexFile
 from mqtool.store.known_losses import LostOffsets, content, known_losses, offsets_by_queue

@@ -33,8 +33,7 @@ from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.repair.staged_files import Moves, StagedFiles, check_queues
 from mqtool.store.config.configured_place import epoch_file, has_epochs
 from mqtool.store.config.rocksdb import has_data
-from mqtool.store.copies import copy_file
-from mqtool.store.files import MappedFile, list_directory, list_mapped_files
+from mqtool.store.files import MappedFile, copy_file, list_directory, list_mapped_files
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.known_losses import NONE, content, known_losses
 from mqtool.store.log.selection import Selection

@@ -23,7 +23,7 @@ from mqtool.formats.codec import Buffer
 from mqtool.repair.changes import Recover
 from mqtool.repair.paths import HOME
 from mqtool.repair.staged_files import StagedFiles, check_queues
-from mqtool.store.copies import copy_file
+from mqtool.store.files import copy_file
 from mqtool.store.store import Store
 
 _OWN = (file_names.LOCK, HOME)

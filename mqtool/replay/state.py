@@ -21,7 +21,7 @@ from mqtool.records.damage import Damage
 from mqtool.replay.originals import Original, Position, SkippedCounts, Source
 from mqtool.store import open_store
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.log.log_fingerprint import (
+from mqtool.store.log.commit_log import (
     PRINT_BYTES,
     Fingerprint,
     fingerprint_at_start,

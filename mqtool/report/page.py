@@ -1,6 +1,7 @@
-"""The page about a store: its values and texts in their order, rendered into one file without external resources.
+"""Pages of HTML: the report about a store, and the life of a message as a diagram with a lane per participant.
 
-Every value is escaped. Message bodies and properties never appear; names of topics, groups and files do.
+A page is one file without external resources. Every value is escaped. Message bodies and properties never appear; names
+of topics, groups and files do.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from mqtool.store import Store
 from mqtool.store.files import MappedFile
 from mqtool.store.queues.consume_queue import Lag
 from mqtool.store.waiting.held_back import waiting_by_segment
+from mqtool.story import MessageHistory, Step, StepKind
 from mqtool.verify import CATALOGUE, Area, Finding, Options, Severity, State, Verification, examine
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
@@ -60,6 +62,10 @@ VERDICTS = {
 }
 
 _RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.NOTE: 3}
+
+
+LANE_WIDTH, ROW_HEIGHT = 150, 34
+BROKER, PRODUCER = "broker", "producer"
 
 
 class Cell(Struct, frozen=True):
@@ -446,3 +452,59 @@ def _environment() -> "Environment":
     environment.filters.update(runs=words.runs)
     environment.globals.update(columns=COLUMNS, map_width=WIDTH)
     return environment
+
+
+class Dot(Struct, frozen=True):
+    """A step in the diagram."""
+
+    x: int  # and y: its centre, in pixels
+    y: int
+    step: Step  # what happened
+    time: str  # as text; "" if the store does not contain it
+    due: str  # the same for the delivery time
+
+
+class Diagram(Struct, frozen=True):
+    """The diagram of one life."""
+
+    history: MessageHistory  # the life that is drawn
+    lanes: tuple[tuple[str, int], ...]  # name and centre of each lane: producer, broker, each consumer group
+    dots: tuple[Dot, ...]  # one for each step
+    width: int  # and height: in pixels
+    height: int
+
+    @property
+    def path(self) -> str:
+        """The line through the proved steps, for `polyline`."""
+        return " ".join(f"{dot.x},{dot.y}" for dot in self.dots if dot.step.kind is not StepKind.UNKNOWN)
+
+
+def story(store: str, address: str, histories: Sequence[MessageHistory], notes: Sequence[str]) -> str:
+    """Returns the page as HTML."""
+    created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
+    diagrams = [diagram(life) for life in histories]
+    template = _environment().get_template("story.html")
+    return template.render(store=store, address=address, pictures=diagrams, notes=notes, made=created)
+
+
+def diagram(life: MessageHistory) -> Diagram:
+    """Computes the positions of a life's steps and lanes."""
+    names = [PRODUCER, BROKER, *dict.fromkeys(lane_of(step) for step in life.steps)]
+    lanes = {name: LANE_WIDTH // 2 + LANE_WIDTH * at for at, name in enumerate(dict.fromkeys(names))}
+    dots = tuple(
+        Dot(lanes[lane_of(step)], 48 + ROW_HEIGHT * row, step, _exact_time(step.at), _exact_time(step.due))
+        for row, step in enumerate(life.steps)
+    )
+    return Diagram(life, tuple(lanes.items()), dots, LANE_WIDTH * len(lanes), 48 + ROW_HEIGHT * len(dots))
+
+
+def lane_of(step: Step) -> str:
+    """Returns who performed a step: the producer, the broker or a consumer group."""
+    if step.is_of_producer or step.kind is StepKind.SENT:
+        return PRODUCER
+    by_broker = (StepKind.RETRY, StepKind.DEAD)
+    return BROKER if step.group is None or step.kind in by_broker else step.group
+
+
+def _exact_time(at: int | None) -> str:
+    return "" if at is None else f"{words.moment(at)}.{at % 1000:03} UTC"

@@ -1,13 +1,13 @@
-"""Reads files without leaving a trace: O_RDONLY and positional reads; nothing is mapped or created.
+"""Reads files without leaving a trace, by O_RDONLY and positional reads; copies them elsewhere, keeping holes.
 
-A mapping would be faster for single bytes, but the process ends with SIGBUS if the file is cut meanwhile. A
-positional read just returns less.
+Nothing is mapped: a mapping would be faster for single bytes, but the process ends with SIGBUS if the file is cut
+meanwhile. A positional read just returns less.
 """
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,6 +19,7 @@ from msgspec import Struct
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
+from mqtool.jobs.atomic import write_all, writing
 from mqtool.store.paths import DENIED, denied, kind_of
 from mqtool.store.remote import RemoteBytes, RemotePath, is_remote
 
@@ -27,6 +28,9 @@ LARGEST = (1 << 31) - 1
 
 
 _PIECE = 1 << 20
+
+
+_unlisted: ContextVar[dict[Path, str] | None] = ContextVar("unlisted", default=None)
 
 
 class _LocalBytes:
@@ -263,9 +267,6 @@ class MappedFileList(Struct, frozen=True):
     strays: tuple[Path, ...]
 
 
-_unlisted: ContextVar[dict[Path, str] | None] = ContextVar("unlisted", default=None)
-
-
 @contextmanager
 def recording_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
     """Within the context, directories that cannot be listed count as empty and are noted with the reason.
@@ -378,3 +379,50 @@ def require_directory(path: Path) -> Path:
     except (OSError, ValueError) as error:
         raise NotAStoreError(f"cannot be opened: {_reason(error)}", path) from error
     return path
+
+
+def copy_file(
+    source: Path,
+    target: Path,
+    patches: Sequence[tuple[int, bytes]] = (),
+    *,
+    zeros_from: int | None = None,
+    size: int | None = None,
+) -> None:
+    """Copies a file. Blocks of zeros become holes.
+
+    Args:
+        target: created, with its directories.
+        patches: (position, bytes) to write into the copy; inside the file.
+        zeros_from: position from which the copy contains zeros.
+        size: size of the copy, if it is to be another; after it, the file must be zeros from `zeros_from` on.
+
+    Raises:
+        StoreError: a file cannot be read or written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with ReadFile(source) as file:
+        end = file.size if zeros_from is None else min(zeros_from, file.size)
+        end = min(end, file.data_end())
+        with writing(target):
+            fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                os.ftruncate(fd, size or file.size)
+                for at in range(0, end, _PIECE):
+                    block = file.read(at, min(_PIECE, end - at))
+                    if block.strip(b"\0"):
+                        write_all(fd, block, at)
+                for position, data in patches:
+                    write_all(fd, data, position)
+            finally:
+                os.close(fd)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copies the regular files below a directory, without following links; raises StoreError if one is unreadable."""
+    for entry in list_directory(source):
+        if entry.is_dir(follow_symlinks=False):
+            (target / entry.name).mkdir(parents=True, exist_ok=True)
+            copy_tree(source / entry.name, target / entry.name)
+        elif os.path.isfile(entry.path):  # noqa: PTH113 - never raises
+            copy_file(source / entry.name, target / entry.name)

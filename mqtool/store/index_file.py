@@ -19,8 +19,7 @@ from msgspec import Struct
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file, java
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
-from mqtool.records import index_lookup
-from mqtool.records.index_lookup import query_offsets
+from mqtool.records.index_chains import Entry, offsets_in_chain, query_offsets
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, list_directory
 from mqtool.store.log.commit_log import CommitLog
@@ -191,7 +190,7 @@ class IndexFile:
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first.
 
-        See `records.index_lookup` for the broker's rule about where a chain ends.
+        See `records.index_chains` for the broker's rule about where a chain ends.
         """
         slots = self.slot_count
         if not slots or not self.entry_count:
@@ -199,13 +198,13 @@ class IndexFile:
         with self._open() as file:
             newest, read = self._head(file, key_hash % slots), self._reader(file, slots)
             query = key_hash, begin, end
-            return index_lookup.offsets_in_chain(read, newest, self.header, self.entry_count, query, max_num)
+            return offsets_in_chain(read, newest, self.header, self.entry_count, query, max_num)
 
-    def _reader(self, file: ReadFile, slots: int) -> Callable[[int], index_lookup.Entry | None]:
+    def _reader(self, file: ReadFile, slots: int) -> Callable[[int], Entry | None]:
         """Returns a function that reads entries of a chain by number, newest first; long chains are read in blocks."""
         first, block, count = 0, np.empty(0, ENTRY.dtype), 1
 
-        def read(number: int) -> index_lookup.Entry | None:
+        def read(number: int) -> Entry | None:
             nonlocal first, block, count
             if not first <= number < first + len(block):
                 first = max(1, number + 1 - count)
@@ -213,7 +212,7 @@ class IndexFile:
                 count = min(2 * count, _CHAIN_BLOCK)
                 if number >= first + len(block):
                     return None  # the file ends before
-            entry: index_lookup.Entry = block[number - first].item()
+            entry: Entry = block[number - first].item()
             return entry
 
         return read

@@ -34,7 +34,7 @@ from mqtool.formats.index_file import HEADER, HEADER_SIZE
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import BATCH_FIELDS, Dispatched, Dispatcher, DispatchRules, QueueUnits
-from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
+from mqtool.records.index_chains import IndexBuilder, IndexFileBuilder
 from mqtool.records.queue_build import UnitPlacement, accepts_batch, is_dispatched, placement_of
 from mqtool.records.record_check import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start

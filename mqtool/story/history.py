@@ -31,8 +31,7 @@ from mqtool.store.store import Store
 from mqtool.store.waiting.deliveries import PARKING_TOPICS, delivered_offsets, event_of
 from mqtool.store.waiting.pending import known_groups
 from mqtool.store.waiting.timer import saved_checkpoint
-from mqtool.story import popping, transactions
-from mqtool.story.steps import Step, StepKind
+from mqtool.story.steps import Step, StepKind, pops, positions_file, producer, transaction_ends
 from mqtool.words import size
 
 _FIELD, _REPORT = "\x01", "\x02"
@@ -187,10 +186,10 @@ def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHist
     history.notes += filter(None, (not_queued(store, record) for record in records))
     steps = [
         *_of_records(store, records),
-        *transactions.ends(store, records, is_complete=is_complete),
+        *transaction_ends(store, records, is_complete=is_complete),
         *_of_waiting(store, records),
         *_of_groups(store, records),
-        *popping.steps(store, records, history.notes),
+        *pops(store, records, history.notes),
         *_of_traces([report for record in traces for report in reports(record, key or "")]),
     ]
     history.steps = _by_time(steps, records)
@@ -278,9 +277,9 @@ def _half(message: Message) -> Step:
     group = message.properties.get(properties.PRODUCER_GROUP)
     target = message.properties.get(properties.REAL_TOPIC, "an unknown topic")
     if checks:
-        text = f"half message stored again for check {checks} of {transactions.producer(group)}"
+        text = f"half message stored again for check {checks} of {producer(group)}"
         return step_of(message, StepKind.CHECKED, text, group=group, tries=checks, is_of_producer=True)
-    text = f"half message for {target} from {transactions.producer(group)}"
+    text = f"half message for {target} from {producer(group)}"
     return step_of(message, StepKind.HALF, text, group=group, is_of_producer=True)
 
 
@@ -406,9 +405,7 @@ def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
                 "physical_offset": message.physical_offset,
                 "tries": message.reconsume_times,
             }
-            proof = (
-                f"{transactions.positions_file(store)}: {group} is at {position} of {message.topic}/{message.queue_id}"
-            )
+            proof = f"{positions_file(store)}: {group} is at {position} of {message.topic}/{message.queue_id}"
             kind = StepKind.PASSED if is_past else StepKind.WAITS
             text = f"group {group} is past it" if is_past else f"group {group} has not got it yet"
             yield Step(kind, text, proof, **about)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.jobs.progress import Throttle
-from mqtool.records.index_build import chain
+from mqtool.records.index_chains import chain
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import Shape, entries_written

@@ -18,7 +18,7 @@ from mqtool.formats import file_names, index_file
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.index_file import ENTRY
 from mqtool.records.dispatch import IndexKeys
-from mqtool.records.index_build import time_diffs
+from mqtool.records.index_chains import time_diffs
 from mqtool.records.number_sets import among
 from mqtool.recovery.mapped_files import entry_of
 from mqtool.store.files import ReadFile

@@ -23,7 +23,7 @@ from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import DispatchRules
-from mqtool.records.index_build import time_diffs
+from mqtool.records.index_chains import time_diffs
 from mqtool.store import Store
 from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.config.rules import DELAY_LEVELS_KEY, is_possible_delay

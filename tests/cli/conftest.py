@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.cli import zones
+from mqtool.cli import cells
 from mqtool.cli.app import run
 
 
@@ -47,4 +47,4 @@ def mqtool(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Mqtool]:
         return Result(code, captured.out, captured.err.decode())
 
     yield call
-    zones.choose(zones.DEFAULT)  # that of a run counts until the process ends
+    cells.choose_zone(cells.DEFAULT_ZONE)  # that of a run counts until the process ends

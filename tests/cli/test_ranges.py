@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqtool.cli.cells import DEFAULT_ZONE, choose_zone, moment, parse_zone
 from mqtool.cli.ranges import Anchor, Point, Range, parse_range, parse_size, parse_time, parse_times
-from mqtool.cli.zones import DEFAULT, choose, moment, parse_zone
 from mqtool.errors import UsageError
 from tests.support.stores import fixture
 
 
 @pytest.fixture
 def chosen_zone():
-    yield choose
-    choose(DEFAULT)
+    yield choose_zone
+    choose_zone(DEFAULT_ZONE)
 
 
 START, END = Point(Anchor.START), Point(Anchor.END)

@@ -7,7 +7,7 @@ import pytest
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import ENTRY
-from mqtool.records.index_build import chain
+from mqtool.records.index_chains import chain
 from mqtool.store.files import MappedFile
 from mqtool.verify.checksums import BUCKET_BITS, Buckets, Sums, mix_entries, mix_units
 from tests.support.native import needs_native

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 import mqtool
 from mqtool import words
-from mqtool.cli import ranges, zones
+from mqtool.cli import cells, ranges
 from mqtool.cli.changes import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -237,7 +237,7 @@ def clean(
     reserved_hours: ReservedOption = None,
     output_format: FormatOption = Format.TABLE,
     config: FoundConfigOption = None,
-    _zone: ZoneOption = zones.DEFAULT,
+    _zone: ZoneOption = cells.DEFAULT_ZONE,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Lists what would be deleted, and deletes it after consent."""

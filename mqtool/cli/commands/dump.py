@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from mqtool.choices import FileKind
-from mqtool.cli import options, siblings, zones
+from mqtool.cli import cells, options, siblings
 from mqtool.cli.damage import DamageReport
 from mqtool.cli.entry_rows import FIELD, SCHEMAS, field_rows
 from mqtool.cli.exits import ExitCode
@@ -93,7 +93,7 @@ def dump(
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
     jobs: JobsOption = 1,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the content of a path."""

@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct, field
 
 from mqtool.choices import TableFormat
-from mqtool.cli import options, ranges, zones
+from mqtool.cli import cells, options, ranges
 from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
@@ -203,7 +203,7 @@ def export(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Exports and reports; ends with 1 if some of the log could not be read."""

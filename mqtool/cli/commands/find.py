@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mqtool.choices import SearchMethod
-from mqtool.cli import options, siblings, zones
+from mqtool.cli import cells, options, siblings
 from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -62,7 +62,7 @@ def find(
     redact: options.RedactOption = False,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages that match."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli import options, siblings, zones
+from mqtool.cli import cells, options, siblings
 from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -45,7 +45,7 @@ def get(
     raw: options.RawOption = False,
     redact: options.RedactOption = False,
     config: options.ConfigOption = None,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages at all addresses, in order."""

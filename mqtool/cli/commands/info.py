@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool import words
-from mqtool.cli import cells, document, options, zones
+from mqtool.cli import cells, document, options
 from mqtool.cli.damage import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
@@ -198,7 +198,7 @@ def info(
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Describes a store."""
@@ -233,7 +233,7 @@ def _overview(description: dict[str, Any]) -> Iterator[bytes]:
     release = f"RocketMQ {description['version']}" if description["version"] else "of an unknown release"
     clean = ["shut down cleanly"] if description["clean_stop"] else []
     ends = [log["first_timestamp"], log["last_timestamp"]]
-    times = [" to ".join(zones.moment(end, exact=False) for end in ends)] if None not in ends else []
+    times = [" to ".join(cells.moment(end, exact=False) for end in ends)] if None not in ends else []
     segments = cells.counted(log["files"], "segment")
     facts = {
         "store": ", ".join([description["path"], release, *clean]),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool import commands
-from mqtool.cli import document, options, zones
+from mqtool.cli import cells, document, options
 from mqtool.cli.cells import counted
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -95,7 +95,7 @@ def offsets(
     broadcast: BroadcastOption = None,
     config: options.FoundConfigOption = None,
     output_format: options.FormatOption = Format.TABLE,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the positions; ends with 1 if there are none, or a queue cannot be read."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mqtool import commands
-from mqtool.cli import options, zones
+from mqtool.cli import cells, options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import option
@@ -83,7 +83,7 @@ def pending(
     show: Annotated[bool, option("--list", help="Print every message instead of counts.")] = False,
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints counts or messages."""

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mqtool.choices import Compat, RecoveryMode
-from mqtool.cli import offset_plan, options, zones
+from mqtool.cli import cells, offset_plan, options
 from mqtool.cli.changes import STEPS, AllowUnreadOption, step_rows
 from mqtool.cli.document import Listing
 from mqtool.cli.exits import ExitCode
@@ -360,7 +360,7 @@ def redact(
     tag: options.TagOption = None,
     time: options.TimeOption = None,
     grep: options.GrepOption = None,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
 ) -> _Planned:
     """Plans the bodies of the selected messages."""
     from mqtool.repair import Redact
@@ -509,7 +509,7 @@ def offsets(
     work_dir: WorkOption = None,
     config: options.FoundConfigOption = None,
     output_format: options.FormatOption = Format.TABLE,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Plans the positions of groups in a store, or on a running broker."""

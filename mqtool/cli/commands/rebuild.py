@@ -30,9 +30,9 @@ from mqtool.values import asdict
 
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
-    from mqtool.rebuild.listing import Listing
     from mqtool.rebuild.metadata import Guess, LogSurvey
     from mqtool.rebuild.parts import RebuildScope
+    from mqtool.rebuild.placement import Listing
     from mqtool.rebuild.settings import RebuildSettings
     from mqtool.rebuild.sink import Result
     from mqtool.rebuild.timer import TimerResult

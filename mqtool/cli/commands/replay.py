@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import Compat
-from mqtool.cli import options, zones
+from mqtool.cli import cells, options
 from mqtool.cli.changes import DryRunOption, refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -155,7 +155,7 @@ def replay(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     source_config: options.SourceConfigOption = None,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Replays and reports; ends with 1 if this run or an earlier one refused a message or passed damage."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import Trust
-from mqtool.cli import options, zones
+from mqtool.cli import cells, options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import SELECTION, Include, is_there, option
@@ -103,7 +103,7 @@ def sql(
     ] = False,
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
-    zone: options.ZoneOption = zones.DEFAULT,
+    zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the answer."""
@@ -133,7 +133,7 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None]:
 
 
 def _zone_name(zone: str) -> str:
-    if zone != zones.LOCAL:
+    if zone != cells.LOCAL_ZONE:
         return zone
     raise UsageError("--tz local is not supported here; give the name of the zone, e.g. Europe/Berlin")
 

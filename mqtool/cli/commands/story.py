@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mqtool import commands
-from mqtool.cli import options, zones
+from mqtool.cli import cells, options
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import check_result_file, format_option
@@ -86,7 +86,7 @@ def story(
     ] = None,
     output_format: StoryFormatOption = StoryFormat.TABLE,
     config: options.FoundConfigOption = None,
-    _zone: options.ZoneOption = zones.DEFAULT,
+    _zone: options.ZoneOption = cells.DEFAULT_ZONE,
     _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the steps, and writes the page."""
@@ -127,7 +127,7 @@ def story(
 
 def _write_page(path: Path, store: str, address: str, histories: list[MessageHistory], notes: list[str]) -> None:
     from mqtool.jobs.atomic import replace_file
-    from mqtool.report.story import story as make_page
+    from mqtool.report.page import story as make_page
 
     replace_file(path, make_page(store, address, histories, notes).encode("utf-8", "replace"))
 

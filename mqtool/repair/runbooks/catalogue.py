@@ -7,14 +7,12 @@ from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.repair.runbooks.copy_runbooks import COPY_RUNBOOKS
-from mqtool.repair.runbooks.log_runbooks import LOG_RUNBOOKS
 from mqtool.repair.runbooks.model import Case, Runbook
-from mqtool.repair.runbooks.start_runbooks import START_RUNBOOKS
+from mqtool.repair.runbooks.store_runbooks import STORE_RUNBOOKS
 from mqtool.verify import CATALOGUE, Finding
 
 RUNBOOKS: dict[str, Runbook] = {
-    runbook.id: runbook
-    for runbook in sorted((*LOG_RUNBOOKS, *START_RUNBOOKS, *COPY_RUNBOOKS), key=lambda runbook: runbook.id)
+    runbook.id: runbook for runbook in sorted((*STORE_RUNBOOKS, *COPY_RUNBOOKS), key=lambda runbook: runbook.id)
 }
 
 ORDER = (

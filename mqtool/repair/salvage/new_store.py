@@ -40,9 +40,8 @@ from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
 from mqtool.store.config.metadata import SINGLE_DATABASE, unread_database
 from mqtool.store.config.rocksdb import has_data
-from mqtool.store.copies import copy_tree
 from mqtool.store.file_sizes import TIMER_LOG
-from mqtool.store.files import is_regular, list_directory, read_file
+from mqtool.store.files import copy_tree, is_regular, list_directory, read_file
 from mqtool.store.known_file import KnownFile
 from mqtool.store.known_losses import LostOffsets, content
 from mqtool.store.layout import queue_files

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.formats.index_file import HEADER
-from mqtool.records import index_build
+from mqtool.records import index_chains
 from mqtool.records.dispatch import IndexKeys
-from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
+from mqtool.records.index_chains import IndexBuilder, IndexFileBuilder
 from tests.unit.rebuild.model import IndexModel
 
 times = st.integers(-2000, 100_000) | st.integers(1_700_000_000_000, 1_700_000_100_000) | st.just(1 << 62)
@@ -74,7 +74,7 @@ def test_files_are_those_of_put_key(run, slots, capacity, cuts):
 
 
 def test_a_chunk_longer_than_a_pass_is_chained_across_passes(monkeypatch):
-    monkeypatch.setattr(index_build, "CHUNK", 64)
+    monkeypatch.setattr(index_chains, "CHUNK", 64)
     random = np.random.default_rng(5)
     run = [([int(one)], 1_700_000_000_000) for one in random.integers(0, 300, 64 * 2 + 7)]
     builder, image = IndexBuilder(97, 500), Image(97, 500)

@@ -15,9 +15,8 @@ from mqtool.formats.consume_queue import (
     ext_address,
     parse_ext_unit,
 )
-from mqtool.rebuild import listing
 from mqtool.rebuild.files import OutputFiles, SegmentWriter
-from mqtool.rebuild.placement import HoleBudget
+from mqtool.rebuild.placement import HoleBudget, Listing
 from mqtool.rebuild.queue_writer import (
     BatchQueueWriter,
     ExpiredQueue,
@@ -194,8 +193,8 @@ def test_a_file_that_is_gone_is_named(tmp_path):
 
 
 def test_a_list_keeps_its_first_items_and_counts_all(monkeypatch):
-    monkeypatch.setattr(listing, "LISTED", 3)
-    found = listing.Listing()
+    monkeypatch.setattr("mqtool.rebuild.placement.LISTED", 3)
+    found = Listing()
     for number in range(5):
         found.add(number)
     assert (found.items, found.count) == ([0, 1, 2], 5)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mqtool.engine.disk.files import Files
 from mqtool.engine.index import IndexWriter
 from mqtool.formats import index_file
-from mqtool.records.index_lookup import offsets_in_chain, query_offsets
+from mqtool.records.index_chains import offsets_in_chain, query_offsets
 from mqtool.store.index_file import IndexFile
 from tests.support.engine_faults import fast_directory, remove
 

@@ -12,8 +12,8 @@ import pytest
 import mqtool
 from mqtool.errors import ConfigFileError, LayoutError, MqtoolError, NotAStoreError, UsageError
 from mqtool.store import Message
-from mqtool.store.copies import copy_tree
 from mqtool.store.describe import describe, oddities
+from mqtool.store.files import copy_tree
 from tests.support.builder import StoreBuilder
 from tests.support.exercise import ask_everything
 from tests.support.stores import STORES, answered, copy_store, tree_digest

@@ -181,7 +181,7 @@ def test_what_became_of_a_pop_is_not_provable_after_the_timer_has_passed_it(tmp_
 
 
 def test_check_points_that_were_not_read_are_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.story.popping.MAX_POINTS", 0)
+    monkeypatch.setattr("mqtool.story.steps.MAX_POINTS", 0)
     found = life(copy_store("lives-5.5.0", tmp_path), "pophang-0")
     assert StepKind.POPPED not in {step.kind for step in found.steps}
     assert found.notes[0].startswith("only the first 0 check points of POP after physical offset ")

@@ -20,7 +20,7 @@ from mqtool.formats import commit_log
 from mqtool.recovery.losses import LossCount
 from mqtool.repair import Redact, RepairProposal, SetAside, apply, discard_undo, make_plan, undo
 from mqtool.repair.plans import RepairPlan
-from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, start_runbooks
+from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, store_runbooks
 from mqtool.repair.runbooks.model import Case, Detection, next_verify
 from mqtool.repair.runbooks.runner import Protocol
 from mqtool.repair.salvage import salvage
@@ -402,9 +402,9 @@ def test_a_held_lock_is_reported_with_its_process(tmp_path):
 def test_the_deepest_mount_tells_the_file_system(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"disk / ext4 rw 0 0\nhost:/x {tmp_path} nfs4 rw 0 0\nother /elsewhere xfs rw 0 0\n")
-    assert start_runbooks.file_system_of(tmp_path / "store", mounts) == "nfs4"
-    assert start_runbooks.file_system_of(Path("/"), mounts) == "ext4"
-    assert start_runbooks.file_system_of(Path("/"), tmp_path / "none") == ""
+    assert store_runbooks.file_system_of(tmp_path / "store", mounts) == "nfs4"
+    assert store_runbooks.file_system_of(Path("/"), mounts) == "ext4"
+    assert store_runbooks.file_system_of(Path("/"), tmp_path / "none") == ""
 
 
 def test_queues_in_rocksdb_become_files_for_a_broker_that_wants_files(tmp_path):
@@ -645,17 +645,17 @@ def case(tmp_path):
 
 @pytest.mark.parametrize(("kind", "is_named"), [("nfs4", True), ("ext4", False), ("", False)])
 def test_a_store_on_a_network_is_named(kind, is_named, case, monkeypatch):
-    monkeypatch.setattr(start_runbooks, "file_system_of", lambda *_: kind)
-    found = start_runbooks._shared(case)
+    monkeypatch.setattr(store_runbooks, "file_system_of", lambda *_: kind)
+    found = store_runbooks._shared(case)
     assert found.present == is_named
     assert any(f"the store is on {kind}: locks of other hosts" in fact for fact in found.evidence) == is_named
 
 
 def test_an_unclean_stop_is_found_though_the_start_cannot_be_predicted(case):
-    predicted = start_runbooks._unclean(case)
+    predicted = store_runbooks._unclean(case)
     assert (predicted.present, len(predicted.evidence)) == (True, 2)
     case.start = "cannot be predicted"
-    found = start_runbooks._unclean(case)
+    found = store_runbooks._unclean(case)
     assert (found.present, found.evidence) == (True, predicted.evidence[:1])
 
 
