@@ -31,11 +31,7 @@ _CLASSES = re.compile(r" \((?:(?:[A-Z]\w*\.)+\w+|[a-z]+[A-Z]\w+)(?:, [^()]*)?\)"
 
 
 def parse_zone(name: str) -> tzinfo | None:
-    """Returns a zone by its name in the IANA time zone database; None for this machine's own zone.
-
-    Raises:
-        UsageError: there is no such zone.
-    """
+    """Returns a zone by its name in the IANA time zone database, None for this machine's own; raises UsageError."""
     if name == LOCAL_ZONE:
         return None
     if name == DEFAULT_ZONE:

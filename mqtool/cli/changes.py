@@ -59,10 +59,8 @@ def consent(
     """Returns None if a change may go ahead; otherwise the exit code of the command, which has changed nothing.
 
     Without `--yes`, what would be done is shown first; `show` returns the given exit code, or another one if nothing
-    can be done. Then the question is asked, if tables are printed, and stdin and stderr are a terminal.
-
-    Raises:
-        UsageError: both --yes and --dry-run were given.
+    can be done. Then the question is asked, if tables are printed, and stdin and stderr are a terminal. Raises
+    UsageError if both --yes and --dry-run were given.
     """
     if yes and dry_run:
         raise UsageError("--yes and --dry-run cannot be combined; give one of them")

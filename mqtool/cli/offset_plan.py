@@ -144,11 +144,7 @@ def scope_of(options: OffsetOptions) -> Scope:
 
 
 def target_of(options: OffsetOptions, committed: Committed) -> Target:
-    """Returns where positions are moved to.
-
-    Raises:
-        UsageError: not one target, or it cannot be read.
-    """
+    """Returns where positions are moved to; raises UsageError if that is not one target, or it cannot be read."""
     from mqtool.store.groups.offset_moves import Target, TargetKind
 
     if len(options.targets()) != 1:

@@ -59,11 +59,7 @@ def is_there(word: str) -> bool:
 
 
 def read_input(path: Path, limit: int) -> bytes:
-    """Returns the content of a file, a pipe, or stdin for `-`.
-
-    Raises:
-        UsageError: it is more than `limit` bytes.
-    """
+    """Returns the content of a file, a pipe, or stdin for `-`; raises UsageError if it is more than `limit` bytes."""
     from mqtool.store.files import read_file
 
     if is_dash(path):
@@ -79,11 +75,7 @@ def read_input(path: Path, limit: int) -> bytes:
 
 
 def check_result_file(store: Path, file: Path) -> None:
-    """Checks that a file to be written is neither in the store nor a device that it would replace.
-
-    Raises:
-        UsageError: it is.
-    """
+    """Raises UsageError if a file to be written is in the store, or is a device that it would replace."""
     from mqtool.store.paths import is_inside, require_regular
 
     require_regular(file)
@@ -434,11 +426,7 @@ class OnSpark(NamedTuple):
 
 
 def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None:
-    """Returns the values of the three options; None without `--spark`.
-
-    Raises:
-        UsageError: a setting without a value, or options of Spark without `--spark`.
-    """
+    """Returns the values of the three options, None without `--spark`; raises UsageError if they do not go together."""
     if not spark and (conf or master != LOCAL):
         raise UsageError("--master and --conf need --spark; add it")
     wrong = next((text for text in conf or () if not all(text.partition("=")[::2])), None)

@@ -66,11 +66,7 @@ class Range(Struct, frozen=True):
 
 
 def parse_range(text: str) -> Range:
-    """Parses the value of `-o`.
-
-    Raises:
-        UsageError: it has none of the forms, or more than one of them.
-    """
+    """Parses the value of `-o`; raises UsageError if it has none of the forms, or more than one of them."""
     single = _point(text)
     if single is not None:
         return Range(single, None)
@@ -109,13 +105,9 @@ def _check_order(text: str, parsed: Range) -> None:
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
-    """Parses the value of `--time`: A..B, A.. or ..B, or a period such as 7d or yesterday.
+    """Parses the value of `--time`: A..B, A.. or ..B, or a period such as 7d or yesterday; raises UsageError.
 
-    Returns:
-        Milliseconds of the first moment inside and of the first one after; None for an open end.
-
-    Raises:
-        UsageError: it does not have this form.
+    Returns milliseconds of the first moment inside and of the first one after; None for an open end.
     """
     left, dots, right = text.partition("..")
     period = _period(text)
@@ -134,14 +126,7 @@ def parse_times(text: str) -> tuple[int | None, int | None]:
 
 
 def parse_time(text: str) -> int:
-    """Parses one moment.
-
-    Returns:
-        Milliseconds since the epoch, rounded up.
-
-    Raises:
-        UsageError: it has none of the forms.
-    """
+    """Parses one moment, to milliseconds since the epoch, rounded up; raises UsageError."""
     timestamp = _moment(text)
     if timestamp is None:
         raise UsageError(
@@ -182,11 +167,7 @@ def _midnight(day: date) -> int:
 
 
 def parse_rate(text: str | None) -> int | None:
-    """Parses bytes per second, None for no limit.
-
-    Raises:
-        UsageError: it is not a rate, or 0, at which nothing would ever be read.
-    """
+    """Parses bytes per second, None for no limit; raises UsageError, also for 0, at which nothing is ever read."""
     rate = None if text is None else parse_size(text)
     if rate == 0:
         raise UsageError(f"expected a size above 0 a second, found {text!r}")
@@ -194,11 +175,7 @@ def parse_rate(text: str | None) -> int | None:
 
 
 def parse_size(text: str) -> int:
-    """Parses a number of bytes: 4096, 64K, 10MiB, 1g; K, M, G and T are powers of 1024.
-
-    Raises:
-        UsageError: it does not have this form.
-    """
+    """Parses a number of bytes: 4096, 64K, 10MiB, 1g; K, M, G and T are powers of 1024; raises UsageError."""
     size = words.parse_size(text)
     if size is None:
         raise UsageError(f"size {text!r}: expected bytes, or a number with K, M, G or T")

@@ -73,11 +73,7 @@ class Filters(Struct, frozen=True):
         return max(begins, default=None), min(ends, default=None)
 
     def properties(self) -> dict[str, str]:
-        """Returns the values of `--property`.
-
-        Raises:
-            UsageError: one is not NAME=VALUE.
-        """
+        """Returns the values of `--property`; raises UsageError if one is not NAME=VALUE."""
         values = {}
         for text in self.user_property or ():
             name, equals, value = text.partition("=")
@@ -97,8 +93,7 @@ class Filters(Struct, frozen=True):
 def require_selected(stores: Iterable[Store], topics: Sequence[str] | None, queue_id: int | None = None) -> None:
     """Checks that topics (globs; none for all) and queue exist in a store; stores may be open only until the next.
 
-    Raises:
-        NotFoundError: a glob matches no topic, or none of the topics has the queue.
+    Raises NotFoundError if a glob matches no topic, or none of the topics has the queue.
     """
     from mqtool.store.target import LogFiles
     from mqtool.store.topics import unmatched
@@ -121,12 +116,7 @@ def require_selected(stores: Iterable[Store], topics: Sequence[str] | None, queu
 
 
 def require_selected_files(files: Sequence[KnownFile], topics: Sequence[str] | None, queue_id: int | None) -> None:
-    """Checks that topics and queue exist among files without messages; arguments as for `require_selected`.
-
-    Raises:
-        NotFoundError: a glob matches no topic, or none of the topics has the queue.
-        UsageError: the files belong to no queue.
-    """
+    """Checks files without messages as `require_selected` does stores; raises UsageError if they belong to no queue."""
     from mqtool.store.log.selection import Globs
 
     if not topics and queue_id is None:

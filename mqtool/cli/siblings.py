@@ -319,11 +319,7 @@ def _pattern(text: str) -> re.Pattern[bytes]:
 
 
 def new_directory(store: Path, target: Path) -> None:
-    """Checks that a target is new or empty, and outside of the store.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Checks that a target is new or empty, and outside of the store; raises UsageError if it is not."""
     from mqtool.store.paths import is_inside
 
     if is_inside(target, store):

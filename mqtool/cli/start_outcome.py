@@ -129,11 +129,7 @@ def print_start_outcome(
     read_log: bool = True,
     heap_bytes: int | None = None,
 ) -> ExitCode:
-    """Predicts a start and prints it.
-
-    Returns:
-        NO if the broker should not be started, or the outcome is unknown.
-    """
+    """Predicts a start and prints it; returns NO if the broker should not be started, or the outcome is unknown."""
     from mqtool.store.config.broker_config import UNCHECKED
 
     try:

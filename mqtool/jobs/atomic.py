@@ -75,11 +75,8 @@ def create_mark(path: Path) -> int:
 def claim_mark(path: Path) -> int | None:
     """Locks the mark of an interrupted run; returns its descriptor, which keeps the lock until it is closed.
 
-    Returns:
-        None if the process that created the mark is running, if the file system has no locks, or if there is no mark.
-
-    Raises:
-        OSError: it cannot be opened or locked.
+    None if the process that created the mark is running, if the file system has no locks, or if there is no mark.
+    Raises OSError if it cannot be opened or locked.
     """
     try:
         descriptor = os.open(path, _FLAGS)
@@ -131,14 +128,9 @@ def _is_at(path: Path, descriptor: int) -> bool:
 def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
     """Replaces a file atomically: a reader sees the old or the new content, also after a power cut.
 
-    Durable on return. An old file's mode is kept. Several processes may do this to one file: the last one wins.
-
-    Args:
-        sync_name: False if the caller calls `sync_directory` once for many files; until then a power cut may bring
-            the old content back.
-
-    Raises:
-        OSError: it was not written, or not durably; names `path`.
+    Durable on return, but for its name without `sync_name`: the caller then calls `sync_directory` once for many files.
+    An old file's mode is kept. Several processes may do this to one file: the last one wins. Raises OSError, which
+    names `path`.
     """
     with replacing(path, sync_name=sync_name) as file:
         file.write(data)
@@ -167,9 +159,7 @@ def replacing(path: Path, *, sync_name: bool = True) -> Iterator[IO[bytes]]:
 def create_file(path: Path, data: bytes) -> None:
     """Writes a new file, durable on return. It gets its name once it is complete, if the system supports that.
 
-    Raises:
-        FileExistsError: it exists.
-        OSError: it was not written; names `path`.
+    Raises FileExistsError, or OSError, which names `path`, if it was not written.
     """
 
     def fill(descriptor: int) -> None:
@@ -317,12 +307,7 @@ def _is_temporary(name: str, stem: str) -> bool:
 def create_unnamed(path: Path, fill: Callable[[int], None], mode: int = 0o666) -> bool:
     """Creates a file that is complete when it gets its name; returns False if the system cannot do that.
 
-    Args:
-        mode: permissions, less those of the umask.
-
-    Raises:
-        FileExistsError: it exists.
-        OSError: the content was not written.
+    Raises FileExistsError, or OSError if the content was not written.
     """
     try:
         descriptor = open_raising_limit(lambda: os.open(path.parent, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode))

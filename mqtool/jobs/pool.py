@@ -86,15 +86,9 @@ def process_pool(
 ) -> "Iterator[ProcessPoolExecutor]":
     """Yields a pool of processes that are killed at once if an exception, such as Ctrl-C, makes their work unneeded.
 
-    Otherwise the parent would wait for a throttled worker, which can take hours, or leave it behind. Killing also
-    ends a stopped worker; no worker holds anything that needs cleaning up.
-
-    Args:
-        initializer: called first in each, with `arguments`; it calls `ignore_interrupts`.
-        copies: copies of this process instead of new ones.
-
-    Raises:
-        UnavailableError: this system has no semaphores for them.
+    Otherwise the parent would wait for a throttled worker, which can take hours, or leave it behind. Killing also ends
+    a stopped worker; no worker holds anything that needs cleaning up. The initializer calls `ignore_interrupts`. With
+    `copies`, workers are copies of this process. Raises UnavailableError if this system has no semaphores for them.
     """
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
     from multiprocessing import active_children  # noqa: PLC0415

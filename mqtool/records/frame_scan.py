@@ -59,9 +59,8 @@ def scan_of_positions(view: memoryview, start: int, positions: np.ndarray) -> Fr
 def scan_some(view: memoryview, start: int, limit: int) -> tuple[list[int], int, Stop | None]:
     """Follows at most `limit` frames, one by one.
 
-    Returns:
-        Their positions; where the next frame begins; why the scan ended, None if `limit` was reached. After
-        `Stop.MORE` the last position is that of the incomplete frame, and the next frame begins there.
+    Returns their positions; where the next frame begins; and why the scan ended, None if `limit` was reached. After
+    `Stop.MORE` the last position is that of the incomplete frame, and the next frame begins there.
     """
     unpack = commit_log.FRAME.unpack_from
     v1, v2, minimum = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE

@@ -51,9 +51,7 @@ def is_dispatched(record_end: np.ndarray, max_physical_offset: int) -> np.ndarra
 def is_dispatched(record_end: int | np.ndarray, max_physical_offset: int) -> bool | np.ndarray:
     """Returns whether a queue already has the unit of a record or of a later one; the broker then skips the record.
 
-    Args:
-        record_end: physical offset after the record, a number or a column.
-        max_physical_offset: physical offset after the newest record with a unit; -1 if there is none.
+    Ends of records, a number or a column, are compared with that of the newest record with a unit, -1 without any.
     """
     return record_end <= max_physical_offset
 

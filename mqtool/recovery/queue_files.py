@@ -129,9 +129,8 @@ class QueueFiles(MappedFiles[QueueFile]):
     def follow_units(self, is_unit: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, np.void | None, np.ndarray]:
         """Follows the units from the third last file on up to the first invalid one, as both kinds of queue recover.
 
-        Returns:
-            Number of the file in which they end; how many of its units are valid; the last valid unit, which may be
-                of the file before, None if there is none; the rest of that file's units.
+        Returns the number of the file in which they end; how many of its units are valid; the last valid unit, which
+        may be of the file before, None if there is none; and the rest of that file's units.
         """
         last: np.void | None = None
         number = max(0, len(self.files) - _LAST_FILES)

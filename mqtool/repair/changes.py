@@ -157,11 +157,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
 
 
 def change_from_json(value: Any) -> Change:
-    """Reads a change from a plan.
-
-    Raises:
-        UsageError: an unknown verb, or a value of a wrong type.
-    """
+    """Reads a change from a plan; raises UsageError for an unknown verb, or a value of a wrong type."""
     if not isinstance(value, dict) or value.get("verb") not in VERBS:
         raise UsageError(f"expected one of {', '.join(VERBS)}, found {str(value)[:60]!r}")
     given = {name: _value(name, member) for name, member in value.items() if name != "verb"}

@@ -218,12 +218,8 @@ class _ChangeCollector(Struct):
 def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding]) -> RepairProposal | RefusedError:
     """Builds and judges the result of changes proposed for findings, as `mqtool plan` does, without writing a plan.
 
-    Returns:
-        The proposal with the findings that remain after the changes, or the reason why a plan is refused.
-
-    Raises:
-        MqtoolError: the result cannot be judged.
-        OSError: no file can be built.
+    Returns the proposal with the findings that remain after the changes, or the reason why a plan is refused. Raises
+    MqtoolError if the result cannot be judged, OSError if no file can be built.
     """
     with tempfile.TemporaryDirectory(prefix="mqtool-try-") as work:
         staged = build(store, proposal.changes, Path(work))
@@ -246,9 +242,8 @@ def remaining_after(
 ) -> RepairProposal:
     """Returns a proposal whose `remaining` are the findings that remain in a tree that looks like the changed store.
 
-    Raises:
-        LossesError: the changes are the first of several, and after those that follow a start would still lose
-            messages that the store holds.
+    Raises LossesError if the changes are the first of several, and after those that follow a start would still lose
+    messages that the store holds.
     """
     with open_store(root, config) as store:
         after = verify(store)

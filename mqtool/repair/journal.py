@@ -188,8 +188,7 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
 def is_unfinished(root: Path) -> bool:
     """Whether files of a store are partly those from before a change and partly those from after it.
 
-    Raises:
-        RefusedError: there is a journal that cannot be read.
+    Raises RefusedError if there is a journal that cannot be read.
     """
     return _is_unfinished(root, Journal(real_path(root), RepairFiles()))
 
@@ -204,8 +203,7 @@ def _is_unfinished(root: Path, journal: Journal) -> bool:
 def ending_command(root: Path) -> str:
     """Returns the command that ends the change on record, `undo` or `discard-undo`; "" if there is none.
 
-    Raises:
-        RefusedError: there is a journal that cannot be read.
+    Raises RefusedError if there is a journal that cannot be read.
     """
     if not home_of(real_path(root)).exists():
         return ""

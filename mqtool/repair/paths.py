@@ -39,8 +39,8 @@ def check_name(name: object, where: Path) -> str:
 def inside(root: Path, name: str) -> Path:
     """Returns the path of an existing or possible file, after checking every directory on the way.
 
-    Raises:
-        RefusedError: see `check_name`; a part of the way is a symbolic link or no directory; it is not a regular file.
+    Raises RefusedError as `check_name` does; also if a part of the way is a symbolic link or no directory, or it is not
+    a regular file.
     """
     path = root
     parts = check_name(name, root).split("/")

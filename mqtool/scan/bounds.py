@@ -144,12 +144,10 @@ IMPOSSIBLE = Facts({"topic": Bounds.of(())})
 
 
 def compared(column: str, operator: str, low: Any, high: Any) -> Facts:
-    """Returns the bounds that a comparison of a column with a constant implies.
+    """Returns the bounds that a comparison of a column with a constant implies: "==", "<", "<=", ">" or ">=".
 
-    Args:
-        column: left of the operator.
-        operator: "==", "<", "<=", ">" or ">=".
-        low, high: values next below and above the constant; both the constant itself if the column can contain it.
+    `low` and `high` are the values next below and above the constant; both the constant itself if the column can
+    contain it.
     """
     match operator:
         case "==":

@@ -57,14 +57,9 @@ class SearchResult(Struct, frozen=True):
 
 
 def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **criteria: object) -> SearchResult:
-    """Finds messages.
+    """Finds messages by criteria as for `Store.messages`; AUTO uses an index if there is one and keys are given.
 
-    Args:
-        method: AUTO uses the index if keys or unique keys are given and an index exists.
-        criteria: as for `Store.messages`.
-
-    Raises:
-        UsageError: the index is requested but cannot serve, or the selection is invalid.
+    Raises UsageError if the index is requested but cannot serve, or the selection is invalid.
     """
     selection = Selection.of(**criteria)
     files = usable_files(store)
@@ -145,11 +140,8 @@ def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
 def uncovered(store: Store, covered: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
     """Returns the parts of a range that no index file covers, with the records next to them, in order.
 
-    Some keys of a record next to such a part may be in a file that is missing.
-
-    Args:
-        covered: physical offsets of the first and the last record that each usable file names.
-        low, high: physical offsets, half-open.
+    Some keys of a record next to such a part may be in a file that is missing. `covered` are the physical offsets of
+    the first and the last record that each usable file names.
     """
     gaps, last = [], -1
     for begin, newest in sorted(covered):

@@ -95,10 +95,7 @@ class IndexFile:
         """Returns the physical offsets of the first and the last record that a look-up in the file can find.
 
         None if a look-up proves nothing: there are no entries, the number of slots is unknown, or the first and last
-        entry name other records than the header.
-
-        Raises:
-            StoreError: it cannot be read.
+        entry name other records than the header. Raises StoreError.
         """
         slots = self.slot_count
         if not slots or self.entry_count <= 0:
@@ -231,11 +228,8 @@ def configured_shape(config: BrokerConfig) -> Shape | None:
 def shape_of(files: Sequence[IndexFile], config: BrokerConfig, *, may_be_damaged: bool = False) -> Shape | None:
     """Returns the shape of a store's index files: as configured, the default if they have its length, or as one proves.
 
-    Args:
-        may_be_damaged: if no file proves its shape, also take one that most newest entries fit.
-
-    Returns:
-        None if neither configuration nor files tell.
+    With `may_be_damaged`, a shape that most newest entries fit is taken if no file proves its own. None if nothing
+    does.
     """
     configured = configured_shape(config)
     if configured is not None:
@@ -274,11 +268,7 @@ def entries_written(used_end: int, slots: int) -> int:
 
 
 def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
-    """Returns the slot counts that fit a file's length and the end of its data, the most likely first.
-
-    Args:
-        data_end: position after the last nonzero byte.
-    """
+    """Returns the slot counts that fit a file's length and the position after its last nonzero byte, best first."""
     words = (size - HEADER_SIZE) // SLOT_SIZE
     # the last byte that is not zero lies in the last entry, so the slots end within 20 bytes of there
     last = (data_end - HEADER_SIZE - ENTRY.size * entries) // SLOT_SIZE

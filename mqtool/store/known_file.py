@@ -195,13 +195,10 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
 
 
 def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFile]:
-    """Returns the recognised files below a directory, in the order of their names.
+    """Returns the recognised files below a directory, of one kind if it is given, in the order of their names.
 
     They include files that cannot be read, if they have the place or the name of a file of the kind: whoever reads them
     meets the error.
-
-    Args:
-        kind: only files of this kind; None for the kind that is found first.
     """
     listed = next((views for views in _VIEWS if kind in views), (kind,))
     recognised: list[KnownFile | Path] = []

@@ -83,12 +83,8 @@ def misplaced(
 ) -> tuple[tuple[MappedFile, ...], tuple[MappedFile, ...]]:
     """Returns the files whose records state other physical offsets than their names, with the right base.
 
-    Args:
-        size: bytes of a segment, None if unknown.
-        elsewhere: files next to these directories that may be segments.
-
-    Returns:
-        Files whose place is free, and files whose place another file has or claims too.
+    First those whose place is free, then those whose place another file has or claims too. `elsewhere` are files next
+    to these directories that may be segments; `size` is that of a segment, None if unknown.
     """
     files = [file for path in (*listed.strays, *elsewhere) if (file := _stray(path, size)) is not None]
     files += [file for named in listed.files if (file := _named(named, size)) is not None]
@@ -109,14 +105,10 @@ def in_place(listed: MappedFileList, moved: tuple[MappedFile, ...]) -> tuple[Map
 
 
 def without_misnamed(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
-    """Returns segments without those that are named into the middle of another one.
+    """Returns segments, by base, without those that are named into the middle of another one.
 
     Their records, if there are any, state other offsets. A broker finds the other file for every offset in it, because
     it computes the number of a file from the offset (MappedFileQueue.findMappedFileByOffset).
-
-    Args:
-        files: by base.
-        size: bytes of a segment, None if unknown.
     """
     if size is None:
         return files

@@ -112,11 +112,8 @@ class OwnerDenial(NamedTuple):
 def denied_to_owner(root: Path, *more: Path, by_owner: bool = False) -> Iterator[OwnerDenial]:
     """Yields what the owner of a store may not use, by owner, group and mode; nothing unless this user is root.
 
-    Root may use everything, so what it can read shows nothing about the broker.
-
-    Args:
-        root, more: as for `denied_paths`.
-        by_owner: also if this user is the owner, who may have made a copy that is only to be read.
+    Root may use everything, so what it can read shows nothing about the broker. `by_owner` asks also if this user is
+    the owner, who may have made a copy that is only to be read. Paths are as for `denied_paths`.
     """
     with contextlib.suppress(OSError):
         owner, user = root.stat(), os.geteuid()

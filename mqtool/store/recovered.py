@@ -173,8 +173,7 @@ def pending_units(
 ) -> dict[TopicQueue, PendingUnits]:
     """Returns the units that queues lack, by topic and queue id; empty if too much would have to be read.
 
-    Args:
-        scan_from: where recovery begins, see `recovery_start`.
+    `scan_from` is where recovery begins, see `recovery_start`.
     """
     start = scan_from
     if log.max_offset - start > MAX_QUEUE_BYTES:
@@ -297,14 +296,9 @@ def recovered_index(
 ) -> list[IndexFile]:
     """Returns the index files that a broker's start leaves.
 
-    Args:
-        disk: existing files, oldest first.
-        known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
-        scan_from: where recovery begins, see `recovery_start`.
-
-    Returns:
-        Files that the checkpoint covers, and files built from the records that recovery scans; `disk` itself if too
-        much would have to be read.
+    They are those that the checkpoint covers, and those built from the records that recovery scans. It returns the
+    files of `disk`, oldest first, if too much would have to be read. `known_until` is the checkpoint's
+    indexMsgTimestamp, 0 if there is none; `scan_from` is where recovery begins, see `recovery_start`.
     """
     kept = [file for file in disk if file.header.end_timestamp <= known_until]
     if log.max_offset - scan_from > MAX_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):

@@ -242,8 +242,7 @@ class Store:
     def require_log(self) -> None:
         """Checks that the log is not missing; a store that never had a message passes.
 
-        Raises:
-            LayoutError: there is no segment, but files that are derived from one.
+        Raises LayoutError if there is no segment, but files that are derived from one.
         """
         if self.is_log_missing:
             raise LayoutError(f"{_LOG_MISSING}; if it is elsewhere, {_ITS_CONFIGURATION}", self.path)
@@ -259,12 +258,9 @@ class Store:
     def skip_unreadable(self) -> list[str]:
         """Answers from the readable parts if an unreadable segment decides the log's end or what a start adds.
 
-        The log then ends at the end of its last file, the queues are those on disk, and walks yield unreadable parts
-        as damage.
-        This is for descriptions only; code that changes or deletes files must stop instead.
-
-        Returns:
-            What is unknown, in sentences.
+        The log then ends at the end of its last file, the queues are those on disk, and walks yield unreadable parts as
+        damage. This is for descriptions only; code that changes or deletes files must stop instead. Returns what is
+        unknown, in sentences.
         """
         unknown = []
         if self.is_log_missing:
@@ -286,10 +282,7 @@ class Store:
     def skip_unreadable_queues(self) -> list[str]:
         """Leaves out the queues whose bounds cannot be read, for descriptions only; see `skip_unreadable`.
 
-        It reads a part of each queue.
-
-        Returns:
-            A sentence for each queue that is left out.
+        It reads a part of each queue. Returns a sentence for each queue that is left out.
         """
         unknown = []
         for topic, queue_id in sorted(self._queues):
@@ -442,8 +435,7 @@ class Store:
     def message_at(self, physical_offset: int) -> Message:
         """Returns the message whose record starts at a physical offset.
 
-        Raises:
-            CorruptionError: no record starts there; a body may hold what looks like one.
+        Raises CorruptionError if no record starts there; a body may hold what looks like one.
         """
         return from_record(self.commit_log.record_at(physical_offset))
 

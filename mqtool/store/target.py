@@ -60,13 +60,10 @@ class LogFiles(Store):
 
 
 def logs_of(path: Path, files: Sequence[KnownFile]) -> list[LogFiles]:
-    """Returns the logs that segments form: one of all of them, or one of each directory.
+    """Returns the logs that files of kind COMMIT_LOG, at least one, form: one of all of them, or one of each directory.
 
     Compacted queues have physical offsets of their own, and so have copies of a log. Directories whose files continue
     each other are one log (MultiPathMappedFileQueue).
-
-    Args:
-        files: of kind COMMIT_LOG; at least one.
     """
     directories: dict[Path, list[KnownFile]] = {}
     for file in files:

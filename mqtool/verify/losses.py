@@ -180,13 +180,7 @@ def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def known_count(known: KnownLosses, reported: Iterable[LostOffsets], includes: Callable[[str], bool]) -> int:
-    """Returns how many messages are lost according to a record, and not reported otherwise.
-
-    Args:
-        known: the record.
-        reported: losses and gaps that are reported.
-        includes: whether a topic counts.
-    """
+    """Returns how many messages of included topics are lost according to a record and not reported otherwise."""
     taken = offsets_by_queue(reported)
     return sum(
         high - low + 1

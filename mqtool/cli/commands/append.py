@@ -246,11 +246,7 @@ def _source(source: str, *, reread: bool) -> Iterator[_Source]:
 
 
 def _copy_lines(stream: Any, copy: IO[bytes]) -> None:
-    """Copies lines.
-
-    Raises:
-        FormatError: one has no end.
-    """
+    """Copies lines; raises FormatError for one without an end."""
     from mqtool.ingest import row_source
 
     number, at = 1, 0  # of the line that is being copied

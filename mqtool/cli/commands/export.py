@@ -293,11 +293,7 @@ class _Options(Struct, frozen=True):
     config: Path | None = None
 
     def request(self, sources: list[Source], target: str) -> ExportRequest:
-        """Returns the request to the library.
-
-        Raises:
-            UsageError: an option is invalid.
-        """
+        """Returns the request to the library; raises UsageError for an invalid option."""
         from mqtool.export.parquet import WriteOptions
         from mqtool.export.run import ExportRequest
 
@@ -363,11 +359,7 @@ def _opened(sources: list[Source]) -> Iterator[Store]:
 
 
 def _require_rocketmq(sources: list[Source]) -> None:
-    """Refuses stores of other systems by name.
-
-    Raises:
-        UnsupportedFormatError: there is one.
-    """
+    """Raises UnsupportedFormatError, which names them, if there are stores of other systems."""
     for source in sources:
         kind = _sibling(source.path)
         if kind is not None:

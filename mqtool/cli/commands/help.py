@@ -207,8 +207,7 @@ def _rows(
 def _checks(words: tuple[str, ...], *, as_text: bool) -> list[Check] | None:
     """Returns the codes that words name, None if they name a page: that of all codes too, where a text is asked for.
 
-    Raises:
-        UsageError: no code begins like this.
+    Raises UsageError if no code begins like this.
     """
     from mqtool.verify.catalogue import CATALOGUE
 

@@ -205,11 +205,7 @@ def replay(
 
 
 def _resend(source: Source, dead_letters: str | None, to_topic: str | None, *, half: bool) -> Resend:
-    """Returns which messages are sent where.
-
-    Raises:
-        UsageError: options contradict each other, or name something that does not exist.
-    """
+    """Returns which messages are sent where; raises UsageError if the options do not allow it."""
     from mqtool.formats import topics
     from mqtool.formats.file_names import is_directory_name
     from mqtool.replay.originals import Kind, Resend
@@ -262,12 +258,7 @@ def _counts(result: Report) -> dict[str, Any]:
 
 
 def _selection(source: Source, filters: Filters) -> Selection:
-    """Returns which messages are replayed.
-
-    Raises:
-        UsageError: an option is invalid.
-        UnsupportedFormatError: the source is a store of another system.
-    """
+    """Returns which messages are replayed; raises UsageError, UnsupportedFormatError."""
     from mqtool.store.log.selection import Selection
 
     kind = recognise(source.path)

@@ -196,8 +196,7 @@ def serve(
 ) -> ExitCode:
     """Serves until it is stopped; prints one line when clients are served.
 
-    Raises:
-        NotAStoreError: there is a file where the store should be.
+    Raises NotAStoreError if there is a file where the store should be.
     """
     from mqtool.server import serve as server
 

@@ -114,11 +114,7 @@ class Merge:
         self._paths = [store.path for store in stores]
 
     def runs(self) -> Iterator[Run]:
-        """Yields all records.
-
-        Raises:
-            RefusedError: two copies hold different messages at the same offset.
-        """
+        """Yields all records; raises RefusedError if two copies hold different messages at the same offset."""
         for run in self._runs(0, None, None):
             if run.source == 0:
                 self._compare(run)

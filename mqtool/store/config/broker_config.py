@@ -52,9 +52,7 @@ class MisreadValue(NamedTuple):
 def effective_value(key: str, value: str, release: Release | None = None) -> str | None:
     """Returns the value that a broker takes from a text, None if it ignores the text and keeps the default.
 
-    Args:
-        key: the key; the text of an unknown key is taken as it is.
-        release: of the broker; None for one that trims text.
+    The text of an unknown key is taken as it is. Without a release, text is trimmed.
     """
     match KEYS.get(key):
         case Type.FLAG:
@@ -76,11 +74,7 @@ def effective_value(key: str, value: str, release: Release | None = None) -> str
 
 
 def misread(values: Mapping[str, str], release: Release | None = None) -> list[MisreadValue]:
-    """Returns the values that do not mean to the broker what they say, in the order of the keys.
-
-    Args:
-        release: of the broker; None reports what any release misreads.
-    """
+    """Returns the values that do not mean to the broker, or to any release, what they say, in the order of the keys."""
     misread_values = []
     for key, value in values.items():
         becomes = _effect(key, value, release)
@@ -172,24 +166,15 @@ class BrokerConfig(Struct, frozen=True):
     def flag_or_default(
         self, key: str, release: Release, *, default: bool = False, since: tuple[int, int] = (4, 9)
     ) -> bool:
-        """Returns a Boolean as a broker uses it.
-
-        Args:
-            release: of the broker; one before `since` ignores the key.
-            default: if the key is absent or ignored.
-            since: first release with the key.
-        """
+        """Returns a Boolean as a broker uses it: the default without the key, or for a release before `since`."""
         value = self.flag(key) if release >= since else None
         return default if value is None else value
 
     def text(self, key: str, release: Release | None = None) -> str | None:
         """Returns a text; None if the key is absent, or if a broker ignores the value in the file.
 
-        Args:
-            release: of the broker; None for one that trims text.
-
-        Raises:
-            UsageError: a value that was given directly is not allowed for the key.
+        Without a release, text is trimmed. Raises UsageError if a value that was given directly is not allowed for the
+        key.
         """
         value = self.values.get(key)
         if value is None:

@@ -55,10 +55,8 @@ def may_be_in_database(config: BrokerConfig) -> bool:
 def unread_database(directory: Path, config: BrokerConfig) -> str:
     """Returns why topics, groups and positions are unknown if a broker keeps them in one RocksDB; "" if not.
 
-    Source: RocksDBTopicConfigManager.rocksdbConfigFilePath, ConfigStorage (5.5.0).
-
-    Args:
-        config: of the broker; without one, a database that is there counts.
+    Without a configuration, a database that is there counts. Source: RocksDBTopicConfigManager.rocksdbConfigFilePath,
+    ConfigStorage (5.5.0).
     """
     chosen = config.flag("useSingleRocksDBForAllConfigs") or config.text("configManagerVersion") == "v2"
     if config.file is not None and not chosen:

@@ -239,16 +239,9 @@ def reason_of(error: Exception) -> str:
 
 
 def table(config: Path, name: str) -> bytes | None:
-    """Returns a configuration file as a broker would write it, from the database that it keeps instead.
+    """Returns a file of config/ as a broker would write it, from the database that it keeps instead.
 
-    Args:
-        config: the store's config/.
-
-    Returns:
-        JSON; None if there is no such database.
-
-    Raises:
-        UnavailableError, StoreError, FormatError: it cannot be read.
+    It is JSON; None if there is no such database. Raises UnavailableError, StoreError or FormatError.
     """
     directory, member = TABLES.get(name, ("", ""))
     if not directory or not is_database(config / directory):

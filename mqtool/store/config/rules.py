@@ -41,9 +41,7 @@ def is_possible_delay(delay: int) -> bool:
 def delay_levels_of(config: BrokerConfig, queues: Sequence[Queue], log: CommitLog) -> tuple[int, ...]:
     """Returns the delay of each level in ms, level 1 first.
 
-    Args:
-        config: its messageDelayLevel is decisive. Without it, each level has the delay that most units of its queue
-            show.
+    messageDelayLevel is decisive. Without it, each level has the delay that most units of its queue show.
     """
     configured = config.text(DELAY_LEVELS_KEY)
     levels = list(parse_delay_levels(configured or DELAY_LEVELS))

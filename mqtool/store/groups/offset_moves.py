@@ -188,11 +188,8 @@ def moves_of(
 ) -> list[Move]:
     """Returns the moves that a request asks for, without those that change nothing.
 
-    Args:
-        known: names of further groups, those with a configuration.
-
-    Raises:
-        UsageError: nothing matches; a position is outside of its queue; a source has no positions.
+    `known` are further groups, those with a configuration. Raises UsageError if nothing matches, a position is outside
+    of its queue, or a source has no positions.
     """
     groups = _groups(scope, target, committed, known)
     moves: list[Move] = []

@@ -118,12 +118,7 @@ class CommitLog:
     def record(self, physical_offset: int, size: int | None = None) -> Record:
         """Returns the record at a physical offset; framing and the stated offset are checked, the CRC is not.
 
-        Args:
-            size: its total_size, if known.
-
-        Raises:
-            CorruptionError: there is no record.
-            UnreadableError: the system cannot read it.
+        `size` is its total_size, if known. Raises CorruptionError if there is no record, UnreadableError.
         """
         index = self.segment_at(physical_offset)
         if self.segments and not self.segments[0].base <= physical_offset < self.segments[-1].end:
@@ -183,12 +178,9 @@ class CommitLog:
         return self.unreadable.damage(segment.path, segment.base, start, end)
 
     def record_at(self, physical_offset: int) -> Record:
-        """Returns the record at a physical offset that comes from an untrusted source.
+        """Returns the record at a physical offset that comes from an untrusted source; raises CorruptionError.
 
         In addition to the checks of `record`, it must not be inside another record's body.
-
-        Raises:
-            CorruptionError: there is no record.
         """
         record = self.record(physical_offset)
         index = self.segment_at(physical_offset)

@@ -37,12 +37,9 @@ _BEYOND = (1 << 63) - 1
 
 
 def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
-    """Yields positions at which records seem to start; raises StoreError.
+    """Yields positions at which records seem to start, about a distance apart and after `start`; raises StoreError.
 
-    Args:
-        segment: the file; not one of a DLedger log.
-        start: position after which to begin.
-        distance: approximate number of bytes between two.
+    The segment is not one of a DLedger log.
     """
     with ReadFile(segment.path) as file:
 
@@ -105,8 +102,7 @@ class Cuts:
     def last_at(self, target: int, floor: int) -> int:
         """Returns a place in [floor, target], near its end if the queues allow; the floor if there is no proof.
 
-        Args:
-            floor: a place in the same segment at which the log may be cut, e.g. its start.
+        The log may be cut at the floor, in the same segment, e.g. its start.
         """
         best = floor
         for queue in self._queues:

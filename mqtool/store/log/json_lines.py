@@ -90,12 +90,9 @@ def in_processes(
 def spread(
     log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, pool: Executor, workers: int
 ) -> Iterator[Lines | Damage]:
-    """Yields the lines of each block of frames, and damage, in order.
+    """Yields the lines of each block of frames, a few MiB, and damage, in order.
 
-    Args:
-        items: blocks of a few MiB.
-        make: builds the lines of a block.
-        pool: workers. This process builds lines too when it would have to wait.
+    This process builds lines too when it would have to wait for the pool's workers.
     """
     started = pool.submit(_ready)
     futures: list[Future[Lines | None]] = []

@@ -17,8 +17,7 @@ _MODES = ("none", "text", "hex", "base64")
 def row_of(message: Any, body_mode: str) -> dict[str, Any]:
     """Returns one message (an object with the fields of `store.Message`) as a row.
 
-    Args:
-        body_mode: "none", "text" (base64 where the body is no UTF-8), "hex" or "base64".
+    `body_mode` is "none", "text" (base64 where the body is no UTF-8), "hex" or "base64".
     """
     body, encoding = encode_body(message.body, body_mode)
     return {
@@ -58,11 +57,9 @@ def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:
 
 
 def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) -> memoryview:
-    """Returns one line of JSON for each frame, each ended by a line feed; fields as in `row_of`.
+    """Returns one line of JSON for each valid frame, each ended by a line feed; fields as in `row_of`.
 
-    Args:
-        frames: valid frames.
-        raw: keep bodies as stored, compressed or not.
+    `raw` keeps bodies as stored, compressed or not.
     """
     if not native.in_use() or not len(frames):
         return memoryview(b"".join(_lines(frames, body_mode, raw=raw)))

@@ -128,12 +128,9 @@ class _TimeSearch:
 def offset_in_queue_by_time(
     log: CommitLog, queue: Queue | None, time: int, boundary: Boundary, *, release: Release
 ) -> int:
-    """Returns the queue offset that the broker returns for a store time.
+    """Returns the queue offset that the broker returns for a store time in ms; 0 for an unknown queue.
 
-    Args:
-        queue: None if it is unknown: the answer is 0.
-        time: ms since the epoch.
-        release: release whose rules apply; 4.x has no boundary.
+    Releases 4.x have no boundary.
     """
     if queue is None or not queue.files:
         return 0

@@ -412,11 +412,9 @@ class ExtUnits:
             return None
 
     def tags_of(self, addresses: np.ndarray, problems: list[tuple[int, str, str]]) -> np.ndarray:
-        """Returns the tags codes at addresses; 0 and a problem if there is no unit. If files are unread, 0 alone.
+        """Returns the tags codes at addresses in units; 0 and a problem without a unit. If files are unread, 0 alone.
 
-        Args:
-            addresses: as ConsumeQueue units store them.
-            problems: receives (offset, code, evidence).
+        A problem is (offset, code, evidence).
         """
         offsets, tags, malformed, unread = self._units
         positions = addresses - LONG_MIN

@@ -228,13 +228,10 @@ def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, i
 
 
 def next_file(offset: int, per_file: int) -> int:
-    """Returns the offset at which the file after that of another offset begins (rollNextFile).
+    """Returns the offset at which the file after that of another physical or queue offset begins (rollNextFile).
 
-    As Java divides, a negative offset, which a damaged unit may state, belongs to the first file.
-
-    Args:
-        offset: physical offset or queue offset.
-        per_file: bytes or units of a file, at least 1.
+    `per_file` is in bytes or units. As Java divides, a negative offset, which a damaged unit may state, belongs to the
+    first file.
     """
     return (java.divide(offset, per_file) + 1) * per_file
 
@@ -243,10 +240,8 @@ def find_batch_unit(files: Iterable[tuple[F, Offsets]], max_offset: int, queue_o
     """Returns the unit with which a get from a BatchConsumeQueue begins: its file, and its index there.
 
     It is the one with a queue offset, or before a gap in which that offset lies. This is the broker's search, as
-    offsets of damaged queues and of records without messages do not ascend.
-
-    Args:
-        files: each with the queue offsets of its units, newest first.
+    offsets of damaged queues and of records without messages do not ascend. The files are given newest first, each with
+    the queue offsets of its units.
     """
     if queue_offset >= max_offset:
         return None

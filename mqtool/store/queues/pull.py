@@ -33,11 +33,9 @@ class GetResult(Struct, frozen=True):
 def get_message(
     log: CommitLog, queue: Queue | None, queue_offset: int, max_msg_nums: int, tags: str | None
 ) -> GetResult:
-    """Answers a pull as the broker would with the complete log in its page cache.
+    """Answers a pull as the broker would with the complete log in its page cache; the queue is None if it is unknown.
 
-    Args:
-        queue: None if the topic or queue is unknown.
-        tags: a tag expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
+    `tags` is an expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
     """
     view = None if queue is None else QueueOnDisk(queue)
     message_filter = None if tags is None else TagFilter(tags)

@@ -99,13 +99,9 @@ class QueueDatabase(Database):
     def units(
         self, topic: str, queue_id: int, first: int, count: int, *, strict: bool = True
     ) -> Iterator[tuple[int, RocksUnit]]:
-        """Yields queue offsets and units of a queue in [first, first + count).
+        """Yields queue offsets and units of a queue in [first, first + count); raises StoreError if it is damaged.
 
-        Args:
-            strict: whether a value that is not a unit is an error; else it is left out.
-
-        Raises:
-            StoreError: it is damaged.
+        A value that is not a unit is an error if `strict`; else it is left out.
         """
         name = topic.encode()
         prefix = queue_prefix(name, queue_id)
@@ -125,10 +121,7 @@ class QueueDatabase(Database):
     def bases(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[int]:
         """Yields the base of each file that the units from `first` to `last` would fill, as files of ConsumeQueues.
 
-        The work follows the units that are there, not the queue offsets that their keys state.
-
-        Raises:
-            StoreError: it is damaged.
+        The work follows the units that are there, not the queue offsets that their keys state. Raises StoreError.
         """
         prefix, size = queue_prefix(topic.encode(), queue_id), CONSUME_QUEUE_UNIT.size
         while first <= last:

@@ -55,8 +55,7 @@ def event_of(message: Message) -> ParkingEvent | None:
 def delivered_offsets(events: Iterable[ParkingEvent | None]) -> set[int]:
     """Returns the physical offsets of the parked records whose deliveries are among some records.
 
-    Args:
-        events: of all records that may share an identity, in log order.
+    The events are of all records that may share an identity, in log order.
     """
     waiting: dict[Hashable, list[int]] = {}
     deliveries: Counter[Hashable] = Counter()

@@ -88,10 +88,8 @@ def pending_counts(store: Store) -> list[PendingCount]:
     """Counts the waiting messages by kind, topic and group, and reports what cannot be determined.
 
     Only the first record of the retries and dead letters in a topic is read. If queues are in a RocksDB that cannot be
-    read, or the system does not let a file be read that decides what waits, no number is known.
-
-    Raises:
-        StoreError: a file is damaged.
+    read, or the system does not let a file be read that decides what waits, no number is known. Raises StoreError for a
+    damaged file.
     """
     try:
         reason = store.unread_queues

@@ -29,10 +29,7 @@ _FAMILY = "popState"
 def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
     """Returns check points with unacknowledged messages; `CheckPoint.done` names the acknowledged ones.
 
-    An unreadable record is not a check point and acknowledges nothing.
-
-    Args:
-        parked: physical offsets of waiting timer messages.
+    An unreadable record is not a check point and acknowledges nothing. `parked` are physical offsets of timer messages.
     """
     points: dict[PointIdentity, CheckPoint] = {}
     acks: list[Ack] = []

@@ -30,9 +30,7 @@ class RocksdbTimer(Struct, frozen=True):
 def read_rocksdb_timer(root: Path) -> RocksdbTimer:
     """Returns the state of the timer in a store's RocksDB. Source: MessageRocksDBStorage, TimerRocksDBRecord (5.5.0).
 
-    Raises:
-        UnavailableError: there is a RocksDB, and rocksdict is not installed.
-        StoreError: the RocksDB cannot be read.
+    Raises UnavailableError if rocksdict is not installed, StoreError if the RocksDB cannot be read.
     """
     path = root / file_names.ROCKSDB_STORE
     if not path.is_dir() or not is_database(path):
