@@ -3,26 +3,7 @@
 `compare(a, b)` returns the differences. Docs page: docs/diff.md.
 """
 
-from mqtool.diff.differences import (
-    Difference,
-    LogDifference,
-    LogTail,
-    OffsetDifference,
-    QueueDifference,
-    Region,
-    RegionContent,
-    UnsharedRange,
-)
-from mqtool.diff.stores import compare
+from mqtool.diff.log_records import Region
+from mqtool.diff.stores import Difference, LogDifference, QueueDifference, compare
 
-__all__ = [
-    "Difference",
-    "LogDifference",
-    "LogTail",
-    "OffsetDifference",
-    "QueueDifference",
-    "Region",
-    "RegionContent",
-    "UnsharedRange",
-    "compare",
-]
+__all__ = ["Difference", "LogDifference", "QueueDifference", "Region", "compare"]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.diff.differences import Interval, Region, RegionContent
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.jobs.progress import OnProgress, ignore
@@ -26,6 +25,26 @@ CLOSE = 64
 
 MAX_REGIONS = 1000
 """Maximum number of regions in a result; further regions are only counted."""
+
+Interval = tuple[int, int]
+
+
+class RegionContent(Struct, frozen=True):
+    """Content of one store in a region of the log."""
+
+    messages: int = 0  # number of valid records in the region that belong into a queue
+    damaged_bytes: int = 0  # number of bytes that belong to no valid record
+    detail: str = ""  # kind and reason of the first damage; "" if there is none
+
+
+class Region(Struct, frozen=True):
+    """A range of the log that both stores have and that contains differing bytes."""
+
+    start: int  # and end: physical offsets, half-open; extended to whole records where records are valid
+    end: int
+    bytes: int  # number of differing bytes
+    a: RegionContent  # and b: what each store has in the range
+    b: RegionContent
 
 
 class Runs(Struct):

@@ -50,7 +50,7 @@ from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.message import messages_of
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
-from mqtool.store.waiting.deliveries import PARKING_TOPICS, ParkingEvent, delivered_offsets, event_of
+from mqtool.store.waiting.held_back import PARKING_TOPICS, ParkingEvent, delivered_offsets, event_of
 
 _PARKING = np.dtype([("mark", "i8"), ("at", "i8"), ("is_parked", "?"), ("queue_id", "i4"), ("queue_offset", "i8")])
 """A record that is parked in a delay level or delivered from one, with the hash of its identity."""

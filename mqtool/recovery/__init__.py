@@ -3,7 +3,7 @@
 `predict` covers the releases 4.9 and 5.5. Docs page: docs/recovery.md.
 """
 
-from mqtool.recovery.outcome import FileChanges, Outcome, Plan, QueueOutcome, QueuePlan
+from mqtool.recovery.outcome import Outcome, Plan
 from mqtool.recovery.predict import predict
 
-__all__ = ["FileChanges", "Outcome", "Plan", "QueueOutcome", "QueuePlan", "predict"]
+__all__ = ["Outcome", "Plan", "predict"]

@@ -29,8 +29,7 @@ from mqtool.records.queue_build import batch_units, is_dispatched, queue_numbers
 from mqtool.records.record_check import HeapExhausted, RecordCheck
 from mqtool.recovery.action_log import StartFailed, StartHung, load_fails
 from mqtool.recovery.log_scan import scan_of
-from mqtool.recovery.mapped_files import SimulatedFile, obstacle
-from mqtool.recovery.queue_files import FileBlocked
+from mqtool.recovery.mapped_files import FileBlocked, SimulatedFile, obstacle
 from mqtool.recovery.queues import BatchQueue, SimpleQueue
 from mqtool.recovery.state import LastQueued, StoreState
 

@@ -17,8 +17,8 @@ from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE
 from mqtool.formats.topics import TopicQueue, is_lmq
 from mqtool.records.number_sets import among, distinct, stable_order, union
 from mqtool.records.record_search import confirmed_record
+from mqtool.recovery.mapped_files import QueueFile, UnitContent
 from mqtool.recovery.proof import Proof
-from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import NOT_COMPACTED, OK, QueueReading
 from mqtool.store.queues.consume_queue import Queue
 

@@ -15,7 +15,7 @@ from mqtool.recovery import losses
 from mqtool.recovery.action_log import Action
 from mqtool.recovery.dledger_log import LedgerStart
 from mqtool.recovery.index import read_header, summary_of
-from mqtool.recovery.mapped_files import SimulatedFile, list_entries
+from mqtool.recovery.mapped_files import QueueFile, SimulatedFile, list_entries
 from mqtool.recovery.outcome import (
     GIVEN,
     Effort,
@@ -28,7 +28,6 @@ from mqtool.recovery.outcome import (
     QueuePlan,
 )
 from mqtool.recovery.proof import prove
-from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.reading import STATES, Delivery, QueueReading, Reader
 from mqtool.recovery.settings import settings_of
 from mqtool.recovery.start import Start, without_uncompacted

@@ -21,8 +21,7 @@ from mqtool.formats.consume_queue import (
 from mqtool.formats.release import V5_5
 from mqtool.records.queue_build import UnitPlacement, accepts_batch, batch_min_offset, is_dispatched, placement_of
 from mqtool.recovery.action_log import Action, ActionLog
-from mqtool.recovery.mapped_files import Entry, Segments, list_entries
-from mqtool.recovery.queue_files import QueueFile, QueueFiles
+from mqtool.recovery.mapped_files import Entry, QueueFile, QueueFiles, Segments, list_entries
 from mqtool.recovery.settings import RecoverySettings
 
 

@@ -17,8 +17,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.record_check import Read
 from mqtool.recovery.action_log import ActionLog
 from mqtool.recovery.index import SimulatedIndex
-from mqtool.recovery.mapped_files import Segments, SimulatedFile
-from mqtool.recovery.queue_files import QueueFile
+from mqtool.recovery.mapped_files import QueueFile, Segments, SimulatedFile
 from mqtool.recovery.queues import BatchQueue, SimpleQueue
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import ReadFile

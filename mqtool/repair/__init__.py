@@ -9,8 +9,7 @@ discard_undo(root)                                        # or: free the space; 
 
 Only `apply`, `undo` and `discard_undo` write to the store, under the broker's own lock, and what they do is in the
 journal before it happens: a call that was killed is finished by the same call, or undone by `undo`.
-Tests put another `RepairFiles` in place. `changes_of` turns findings of `mqtool.verify` into changes.
-Docs page: docs/repair.md.
+`from_findings.changes_of` turns findings of `mqtool.verify` into changes. Docs page: docs/repair.md.
 """
 
 from mqtool.repair.changes import (
@@ -31,9 +30,7 @@ from mqtool.repair.changes import (
     Truncate,
     Undelete,
 )
-from mqtool.repair.files import RepairFiles
-from mqtool.repair.from_findings import RepairProposal, changes_of
-from mqtool.repair.plan import Fingerprint, Plan, Read, Step
+from mqtool.repair.plan import Plan, Step
 from mqtool.repair.plan_builder import make_plan
 from mqtool.repair.plan_executor import ApplyResult, apply
 from mqtool.repair.undo_executor import UndoResult, discard_undo, undo
@@ -41,12 +38,10 @@ from mqtool.repair.undo_executor import UndoResult, discard_undo, undo
 __all__ = [
     "ApplyResult",
     "Change",
-    "Fingerprint",
     "MoveOffsets",
     "Pad",
     "Plan",
     "Purge",
-    "Read",
     "RebuildIndex",
     "RebuildMetadata",
     "RebuildQueues",
@@ -55,8 +50,6 @@ __all__ = [
     "Recover",
     "Redact",
     "RenameSegments",
-    "RepairFiles",
-    "RepairProposal",
     "SetAside",
     "Step",
     "Trim",
@@ -64,7 +57,6 @@ __all__ = [
     "Undelete",
     "UndoResult",
     "apply",
-    "changes_of",
     "discard_undo",
     "make_plan",
     "undo",

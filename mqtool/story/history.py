@@ -28,7 +28,7 @@ from mqtool.store.find import (
 from mqtool.store.log.message import Message
 from mqtool.store.queues import pull
 from mqtool.store.store import Store
-from mqtool.store.waiting.deliveries import PARKING_TOPICS, delivered_offsets, event_of
+from mqtool.store.waiting.held_back import PARKING_TOPICS, delivered_offsets, event_of
 from mqtool.store.waiting.pending import known_groups
 from mqtool.store.waiting.timer import saved_checkpoint
 from mqtool.story.steps import Step, StepKind, pops, positions_file, producer, transaction_ends

@@ -3,14 +3,13 @@
 `verify(store)` returns findings, losses and a verdict. Docs page: docs/verify.md.
 """
 
-from mqtool.verify.catalogue import CATALOGUE, Check
+from mqtool.verify.catalogue import CATALOGUE
 from mqtool.verify.findings import Area, Finding, Losses, NextStart, Severity, State, Verification, corrections
 from mqtool.verify.store import Options, examine, verify
 
 __all__ = [
     "CATALOGUE",
     "Area",
-    "Check",
     "Finding",
     "Losses",
     "NextStart",

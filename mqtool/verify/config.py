@@ -26,7 +26,7 @@ from mqtool.store.index_file import DEFAULT_SHAPE, configured_shape, list_index_
 from mqtool.store.paths import kind_of, real_path
 from mqtool.store.queues.consume_queue import has_record, units_from
 from mqtool.store.store import Store
-from mqtool.store.waiting.deliveries import delivered_offsets, event_of, identity_of
+from mqtool.store.waiting.held_back import delivered_offsets, event_of, identity_of
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity

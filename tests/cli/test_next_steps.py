@@ -18,7 +18,8 @@ from mqtool.cli.app import app
 from mqtool.cli.commands import verify
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.verification_formats import _steps_for, next_steps
-from mqtool.repair import RebuildIndex, RepairProposal, apply, make_plan, undo
+from mqtool.repair import RebuildIndex, apply, make_plan, undo
+from mqtool.repair.from_findings import RepairProposal
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify import verify as library_verify

@@ -13,7 +13,7 @@ import pytest
 import mqtool as library
 from mqtool.cli.exits import ExitCode
 from mqtool.jobs import atomic
-from mqtool.repair import changes_of
+from mqtool.repair.from_findings import changes_of
 from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import damage_case, held_lock

@@ -20,11 +20,11 @@ from mqtool.repair import (
     Truncate,
     Undelete,
     apply,
-    changes_of,
     discard_undo,
     make_plan,
     undo,
 )
+from mqtool.repair.from_findings import changes_of
 from mqtool.repair.paths import HOME
 from mqtool.verify import Severity, State, verify
 from tests.support.damage import CASES, base_config, damage_case

@@ -9,7 +9,7 @@ A destination contains pieces of files, named by the SHA-256 of their bytes, and
 docs/backup.md describes both. The manifest is written last: a snapshot exists if its manifest does.
 """
 
-from mqtool.repair.backup.create import BackupResult, backup
-from mqtool.repair.backup.snapshots import RestoreResult, Snapshot, restore, snapshots
+from mqtool.repair.backup.create import backup
+from mqtool.repair.backup.snapshots import restore, snapshots
 
-__all__ = ["BackupResult", "RestoreResult", "Snapshot", "backup", "restore", "snapshots"]
+__all__ = ["backup", "restore", "snapshots"]

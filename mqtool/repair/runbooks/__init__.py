@@ -13,7 +13,6 @@ Every change is a plan of `mqtool.repair` or a new directory, so it can be undon
 from mqtool.repair.runbooks.catalogue import (
     ORDER,
     RUNBOOKS,
-    Match,
     by_code,
     by_line,
     by_name,
@@ -21,18 +20,15 @@ from mqtool.repair.runbooks.catalogue import (
     runbook_of,
     runbooks_for,
 )
-from mqtool.repair.runbooks.model import Case, Request, Runbook
-from mqtool.repair.runbooks.runner import Protocol, Step, run
+from mqtool.repair.runbooks.model import Case, Request
+from mqtool.repair.runbooks.runner import Protocol, run
 
 __all__ = [
     "ORDER",
     "RUNBOOKS",
     "Case",
-    "Match",
     "Protocol",
     "Request",
-    "Runbook",
-    "Step",
     "by_code",
     "by_line",
     "by_name",

@@ -11,6 +11,5 @@ Docs page: docs/salvage.md.
 """
 
 from mqtool.repair.salvage.new_store import SalvageOptions, check_salvage, salvage
-from mqtool.repair.salvage.report import QueueRow, SalvageResult
 
-__all__ = ["QueueRow", "SalvageOptions", "SalvageResult", "check_salvage", "salvage"]
+__all__ = ["SalvageOptions", "check_salvage", "salvage"]

@@ -7,8 +7,10 @@ Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceIm
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -16,10 +18,13 @@ from msgspec import Struct
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, timer, topics
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.log.message import Message
 from mqtool.store.queues.consume_queue import Queue, units_from
 from mqtool.store.store import Store
 from mqtool.store.waiting.popped import open_check_points, open_offsets
 from mqtool.store.waiting.timer import read_checkpoint, read_wheel
+
+PARKING_TOPICS = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC)
 
 
 class WaitingKind(Enum):
@@ -202,3 +207,65 @@ def _ended(store: Store, queue_id: int, start: int) -> np.ndarray:
             with contextlib.suppress(FormatError, StoreError):  # a damaged op ends nothing
                 ended += service_records.op_offsets(bytes(store.commit_log.record(physical_offset).body))
     return np.array(ended, np.int64)
+
+
+class Identity(NamedTuple):
+    """What the record of a parked message and the record of its delivery have in common."""
+
+    topic: str  # in which the message is stored when it is delivered
+    unique_key: str  # and born_timestamp, reconsume_times: of both records
+    born_timestamp: int
+    reconsume_times: int
+
+
+def identity_of(message: Message) -> Identity | None:
+    """Returns the identity of a parked or delivered message; None without one, and for a request to recall a timer."""
+    topic = message.properties.get(properties.REAL_TOPIC) if message.topic in PARKING_TOPICS else message.topic
+    if topic is None or message.unique_key is None or properties.TIMER_DEL_UNIQUE_KEY in message.properties:
+        return None
+    return Identity(topic, message.unique_key, message.born_timestamp, message.reconsume_times)
+
+
+class ParkingEvent(NamedTuple):
+    """What one record does for the parked messages of its identity."""
+
+    identity: Hashable  # of the message
+    physical_offset: int  # of the record
+    is_parked: bool  # it waits for its delivery
+    delivers: bool  # it is the delivery of an earlier one: its message, or one that the timer rolls
+
+
+def event_of(message: Message) -> ParkingEvent | None:
+    """Returns what a record does; None if it has no identity."""
+    identity = identity_of(message)
+    if identity is None:
+        return None
+    is_parked = message.topic in PARKING_TOPICS
+    return ParkingEvent(identity, message.physical_offset, is_parked, not is_parked or _is_rolled(message))
+
+
+def delivered_offsets(events: Iterable[ParkingEvent | None]) -> set[int]:
+    """Returns the physical offsets of the parked records whose deliveries are among some records.
+
+    The events are of all records that may share an identity, in log order.
+    """
+    waiting: dict[Hashable, list[int]] = {}
+    deliveries: Counter[Hashable] = Counter()
+    delivered: set[int] = set()
+    for event in events:
+        if event is None:
+            continue
+        parked = waiting.setdefault(event.identity, [])
+        if parked and event.delivers:
+            deliveries[event.identity] += 1
+            if deliveries[event.identity] == len(parked):
+                delivered.update(parked)
+                parked.clear()
+                del deliveries[event.identity]
+        if event.is_parked:
+            parked.append(event.physical_offset)
+    return delivered
+
+
+def _is_rolled(message: Message) -> bool:
+    return message.topic == topics.TIMER_TOPIC and message.properties.get(properties.TIMER_ROLL_TIMES, "0") != "0"

@@ -7,8 +7,7 @@ import pytest
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.recovery.action_log import Action, ActionLog, StartHung
-from mqtool.recovery.mapped_files import list_entries
-from mqtool.recovery.queue_files import UnitContent
+from mqtool.recovery.mapped_files import UnitContent, list_entries
 from mqtool.recovery.queues import SimpleQueue
 from tests.unit.recovery.stores import QUEUE_FILE, patch, settings, unit, write_queue
 

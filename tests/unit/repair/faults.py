@@ -5,7 +5,7 @@ import os
 import random
 from pathlib import Path
 
-from mqtool.repair import RepairFiles
+from mqtool.repair.files import RepairFiles
 
 CHANGING = (
     "append",

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from mqtool.formats import commit_log
-from mqtool.repair import RebuildIndex, RebuildMetadata, SetAside, apply, changes_of, make_plan, undo
+from mqtool.repair import RebuildIndex, RebuildMetadata, SetAside, apply, make_plan, undo
 from mqtool.repair.files import fingerprint
+from mqtool.repair.from_findings import changes_of
 from mqtool.store.files import LARGEST
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify

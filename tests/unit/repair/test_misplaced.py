@@ -8,7 +8,8 @@ import pytest
 import mqtool
 from mqtool.errors import RefusedError
 from mqtool.formats import commit_log
-from mqtool.repair import RenameSegments, SetAside, apply, changes_of, discard_undo, make_plan, undo
+from mqtool.repair import RenameSegments, SetAside, apply, discard_undo, make_plan, undo
+from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.salvage import salvage
 from mqtool.verify import verify

@@ -3,7 +3,8 @@
 import pytest
 
 from mqtool.recovery import predict
-from mqtool.repair import apply, changes_of, make_plan, undo
+from mqtool.repair import apply, make_plan, undo
+from mqtool.repair.from_findings import changes_of
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify
 from tests.support.damage import damage_case

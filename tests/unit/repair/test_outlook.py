@@ -8,7 +8,8 @@ import pytest
 from mqtool.errors import RefusedError, StoreLockedError
 from mqtool.recovery import predict, proof
 from mqtool.recovery.losses import LossCount
-from mqtool.repair import Pad, Plan, RebuildIndex, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
+from mqtool.repair import Pad, Plan, RebuildIndex, RebuildQueues, SetAside, apply, make_plan, undo
+from mqtool.repair.from_findings import changes_of
 from mqtool.repair.outlook import Preview
 from mqtool.repair.plan import Forecast
 from mqtool.repair.plans import diagnose

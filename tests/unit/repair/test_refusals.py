@@ -29,7 +29,6 @@ from mqtool.repair import (
     RebuildQueues,
     Redact,
     RenameSegments,
-    RepairFiles,
     SetAside,
     Trim,
     Truncate,
@@ -40,7 +39,7 @@ from mqtool.repair import (
     plan_executor,
     undo,
 )
-from mqtool.repair.files import remove_tree
+from mqtool.repair.files import RepairFiles, remove_tree
 from mqtool.repair.gates import exclusive
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.recovering import ScratchFiles, _FixedClock, _named_as

@@ -7,8 +7,9 @@ import pytest
 import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError
-from mqtool.repair import Purge, RepairFiles, Truncate, apply, discard_undo, make_plan, undo
+from mqtool.repair import Purge, Truncate, apply, discard_undo, make_plan, undo
 from mqtool.repair.backup import backup
+from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import BARRIER, HOME
 from mqtool.repair.salvage import salvage
 from tests.support.stores import copy_store, tree_digest

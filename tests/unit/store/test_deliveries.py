@@ -5,7 +5,7 @@ import pytest
 from mqtool.formats import commit_log
 from mqtool.formats.properties import encode
 from mqtool.store.log.message import from_record
-from mqtool.store.waiting.deliveries import ParkingEvent, delivered_offsets, event_of
+from mqtool.store.waiting.held_back import ParkingEvent, delivered_offsets, event_of
 from tests.property.records import log_of
 
 PARKED, TIMER = b"SCHEDULE_TOPIC_XXXX", b"rmq_sys_wheel_timer"

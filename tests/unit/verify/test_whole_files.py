@@ -10,7 +10,8 @@ import pytest
 
 import mqtool
 from mqtool.recovery import predict
-from mqtool.repair import SetAside, apply, changes_of, discard_undo, make_plan
+from mqtool.repair import SetAside, apply, discard_undo, make_plan
+from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.verify import Severity, State, Verification, finding_collector, services, verify
 from tests.support.builder import StoreBuilder

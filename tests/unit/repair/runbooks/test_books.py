@@ -18,7 +18,8 @@ from mqtool.commands import Opened, new_store_command
 from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.recovery.losses import LossCount
-from mqtool.repair import Redact, RepairProposal, SetAside, apply, discard_undo, make_plan, undo
+from mqtool.repair import Redact, SetAside, apply, discard_undo, make_plan, undo
+from mqtool.repair.from_findings import RepairProposal
 from mqtool.repair.plans import RepairPlan
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, run, runner, store_runbooks
 from mqtool.repair.runbooks.model import Case, Detection, next_verify
