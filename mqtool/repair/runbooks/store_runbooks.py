@@ -32,7 +32,7 @@ from mqtool.repair.runbooks.model import (
     words_of,
 )
 from mqtool.repair.salvage import SalvageOptions, salvage
-from mqtool.store.groups.unread import first_needed, needed_by_segment
+from mqtool.store.groups.unread import combined, first_needed, needed_by_segment
 from mqtool.store.lock import holder_words, lock_holder
 from mqtool.store.paths import real_path
 from mqtool.store.queues.rocksdb_queues import has_queue_database
@@ -231,9 +231,14 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     if case.request.before is not None:
         return RepairProposal((Trim(case.request.before),))
     log = case.store.commit_log
+    segments, needed = log.segments[: log.last_used], needed_by_segment(case.store)[: log.last_used]
+    safe, first = first_needed(case.store, needed)
+    needed[safe : safe + 1] = [first] if safe < len(needed) else []
     offers = [
-        f"--before {segment.end} removes {number + 1} segment(s), up to {segment.path.name}"
-        for number, segment in enumerate(log.segments[: log.last_used][:20])
+        f"--before {segment.end} removes {number} segment(s), up to {segment.path.name}"
+        if number <= safe
+        else f"--before {segment.end} is not safe, up to {segment.path.name}: {combined(needed[:number]).words}"
+        for number, segment in enumerate(segments[:20], 1)
     ]
     unread = [
         f"group {lag.group} has {lag.lag} unread message(s) in {lag.topic}/{lag.queue_id}"
@@ -247,8 +252,8 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     ]
     usage = ("--dry-run",) if case.request.used is None else ("--used", case.request.used)
     step = command("clean", case.request.opened(case.root), *usage)
-    if log.last_used and not first_needed(case.store, needed_by_segment(case.store)[:1])[1]:
-        step = run_again("RB-11", case.root, case.request, "--before", log.segments[0].end)
+    if safe:
+        step = run_again("RB-11", case.root, case.request, "--before", segments[0].end)
     return Advice((*offers, *unread, *waiting), (step,))
 
 

@@ -305,7 +305,9 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
         lags = [lag for lag in store.lags() if lag.lag]
     advice = run(RUNBOOKS["RB-11"], root, Request(used=99))
     assert advice.step("plan").status == "skipped"
-    assert f"--before {end} removes 1 segment(s), up to {0:020}" in advice.step("plan").evidence
+    unsafe = [line for line in advice.step("plan").evidence if "--before" in line]
+    assert unsafe[0].startswith(f"--before {end} is not safe, up to {0:020}: 7 unread, 0 waiting for delivery, ")
+    assert unsafe[-1].startswith(f"--before {4 * end} is not safe, up to {3 * end:020}: 54 unread, 22 waiting ")
     assert all(
         f"group {lag.group} has {lag.lag} unread message(s) in {lag.topic}/{lag.queue_id}"
         in advice.step("plan").evidence
@@ -313,8 +315,9 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
     )
     assert advice.next_steps == (f"mqtool clean {root} --used 99",), "the first segment has unread messages"
     read = damage_case("none@5.5.0-clean", tmp_path / "read")
-    steps = run(RUNBOOKS["RB-11"], read, Request(used=99)).next_steps
-    assert steps == (f"mqtool runbook run RB-11 {read} --used 99 --before 16384",)
+    advice = run(RUNBOOKS["RB-11"], read, Request(used=99))
+    assert f"--before 16384 removes 1 segment(s), up to {0:020}" in advice.step("plan").evidence
+    assert advice.next_steps == (f"mqtool runbook run RB-11 {read} --used 99 --before 16384",)
     request = Request(apply=True, backup_acknowledged=True, used=10, before=end)
     with pytest.raises(RefusedError, match=r"7 unread, 0 waiting for delivery, .*--allow-unread"):
         run(RUNBOOKS["RB-11"], root, request)
