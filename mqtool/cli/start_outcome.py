@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,11 +215,11 @@ def _in_store(
     rows = [
         {
             "kind": messages.kind.value,
-            "queue": f"{messages.topic}/{messages.queue_id}",
+            "queue": messages.queue,
             "messages": len(messages.queue_offsets),
             "lost": None
-            if unknown and messages.kind is WaitingKind.TIMER
-            else _lost_of(outcome, f"{messages.topic}/{messages.queue_id}", messages.queue_offsets.tolist()),
+            if outcome.lost is None or (unknown and messages.kind is WaitingKind.TIMER)
+            else messages.among(outcome.lost.get(messages.queue, ())),
         }
         for messages in waiting
     ]
@@ -237,15 +236,6 @@ def _expiry(path: Path, config: Path | None) -> str:
             return expiry_after_start(store, time.time_ns() // 1_000_000)
     except StoreError as error:
         return f"what retention then deletes is unknown: {error}"
-
-
-def _lost_of(outcome: Outcome, queue: str, offsets: list[int]) -> int | None:
-    """Returns how many of some queue offsets a start loses, None if that is unknown."""
-    if outcome.lost is None:
-        return None
-    ranges = sorted(outcome.lost.get(queue, ()))
-    places = (bisect_right(ranges, offset, key=lambda item: item[0]) - 1 for offset in offsets)
-    return sum(at >= 0 and offset <= ranges[at][1] for at, offset in zip(places, offsets, strict=True))
 
 
 def _unknown(

@@ -15,6 +15,7 @@ from mqtool.cli.cells import counted
 from mqtool.cli.terminal import Style, paint
 from mqtool.commands import Opened, command, new_store_command
 from mqtool.errors import MqtoolError, RefusedError
+from mqtool.recovery.losses import waiting_words
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store, open_store
 from mqtool.store.config.broker_config import UNCHECKED
@@ -97,7 +98,8 @@ def _head(verification: Verification) -> Iterator[str]:
     else:
         yield f"{verification.store}: {verification.state_words}: {verdict}{known}"
     if verification.losses.messages:
-        yield f"lost: {counted(verification.losses.messages, 'message')}, {size(verification.losses.bytes)}"
+        waiting = waiting_words(verification.losses.waiting)
+        yield f"lost: {counted(verification.losses.messages, 'message')}{waiting}, {size(verification.losses.bytes)}"
     elif verification.losses.bytes:
         yield f"damaged: {size(verification.losses.bytes)} of the log; no message is known to be lost already"
     start = verification.next_start

@@ -54,6 +54,7 @@ class LossCount(Struct, frozen=True):
     # Lost by a change of the files: a start after it does not deliver them, and they are not lost already; None if the
     # broker does not start after it, or if that is unknown.
     by_change: int | None = 0
+    waiting: int = 0  # those of `by_start` that wait for delivery: delays, timers, transactions, popped messages
 
     @property
     def do_not_start(self) -> bool:
@@ -79,17 +80,22 @@ class LossCount(Struct, frozen=True):
     @property
     def start_words(self) -> str:
         """What a start loses, and everything else, in words: `loses 2 messages; 1 is lost already`."""
-        lost = _messages(self.by_start) if self.by_start else "no message"
+        lost = f"{_messages(self.by_start)}{waiting_words(self.waiting)}" if self.by_start else "no message"
         return f"loses {lost}{self.words}"
 
 
 def loss_numbers(losses: LossCount | None) -> dict[str, int | None]:
     """Returns the numbers by their names in every JSON document; None for each if they are unknown."""
-    names = ("already_lost", "lost_by_start", "not_served", "lost_by_change")
+    names = ("already_lost", "lost_by_start", "not_served", "lost_by_change", "lost_waiting")
     if losses is None:
         return dict.fromkeys(names)
-    counts = (losses.gone, losses.by_start, losses.unserved, losses.by_change)
+    counts = (losses.gone, losses.by_start, losses.unserved, losses.by_change, losses.waiting)
     return dict(zip(names, counts, strict=True))
+
+
+def waiting_words(number: int) -> str:
+    """Returns how many of some lost messages wait for delivery, in words; "" for none."""
+    return f", {number} of them waiting for delivery" if number else ""
 
 
 def _messages(number: int) -> str:

@@ -118,6 +118,7 @@ class Outcome(Struct, frozen=True):
     readings: Mapping[str, QueueReading] = field(default_factory=dict)
     plan: Plan | None = None  # what recovery does; None if load() did not come so far
     evidence: Mapping[str, str] = field(default_factory=dict)  # where sizes of files are known from
+    waiting: Mapping[str, int] = field(default_factory=dict)  # by "topic/queue", how many of `by_start` wait
     release_evidence: str = GIVEN  # why this release: given, detected, or assumed
 
     @property
@@ -148,7 +149,8 @@ class Outcome(Struct, frozen=True):
         """Returns the losses in numbers, of the queues that are included by their names."""
         gone, unserved = count_of(self.gone, includes), count_of(self.unserved, includes)
         by_start = None if self.lost is None else count_of(self.lost, includes) - gone - unserved
-        return LossCount(gone, by_start, unserved)
+        waiting = sum(number for name, number in self.waiting.items() if includes(name))
+        return LossCount(gone, by_start, unserved, waiting=waiting)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the outcome as JSON values: a broker's answer by its field names, and the reasons."""

@@ -32,11 +32,12 @@ from mqtool.recovery.reading import STATES, Delivery, QueueReading, Reader
 from mqtool.recovery.settings import settings_of
 from mqtool.recovery.start import Start, without_uncompacted
 from mqtool.recovery.state import AnyQueue
-from mqtool.store import open_store
+from mqtool.store import open_readable, open_store
 from mqtool.store.config.broker_config import ConfigSource, load
 from mqtool.store.files import read_file, unreadable
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
+from mqtool.store.waiting.held_back import waiting_among
 
 _CACHED_BYTES_PER_MINUTE = 60 * (500 << 20)
 _DISK_BYTES_PER_MINUTE = 60 * (80 << 20)
@@ -149,7 +150,11 @@ def predict(
                 "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
             )
         start.run()
-        return replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
+        outcome = replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
+        if not outcome.by_start:
+            return outcome
+        with open_readable(root, keys) as store:
+            return replace(outcome, waiting=waiting_among(store, outcome.by_start))
     except OSError as error:
         raise unreadable("cannot be read", error, store_dir) from error
 

@@ -220,6 +220,7 @@ def _forecast(value: Any) -> Forecast | None:
         None if value["lost_by_start"] is None else _typed(value["lost_by_start"], int),
         _typed(value["not_served"], int),
         None if value["lost_by_change"] is None else _typed(value["lost_by_change"], int),
+        _typed(value["lost_waiting"], int),
     )
     after, outcome = _typed(value["not_served_after"], int), _typed(value["outcome"], str)
     return Forecast(_typed(value["release"], str), losses, after, outcome)

@@ -131,7 +131,7 @@ class Classifier:
             self._around(damages)
         self._config_files()
         ranges.sort(key=lambda part: part.start)
-        self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets, self._survey.includes)
+        self._losses = losses_of(account, ranges, self._store, self._survey.includes)
         reported = (*self._losses.offsets, *self._gaps)
         self._known_lost = known_count(self._known, reported, self._survey.includes)
         self._in_foreign = self._losses.messages if foreign else 0

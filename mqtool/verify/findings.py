@@ -141,6 +141,7 @@ class Losses(Struct, frozen=True):
     ranges: tuple[LostRange, ...] = ()
     queues: tuple[QueueLoss, ...] = ()
     groups: tuple[GroupLoss, ...] = ()
+    waiting: int = 0  # number of lost messages that wait for delivery
 
     @property
     def bytes(self) -> int:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
 from mqtool.store import Store
 from mqtool.store.known_losses import KnownLosses, LostOffsets, offsets_by_queue
+from mqtool.store.waiting.held_back import waiting_among
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
 from mqtool.verify.record_rules import Jump
@@ -157,15 +159,12 @@ def group_losses(
     return tuple(entries)
 
 
-def losses_of(
-    account: LossAccount,
-    ranges: list[LostRange],
-    offsets: Mapping[str, Mapping[str, Mapping[int, int]]],
-    includes: Callable[[str], bool],
-) -> Losses:
+def losses_of(account: LossAccount, ranges: list[LostRange], store: Store, includes: Callable[[str], bool]) -> Losses:
     """Returns the losses: all ranges of the log, and the messages of the topics that `includes` accepts."""
     queues = tuple(loss for loss in account.queues() if includes(loss.topic))
-    return Losses(tuple(ranges), queues, group_losses(queues, offsets))
+    losses = Losses(tuple(ranges), queues, group_losses(queues, store.metadata.consumer_offsets))
+    lost = {f"{topic}/{queue_id}": parts for (topic, queue_id), parts in offsets_by_queue(losses.offsets).items()}
+    return replace(losses, waiting=sum(waiting_among(store, lost).values())) if lost else losses
 
 
 def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:

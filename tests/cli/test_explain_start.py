@@ -256,6 +256,8 @@ def test_what_waits_is_listed_with_what_a_start_loses_of_it(mqtool, tmp_path):
     assert found["after_start"]["max"] == first
     lost = [(row["kind"], row["lost"]) for row in found["waiting"]]
     assert lost == [("delay", 0), ("delay", 0), ("timer", 3), ("popped", 1), ("popped", 2)]
+    assert ", 5 of them waiting for delivery; 1 is lost already" in found["verdict"]
+    assert ", 5 of them waiting for delivery; 1 is lost already" in mqtool("verify", store).text
 
 
 def test_a_heap_of_nothing_is_not_taken_for_the_default(mqtool, tmp_path):

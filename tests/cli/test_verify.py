@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -215,3 +216,14 @@ def test_lost_bytes_are_in_units_for_readers(mqtool, tmp_path):
     text = mqtool("verify", root).text
     assert f"lost: {found['lost_messages']} messages, {words.size(found['lost_bytes'])}\n" in text
     assert f"{found['lost_bytes']} byte" not in text
+
+
+def test_lost_messages_that_wait_for_delivery_are_named(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    rows = mqtool("pending", store, "--list", "-f", "jsonl").lines
+    waiting = [row for row in rows if 262_144 <= row["physical_offset"] < 393_216]
+    segment = store / "commitlog" / f"{262_144:020}"
+    segment.write_bytes(bytes(segment.stat().st_size))
+    lost = re.search(r"lost: \d+ messages, (\d+) of them waiting for delivery, ", mqtool("verify", store).text)
+    assert lost is not None
+    assert int(lost[1]) == len(waiting) == 14

@@ -108,6 +108,9 @@ RUNBOOK = OutputSchema(
             nullable=True,
             label="lost if started instead",
         ),
+        count(
+            "lost_waiting", "those of lost_by_start that wait for delivery; null if unknown", nullable=True, show=WIDE
+        ),
         count("not_served", "messages that were intact, and that no consumer got; null if unknown", nullable=True),
         count(
             "lost_by_change",

@@ -121,6 +121,7 @@ _START = (
     text("verdict", "as of explain-start, or why it is unknown"),
     count("already_lost", "messages of which no intact record is left; null if unknown", nullable=True),
     count("lost_by_start", "messages that the start loses; null if unknown, or if it does not start", nullable=True),
+    count("lost_waiting", "those of lost_by_start that wait for delivery; null if unknown", nullable=True),
     count("not_served", "messages whose records stay in the log, but no queue leads to them", nullable=True),
     flag(
         "do_not_start",

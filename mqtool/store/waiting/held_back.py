@@ -8,7 +8,7 @@ Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceIm
 
 import contextlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -45,6 +45,16 @@ class WaitingMessages(Struct, frozen=True):
     queue_offsets: np.ndarray  # int64, in that queue
     physical_offsets: np.ndarray  # int64, of their records
 
+    @property
+    def queue(self) -> str:
+        """Their queue as `topic/queue`."""
+        return f"{self.topic}/{self.queue_id}"
+
+    def among(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Returns how many of them are in ranges of queue offsets, first and last included."""
+        bounds = (np.searchsorted(self.queue_offsets, (first, last + 1)).tolist() for first, last in ranges)
+        return sum(end - begin for begin, end in bounds)
+
 
 class Undelivered(Struct, frozen=True):
     """Waiting messages of one queue in one segment."""
@@ -77,6 +87,13 @@ def waiting_messages(store: Store) -> list[WaitingMessages]:
     """Returns messages that a broker would still deliver or ask about, by queue; raises StoreError."""
     store.require_queues()
     return [waiting for waiting in _all(store) if len(waiting.queue_offsets)]
+
+
+def waiting_among(store: Store, lost: Mapping[str, Iterable[tuple[int, int]]]) -> dict[str, int]:
+    """Returns how many lost messages, by `topic/queue` and ranges of queue offsets, wait; {} if that is unknown."""
+    with contextlib.suppress(FormatError, StoreError):
+        return {item.queue: item.among(lost[item.queue]) for item in waiting_messages(store) if item.queue in lost}
+    return {}
 
 
 def _all(store: Store) -> Iterator[WaitingMessages]:
