@@ -35,6 +35,7 @@ JAVA = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Xmx512m",
+    "-Dtls.server.mode=disabled",  # else every start makes a key and a certificate: half of its processor time
     "-Duser.timezone=UTC",
     *[f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED],
     f"-Dlogback.configurationFile={LOGBACK}",
