@@ -30,8 +30,7 @@ from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.service import DispatchLoop, Service
 from mqtool.engine.start.detect import check_admission
 from mqtool.engine.start.lock import AbortMark, LastShutdown, StoreLock
-from mqtool.engine.start.power_cut import drop_unflushed
-from mqtool.engine.start.recovery_executor import RecoveryExecutor, RecoveryResult
+from mqtool.engine.start.recovery_executor import RecoveryExecutor, RecoveryResult, drop_unflushed
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError

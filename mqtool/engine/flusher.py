@@ -2,14 +2,16 @@
 
 Each method of `Flusher` is one iteration of one of the broker's services; threads or a test call them. `GroupCommit`
 needs no flush thread: the first waiting put becomes the leader and syncs; puts that arrive meanwhile wait for the next
-sync, which one of them leads. A put thus waits for at most two syncs, a single producer for one. Docs page:
-docs/engine.md. Source: FlushRealTimeService, CommitRealTimeService, GroupCommitService, FlushDiskWatcher,
-FlushConsumeQueueService, StoreCheckpoint (4.9.7, 5.5.0).
+sync, which one of them leads. A put thus waits for at most two syncs, a single producer for one. `AsyncCommit` lets
+coroutines wait without a thread for each of them. Docs page: docs/engine.md. Source: FlushRealTimeService,
+CommitRealTimeService, GroupCommitService, FlushDiskWatcher, FlushConsumeQueueService, StoreCheckpoint (4.9.7, 5.5.0).
 """
 
+import asyncio
 import contextlib
 import logging
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +32,10 @@ from mqtool.formats.release import Release
 _FIELDS_OF_4_9 = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
 _LOG = logging.getLogger(__name__)
+
+_Loop = asyncio.AbstractEventLoop
+_Answer = PutStatus | Exception
+_Settled = list[tuple["asyncio.Future[PutStatus]", _Answer]]
 
 
 class _Waiter:
@@ -294,3 +300,87 @@ class Flusher:
     def flush_checkpoint(self) -> None:
         """Writes the checkpoint. Durable on return."""
         self._checkpoint.flush()
+
+
+class AsyncCommit:
+    """Completes futures of any number of event loops once the log is durable up to the end of their messages.
+
+    One thread flushes while event loops continue to run; all messages put in the meantime share the next flush.
+    """
+
+    def __init__(self, wait: Callable[[int], PutStatus], flushed_offset: Callable[[], int]) -> None:
+        """Starts no thread yet; the first put that waits does.
+
+        `wait` blocks until the log is durable up to a physical offset, and returns the status of such a put.
+        """
+        self._wait = wait
+        self._flushed_offset = flushed_offset
+        self._waiting: deque[tuple[int, _Loop, asyncio.Future[PutStatus]]] = deque()
+        self._wake = threading.Event()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def flushed(self, end: int) -> "asyncio.Future[PutStatus]":
+        """Returns the future status of a put that ends at a physical offset; call it in the event loop that waits.
+
+        The flush takes place even if the future is cancelled: dispatch waits for it too.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[PutStatus] = loop.create_future()
+        self._waiting.append((end, loop, future))
+        if self._thread is None or self._stopping:
+            self._start()
+        self._wake.set()
+        return future
+
+    def _start(self) -> None:
+        with self._guard:
+            if self._stopping:  # the thread may have gone already
+                self._round()
+            elif self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="mqtool-async-flush", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait()
+            self._wake.clear()
+            self._round()
+
+    def _round(self) -> None:
+        """Flushes for all waiting puts and completes their futures, each in its own event loop."""
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not waiting:
+            return
+        answer: _Answer
+        try:
+            answer = self._wait(max(end for end, _, _ in waiting))
+        except Exception as error:  # noqa: BLE001 - whatever it was, all that wait must hear of it
+            answer = error
+        flushed = -1 if answer is PutStatus.PUT_OK else self._flushed_offset()
+        by_loop: dict[_Loop, _Settled] = defaultdict(list)
+        for end, loop, future in waiting:
+            by_loop[loop].append((future, PutStatus.PUT_OK if end <= flushed else answer))
+        for loop, settled in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and nobody waits in it
+                loop.call_soon_threadsafe(_settle, settled)
+
+    def stop(self) -> None:
+        """Ends the thread after a last flush for all waiting puts; a later put is flushed by its own thread."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._guard:
+            self._round()
+
+
+def _settle(settled: _Settled) -> None:
+    for future, answer in settled:
+        if future.done():  # cancelled
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

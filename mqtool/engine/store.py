@@ -25,8 +25,7 @@ from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdic
 from mqtool.engine.statuses import AppendStatus, GetResult, PutResult, PutStatus, QueryResult
 from mqtool.engine.write.columns import MessageColumns, PutManyResult, append_columns
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.hooks import Hook, OutgoingMessage
-from mqtool.engine.write.messages import NOT_PLAIN, BatchMessage, append, append_batch
+from mqtool.engine.write.messages import NOT_PLAIN, BatchMessage, Hook, OutgoingMessage, append, append_batch
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
@@ -39,8 +38,8 @@ Append = Callable[..., PutResult | None]
 if TYPE_CHECKING:
     import asyncio
 
-    from mqtool.engine.async_commit import AsyncCommit
     from mqtool.engine.dispatcher import BitMapOf
+    from mqtool.engine.flusher import AsyncCommit
 
 
 class MessageStore:
@@ -222,7 +221,7 @@ class MessageStore:
     def wait_flushed_async(self, end: int) -> "asyncio.Future[PutStatus]":
         """Returns the future result of `wait_flushed` for the running event loop; for puts with `wait=False`."""
         if self._async_commit is None:
-            from mqtool.engine.async_commit import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
+            from mqtool.engine.flusher import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
 
             with self._log.lock:
                 if self._async_commit is None:
@@ -564,7 +563,7 @@ def open_store(
             if the process changes its working directory later.
         options: sizes, flush mode, limits; None for the broker's defaults.
         policy: retention; None for the broker's defaults.
-        hooks: called with every message before it is stored (`engine.write.hooks`).
+        hooks: called with every message before it is stored (`engine.write.messages`).
         bit_map_of: filter bit maps, for queues with an extension; `store.queues.filter_bit_maps` has the filters.
         background: whether threads flush, dispatch and clean. Without them call `dispatch`, `flush` and `close`.
         clock: source of the time; a test's own.

@@ -25,8 +25,7 @@ from mqtool.engine.statuses import PutStatus
 from mqtool.engine.store import MessageStore
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
-from mqtool.engine.write.messages import refusal
+from mqtool.engine.write.messages import OutgoingMessage, check_before_put, delay_message, refusal
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import config_files, file_names, hosts, java, properties

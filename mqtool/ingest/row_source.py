@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, compression, hosts, java, properties
 from mqtool.formats.commit_log import SysFlag

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError, StoreError
 from mqtool.export.published import holds_tables, message_files
 from mqtool.export.schema import RecordClass, class_of

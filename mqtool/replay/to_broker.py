@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import UsageError
 from mqtool.ingest.bulk_ingest import Ack
 from mqtool.replay import state as states

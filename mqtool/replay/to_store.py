@@ -20,7 +20,7 @@ from mqtool.engine.options import FlushMode, StoreOptions
 from mqtool.engine.start.detect import config_for_reading, options_for
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.store import MessageStore
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import UsageError
 from mqtool.formats import properties
 from mqtool.ingest import bulk_ingest

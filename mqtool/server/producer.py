@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from msgspec import Struct
 
 from mqtool.engine.statuses import PutStatus
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import hosts, java, properties
 from mqtool.formats.topics import DEFAULT_TOPIC

@@ -11,8 +11,7 @@ import pytest
 import mqtool
 from mqtool.engine import Compat, FlushMode, GetStatus, open_store
 from mqtool.engine.start.detect import options_for
-from mqtool.engine.write.hooks import delay_message
-from mqtool.engine.write.messages import BatchMessage
+from mqtool.engine.write.messages import BatchMessage, delay_message
 from mqtool.errors import StoreLockedError
 from mqtool.formats import hosts, properties
 from mqtool.formats.commit_log import SysFlag

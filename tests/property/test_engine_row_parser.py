@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqtool.engine import Compat, PutStatus, open_store
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.formats import commit_log, file_names
 from mqtool.ingest import bulk_ingest
 from mqtool.ingest.bulk_ingest import Row

@@ -15,8 +15,7 @@ from mqtool import native
 from mqtool.engine.disk.mapped_files import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.engine.write.commit_log import CommitLog, WrittenColumns
-from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.engine.write.messages import INNER, NOT_PLAIN, host_shape
+from mqtool.engine.write.messages import INNER, NOT_PLAIN, OutgoingMessage, host_shape
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
 

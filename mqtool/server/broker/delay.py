@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mqtool.engine import PutStatus
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError, StoreError, UnavailableError, UsageError
 from mqtool.formats import config_files, file_names, java, properties, service_records
 from mqtool.formats.commit_log import is_queued

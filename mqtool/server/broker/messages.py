@@ -3,7 +3,7 @@
 `ReadOnlyMessages` has the reading methods of an open engine. It skips damaged messages: the next offset of an answer is
 after them. Rules of a get: `store.queues.get_message`. `Writer` appends from one thread, that of the event loop; an
 append is a copy into the page cache. With SYNC_FLUSH, the answer to a producer waits for a flush that its message
-shares with others (`engine.async_commit`). Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
+shares with others (`engine.flusher`). Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from mqtool.engine import (
     QueryResult,
     StoreOptions,
 )
-from mqtool.engine.write.hooks import Hook, OutgoingMessage, delay_message
+from mqtool.engine.write.messages import Hook, OutgoingMessage, delay_message
 from mqtool.errors import MessageRejectedError, StoreError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record

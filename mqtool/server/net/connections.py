@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from mqtool.choices import TlsMode
 from mqtool.errors import PortInUseError, UsageError
 from mqtool.protocol.command import FLAG_ONEWAY, Command
-from mqtool.server.net.limits import Limits
-from mqtool.server.net.peer import Endpoint, Guard, Handler, OtherProtocol, Peer, not_supported
+from mqtool.server.net.peer import Endpoint, Guard, Handler, Limits, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import TlsPipe
 
 log = logging.getLogger(__name__)

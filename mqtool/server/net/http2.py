@@ -20,8 +20,7 @@ from msgspec import Struct
 from mqtool.errors import MqtoolError
 from mqtool.server.net.header_blocks import constant_block
 from mqtool.server.net.http2_session import ErrorCode, Http2Session
-from mqtool.server.net.limits import Limits
-from mqtool.server.net.peer import Peer
+from mqtool.server.net.peer import Limits, Peer
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from mqtool.siblings import Row, Table
 from mqtool.siblings.base import OpenedStore, is_position
 from mqtool.siblings.frames import SalvagedChunk, salvage_row
 from mqtool.siblings.tfchunk import CHUNKS, RECORDS, TABLES, verify
-from mqtool.siblings.tfchunk.chunk import Group, StoredRecord, TFChunkFile, ValidRun
-from mqtool.siblings.tfchunk.store import TFChunkDb, is_database, resume
+from mqtool.siblings.tfchunk.store import Group, StoredRecord, TFChunkDb, TFChunkFile, ValidRun, is_database, resume
 from mqtool.store.log.readable_parts import UnreadableParts
 from mqtool.verify.findings import Finding
 

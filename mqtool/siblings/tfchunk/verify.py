@@ -11,8 +11,7 @@ from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER, HEADER_SIZE
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import READ_IT, check_reserved, finding
 from mqtool.siblings.frames import InvalidFrame
-from mqtool.siblings.tfchunk.chunk import TFChunkFile, ValidRun, valid_run
-from mqtool.siblings.tfchunk.store import TFChunkDb, resume
+from mqtool.siblings.tfchunk.store import TFChunkDb, TFChunkFile, ValidRun, resume, valid_run
 from mqtool.verify.findings import Finding, Severity
 
 _BACKUP = "restore the chunk from a backup or another node"

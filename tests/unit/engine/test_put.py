@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 import mqtool
 from mqtool.engine import AppendStatus, Compat, PropertyOrder, PutStatus
-from mqtool.engine.write import hooks
-from mqtool.engine.write.messages import BatchMessage
+from mqtool.engine.write.messages import BatchMessage, check_before_put, delay_message
 from mqtool.formats import commit_log, hosts, message_batch, properties
 from tests.support.engine import tree
 
@@ -379,7 +378,7 @@ def write_topics(root):
 
 def test_the_brokers_check_comes_before_the_store(opened):
     busy = [False]
-    store = opened(hooks=[hooks.check_before_put(lambda: busy[0])])
+    store = opened(hooks=[check_before_put(lambda: busy[0])])
     assert store.put("x" * 128, 0, b"x").status is PutStatus.MESSAGE_ILLEGAL
     assert store.put("%RETRY%" + "x" * 200, 0, b"x").status is PutStatus.PUT_OK
     busy[0] = True
@@ -390,7 +389,7 @@ def test_the_brokers_check_comes_before_the_store(opened):
 def test_a_delayed_message_waits_in_the_queue_of_its_level(opened, level, queue_id, stored_level, clock):
     from mqtool.engine.options import StoreOptions
 
-    store = opened(hooks=[hooks.delay_message(StoreOptions())])
+    store = opened(hooks=[delay_message(StoreOptions())])
     result = store.put("Orders", 5, b"later", encode(DELAY=level, TAGS="A"))
     record = stored(store, result)
     assert (record.topic, record.queue_id) == (b"SCHEDULE_TOPIC_XXXX", queue_id)
@@ -404,7 +403,7 @@ def test_a_delayed_message_waits_in_the_queue_of_its_level(opened, level, queue_
 def test_a_message_without_a_level_goes_where_it_was_sent(opened):
     from mqtool.engine.options import StoreOptions
 
-    store = opened(hooks=[hooks.delay_message(StoreOptions())])
+    store = opened(hooks=[delay_message(StoreOptions())])
     assert stored(store, store.put("Orders", 5, b"now", encode(DELAY="0"))).topic == b"Orders"
     assert store.put("Orders", 5, b"?", encode(DELAY="soon")).status is PutStatus.MESSAGE_ILLEGAL
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mqtool.engine import FlushMode, PutStatus, open_store
-from mqtool.engine.async_commit import AsyncCommit
+from mqtool.engine.flusher import AsyncCommit
 from mqtool.errors import StoreError
 from tests.support.engine import small_options
 from tests.support.engine_faults import FailingFiles

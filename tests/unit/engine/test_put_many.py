@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from mqtool import native
 from mqtool.engine import FlushMode, PutStatus
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.write import columns, hooks
+from mqtool.engine.write import columns
 from mqtool.engine.write.columns import MessageColumns
+from mqtool.engine.write.messages import delay_message
 from mqtool.formats import properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import NO_SPACE, FailingFiles, fast_directory, remove
@@ -132,7 +133,7 @@ def test_a_disk_that_fills_up_ends_the_column_where_it_does(opened):
 
 
 def test_hooks_see_every_message_of_a_column(opened):
-    store = opened(hooks=[hooks.delay_message(StoreOptions())])
+    store = opened(hooks=[delay_message(StoreOptions())])
     result = store.put_many(of_bodies([b"a", b"b"], properties=[b"DELAY\x011\x02", b""]))
     store.dispatch()
     assert result.ok

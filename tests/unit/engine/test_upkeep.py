@@ -12,7 +12,7 @@ from mqtool.engine.disk import files as disk_files
 from mqtool.engine.disk.files import File, Files
 from mqtool.engine.service import Periodic
 from mqtool.engine.write.columns import MessageColumns
-from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
+from mqtool.engine.write.messages import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
 from mqtool.formats import commit_log, config_files
 from mqtool.formats.release import V4_9, V5_5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import RemoteProtocolError, UsageError
 from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol import Command, RequestCode

@@ -17,9 +17,8 @@ from mqtool.records.damage import Damage
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tfchunk import kind as salvage
-from mqtool.siblings.tfchunk.chunk import StoredRecord, valid_run
 from mqtool.siblings.tfchunk.kind import OpenedTFChunk
-from mqtool.siblings.tfchunk.store import TFChunkDb
+from mqtool.siblings.tfchunk.store import StoredRecord, TFChunkDb, valid_run
 from mqtool.siblings.tfchunk.verify import verify
 from mqtool.verify.findings import Severity
 from tests.support.chunks import tfchunk_store

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 import mqtool
 from mqtool.convert.queues import into_rocksdb
 from mqtool.engine import open_store
-from mqtool.engine.write import hooks
+from mqtool.engine.write.messages import delay_message
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ROCKS_UNIT, UNIT_SIZE, unit_key
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
@@ -22,7 +22,7 @@ TAGS = 12
 def add(path, delays, levels, count=6):
     """Puts messages of some levels with this messageDelayLevel."""
     options = small_options(delay_levels=delays)
-    store = open_store(path, options, clock=HeldClock(), background=False, hooks=[hooks.delay_message(options)])
+    store = open_store(path, options, clock=HeldClock(), background=False, hooks=[delay_message(options)])
     with store:
         for number in range(count):
             for level in levels:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mqtool.engine import PutStatus
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.service_records import Ack, CheckPoint, GroupQueue

@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.service_records import (

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import hosts, java, properties
 from mqtool.formats.service_records import MAX_QUEUES

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import TopicConfig

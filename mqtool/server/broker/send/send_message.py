@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import hosts, java, message_batch, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag

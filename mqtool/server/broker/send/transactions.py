@@ -12,7 +12,7 @@ from collections import deque
 
 from mqtool.engine import GetStatus
 from mqtool.engine.retention.rules import HOUR_MS
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import hosts, properties, service_records
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag

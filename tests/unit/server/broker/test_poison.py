@@ -7,7 +7,7 @@ import pytest
 
 import mqtool
 from mqtool.engine import StoreOptions, open_store
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import properties, service_records
 from mqtool.formats.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC

@@ -9,7 +9,7 @@ import pytest
 from mqtool.engine import Compat, PutResult, PutStatus, StoreOptions, open_store
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import ConfigFileError, FormatError, MessageRejectedError, StoreError, UsageError
 from mqtool.formats import config_files, hosts
 from mqtool.formats.hosts import Host

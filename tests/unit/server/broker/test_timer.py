@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from mqtool.engine import AppendStatus, Compat, PutResult, PutStatus, StoreOptions, open_store
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import LayoutError, StoreError, UsageError
 from mqtool.formats import commit_log, properties, timer
 from mqtool.formats.timer import TimerMagic

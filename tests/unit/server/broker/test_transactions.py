@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mqtool.engine import Compat, GetStatus, PutResult, PutStatus, StoreOptions, open_store
-from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.formats import properties
 from mqtool.server.broker.send.transactions import half_message
 from mqtool.server.testing import MqServer

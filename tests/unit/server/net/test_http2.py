@@ -11,7 +11,7 @@ from h2.settings import SettingCodes
 
 from mqtool.server.net import http2
 from mqtool.server.net.http2 import GrpcError, GrpcStatus, Http2Connection, Methods
-from mqtool.server.net.limits import Limits
+from mqtool.server.net.peer import Limits
 
 HEADERS = [
     (":method", "POST"),

@@ -13,8 +13,7 @@ from mqtool.errors import LocalProtocolError, PortInUseError, UsageError
 from mqtool.protocol import Command, RequestCode, ResponseCode, encode
 from mqtool.server.net import connections, loop_factory
 from mqtool.server.net.connections import Connection, Listener, address_of, parse_address
-from mqtool.server.net.limits import Limits
-from mqtool.server.net.peer import Answer, Handler, Peer
+from mqtool.server.net.peer import Answer, Handler, Limits, Peer
 
 ECHO, LATER, NEVER, FAIL, BIG = 10, 11, 12, 13, 14
 
