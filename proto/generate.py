@@ -1,10 +1,10 @@
 """Generate mqtool/protocol/rocketmq_v2 from the .proto files next to this script.
 
-    .venv/bin/python proto/generate.py            # write the modules
+    .venv/bin/python proto/generate.py            # write the files
     .venv/bin/python proto/generate.py --fetch    # take the .proto files from the published npm package first
 
 The .proto files are those of Apache RocketMQ (apache/rocketmq-apis, Apache License 2.0), unchanged, as the npm package
-`rocketmq-client-nodejs` publishes them; their licence header stays in them. The generated modules are committed, so
+`rocketmq-client-nodejs` publishes them; their licence header stays in them. The generated files are committed, so
 that neither an installation nor `./setup` needs a compiler; a test generates them again and compares.
 """
 
@@ -25,17 +25,6 @@ PUBLISHED = "rocketmq-client-nodejs@1.0.8"
 FOLDER = "apache/rocketmq/v2"
 FILES = ("definition", "service")
 
-MODULE = '''"""Messages of {path}.proto; written by proto/generate.py, not by hand."""
-
-from mqtool.protocol.rocketmq_v2 import messages_of
-
-globals().update(
-    messages_of(
-{pieces}
-    )
-)
-'''
-
 
 def fetch() -> None:
     """Takes the .proto files from the published package."""
@@ -49,39 +38,33 @@ def fetch() -> None:
                 (HERE / FOLDER / f"{name}.proto").write_bytes(member.read())
 
 
-def generated() -> dict[str, str]:
-    """Returns the text of each generated file, by its name."""
+def generated() -> dict[str, bytes]:
+    """Returns the content of each generated file, by its name: descriptors in protobuf's encoding, and type stubs."""
     with tempfile.TemporaryDirectory() as scratch:
         well_known = Path(protoc.__file__).parent / "_proto"
         given = ["protoc", f"-I{HERE}", f"-I{well_known}", f"--pyi_out={scratch}", f"-o{scratch}/set"]
         if protoc.main([*given, *(f"{FOLDER}/{name}.proto" for name in FILES)]) != 0:
             raise SystemExit("protoc failed")
         descriptors = FileDescriptorSet.FromString(Path(scratch, "set").read_bytes())
-        texts = {}
+        files = {}
         for name, descriptor in zip(FILES, descriptors.file, strict=True):
-            texts[f"{name}.py"] = module(f"{FOLDER}/{name}", descriptor.SerializeToString(deterministic=True))
+            files[f"{name}.binpb"] = descriptor.SerializeToString(deterministic=True)
             stub = Path(scratch, FOLDER, f"{name}_pb2.pyi").read_text("utf-8")
             stub = re.sub(
                 r"from apache\.rocketmq\.v2 import (\w+)_pb2 as", r"from mqtool.protocol.rocketmq_v2 import \1 as", stub
             )
-            texts[f"{name}.pyi"] = re.sub(r"(?<!as )\b_Mapping\]", "_Mapping[str, object]]", stub)
-        return texts
-
-
-def module(path: str, serialized: bytes) -> str:
-    """Returns a module that registers a file's serialized descriptor."""
-    lines = [serialized[start : start + 64] for start in range(0, len(serialized), 64)]
-    return MODULE.format(path=path, pieces="\n".join(f"        {line!r}" for line in lines))
+            files[f"{name}.pyi"] = re.sub(r"(?<!as )\b_Mapping\]", "_Mapping[str, object]]", stub).encode()
+        return files
 
 
 def main() -> int:
-    """Writes the modules."""
+    """Writes the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fetch", action="store_true", help="take the .proto files from the published package first")
     if parser.parse_args().fetch:
         fetch()
-    for name, text in generated().items():
-        (PACKAGE / name).write_text(text, "utf-8")
+    for name, content in generated().items():
+        (PACKAGE / name).write_bytes(content)
     return 0
 
 
