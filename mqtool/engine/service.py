@@ -39,9 +39,6 @@ Listener = Callable[[], None]
 """Called after records were dispatched."""
 
 
-_LOG = logging.getLogger(__name__)
-
-
 class DispatchLoop:
     """Runs the dispatcher after the writer, in its own thread or when called.
 

@@ -7,8 +7,9 @@ ConsumerOffsetManager, LmqConsumerOffsetManager, DelayOffsetSerializeWrapper, Da
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -30,6 +31,8 @@ _QUEUE_OFFSET = re.compile(r"(\{[^{}]*\})\s*:\s*(-?\d{1,19})(?!\d)", re.ASCII)
 
 COMPACTION = "COMPACTION"
 """The cleanup policy of compacted topics."""
+
+T = TypeVar("T")
 
 Offsets = dict[int, int]
 """Queue id (delay level, in delay offsets) to queue offset."""
@@ -166,8 +169,7 @@ def split_topic_group(key: str) -> tuple[str, str]:
 def parse_topics(data: Buffer) -> Topics:
     """Reads topics.json; raises FormatError as `config_json.parse`, and for values of a wrong type."""
     version, rest = _parse(data)
-    table = table_of(rest, "topicConfigTable", TopicConfig)
-    return Topics(table, version, rest)
+    return Topics(table_of(rest, "topicConfigTable", TopicConfig), version, rest)
 
 
 def build_topics(topics: Topics, style: JsonStyle) -> bytes:
@@ -179,8 +181,7 @@ def build_topics(topics: Topics, style: JsonStyle) -> bytes:
 def parse_groups(data: Buffer) -> SubscriptionGroups:
     """Reads subscriptionGroup.json; raises as `parse_topics`."""
     version, rest = _parse(data)
-    table = table_of(rest, "subscriptionGroupTable", GroupConfig)
-    return SubscriptionGroups(table, version, rest)
+    return SubscriptionGroups(table_of(rest, "subscriptionGroupTable", GroupConfig), version, rest)
 
 
 def build_groups(groups: SubscriptionGroups, style: JsonStyle) -> bytes:
@@ -193,9 +194,9 @@ def parse_consumer_offsets(data: Buffer) -> ConsumerOffsets:
     """Reads consumerOffset.json or lmqConsumerOffset.json; raises as `parse_topics`."""
     version, rest = _parse(data)
     return ConsumerOffsets(
-        offset_table=_offset_tables(rest, "offsetTable") or {},
-        lmq_offset_table=_lmq_offsets(rest),
-        pull_offset_table=_offset_tables(rest, "pullOffsetTable"),
+        offset_table=_table(rest, "offsetTable", _offsets) or {},
+        lmq_offset_table=_table(rest, "lmqOffsetTable", partial(expect, int)),
+        pull_offset_table=_table(rest, "pullOffsetTable", _offsets),
         data_version=version,
         extra=rest,
     )
@@ -261,12 +262,13 @@ def _build(known: Document, version: DataVersion | None, extra: Document, style:
     return config_json.build({name: document[name] for name in sorted(document)}, style)
 
 
-def _offset_tables(document: Document, name: str) -> dict[str, Offsets] | None:
+def _table(document: Document, name: str, parse: Callable[[Any, str], T]) -> dict[str, T] | None:
+    """Removes a table from a document and returns it; None if it is absent."""
     stored = document.pop(name, None)
     if stored is None:
         return None
     table = expect(dict, stored, name)
-    return {str(key): _offsets(value, f"{name}.{key}") for key, value in table.items()}
+    return {str(key): parse(value, f"{name}.{key}") for key, value in table.items()}
 
 
 def _offsets(value: Any, path: str) -> Offsets:
@@ -277,11 +279,3 @@ def _offsets(value: Any, path: str) -> Offsets:
         except ValueError as error:
             raise FormatError(f"expected a number, found {key!r}", layout="configuration", field=path) from error
     return offsets
-
-
-def _lmq_offsets(document: Document) -> dict[str, int] | None:
-    stored = document.pop("lmqOffsetTable", None)
-    if stored is None:
-        return None
-    table = expect(dict, stored, "lmqOffsetTable")
-    return {str(key): expect(int, value, f"lmqOffsetTable.{key}") for key, value in table.items()}

@@ -171,11 +171,8 @@ class Mirror:
         log.info("mirror begins master=%s end=%d master_end=%d", self._address, self.store.end, facts.max_offset)
 
     async def _fetch(self) -> MasterFacts:
-        connection = await Connection.open(self._address, sign=self._sign)
-        try:
+        with contextlib.closing(await Connection.open(self._address, sign=self._sign)) as connection:
             return await fetch_facts(connection)
-        finally:
-            connection.close()
 
     async def _facts_again(self) -> MasterFacts:
         """Queries the master after a lost connection: it may have lost the end of its log, or be another broker.
@@ -284,12 +281,9 @@ class Mirror:
         release = self._facts.options.release
         while not self._stopped.is_set():
             try:
-                connection = await Connection.open(self._address, sign=self._sign)
-                try:
+                with contextlib.closing(await Connection.open(self._address, sign=self._sign)) as connection:
                     await sync_tables(connection, self._path, release=release)
                     self._tables_taken.set()
-                finally:
-                    connection.close()
             except (OSError, TimeoutError, RemoteProtocolError) as error:
                 log.warning("tables not taken over master=%s error=%s", self._address, error)
             await self._pause(self._tables_seconds)

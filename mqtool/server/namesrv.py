@@ -444,7 +444,7 @@ class NameServer:
         self._scan_later()
 
     def _connection_closed(self, peer: Peer) -> None:
-        for live in self.routes.of_connection(peer):
+        for live in [live for live in self.routes.live.values() if live.connection is peer]:
             self.unregister(live.registration)
 
     def _notify_lowest(self, broker_name: str, offline: str | None) -> None:

@@ -240,10 +240,6 @@ class Routes:
         now = self._clock()
         return [live for live in self.live.values() if live.last_heard + live.registration.lifetime < now]
 
-    def of_connection(self, connection: object) -> list[LiveBroker]:
-        """Returns the brokers that registered over a connection."""
-        return [live for live in self.live.values() if live.connection is connection]
-
     def wipe_write(self, broker_name: str) -> int:
         """Removes the write permission of all topics of a broker group; returns the number of topics."""
         return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)

@@ -68,10 +68,6 @@ class KindSource:
         known = arrow_schema(self.table)
         return StructType([_field(known.field(name)) for name in self.columns])
 
-    def parts(self) -> list[Part]:
-        """Returns the tasks."""
-        return parts_of(self.root, self.table)
-
 
 class KindReader(DataSourceReader):
     """Reads one table of a store once."""
@@ -83,7 +79,7 @@ class KindReader(DataSourceReader):
 
     def partitions(self) -> list[Part]:
         """Returns the tasks."""
-        return self._source.parts()
+        return parts_of(self._source.root, self._source.table)
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Yields the Arrow batches of a part; damage is logged."""

@@ -59,13 +59,10 @@ def require_spark() -> None:
         raise UnavailableError(f"Spark needs pyspark and Java 17: {with_extra('spark')}") from error
     version = java_version()
     where = f"JAVA_HOME is {os.environ['JAVA_HOME']}" if os.environ.get("JAVA_HOME") else "JAVA_HOME is not set"
-    if version is None:
+    if version is None or version < MIN_JAVA:
+        known = version or "none"
         raise UnavailableError(
-            f"Spark needs Java {MIN_JAVA} or newer and found none ({where}); install it, or leave out --spark"
-        )
-    if version < MIN_JAVA:
-        raise UnavailableError(
-            f"Spark needs Java {MIN_JAVA} or newer and found {version} ({where}); install it, or leave out --spark"
+            f"Spark needs Java {MIN_JAVA} or newer and found {known} ({where}); install it, or leave out --spark"
         )
 
 

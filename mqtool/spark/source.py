@@ -62,15 +62,12 @@ class RocketMQStore(DataSource):
         """Returns the name for `format()`."""
         return FORMAT
 
-    def _parsed(self) -> SourceOptions:
-        return parse(self.options)
-
     def schema(self) -> StructType:
         """Returns the schema that the options request; reads nothing."""
         other = source_of(self.options)
         if other is not None:
             return other.schema()
-        options = self._parsed()
+        options = parse(self.options)
         return table_schema(options.table, options.read, options.damage_column)
 
     def reader(self, schema: StructType) -> "StoreReader | KindReader":
@@ -79,14 +76,14 @@ class RocketMQStore(DataSource):
         other = source_of(self.options)
         if other is not None:
             return KindReader(other, schema.fieldNames())
-        return StoreReader(self._parsed(), schema.fieldNames())
+        return StoreReader(parse(self.options), schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> "StoreStreamReader":  # noqa: N802 - Spark's name
         """Returns a stream reader of the columns in a schema."""
         from mqtool.spark.stream import StoreStreamReader  # noqa: PLC0415 - that module needs Spark 4.2
 
         require_subset(schema, self.schema())
-        return StoreStreamReader(self._parsed(), schema.fieldNames())
+        return StoreStreamReader(parse(self.options), schema.fieldNames())
 
 
 class StoreReader(DataSourceReader):

@@ -6,7 +6,7 @@ directory; nothing else is guaranteed.
 
 Advice to the kernel about mapped pages replaces DefaultMappedFile.warmMappedFile, mlock and LibC (4.9.7, 5.5.0). It
 goes through ctypes: `mmap.madvise` holds the interpreter lock while the kernel works, so that no other thread could
-write meanwhile. It returns False if the kernel does not support it, and no result depends on it.
+write meanwhile. No result depends on it.
 """
 
 import contextlib
@@ -27,7 +27,8 @@ PAGE_SIZE = 4096
 """Bytes of a page in the broker's flush rules (MappedFile.OS_PAGE_SIZE)."""
 
 _POPULATE_WRITE = 23
-_WILL_NEED = 3
+"""Advice: make pages present and writable, so that writing causes no page fault (Linux 5.14)."""
+WILL_NEED = 3
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -38,16 +39,6 @@ BLOCK = 1 << 20
 """Bytes that are read by one system call."""
 
 
-def populate_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Makes the pages of a range present and writable, so that writing causes no page fault (Linux 5.14)."""
-    return _call("madvise", mapping, start, end, _POPULATE_WRITE)
-
-
-def will_need(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Asks the kernel to read a range ahead."""
-    return _call("madvise", mapping, start, end, _WILL_NEED)
-
-
 def zeroed_memory(size: int) -> mmap.mmap:
     """Returns zeroed private memory, in huge pages if the kernel grants them, which saves page faults."""
     mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -56,17 +47,8 @@ def zeroed_memory(size: int) -> mmap.mmap:
     return mapping
 
 
-def lock_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Keeps a range in memory; False where the limit on locked memory forbids it."""
-    return _call("mlock", mapping, start, end)
-
-
-def unlock_pages(mapping: mmap.mmap, start: int, end: int) -> bool:
-    """Undoes `lock_pages`."""
-    return _call("munlock", mapping, start, end)
-
-
-def _call(name: str, mapping: mmap.mmap, start: int, end: int, *advice: int) -> bool:
+def call_on_pages(name: str, mapping: mmap.mmap, start: int, end: int, *advice: int) -> bool:
+    """Calls madvise, mlock or munlock for the pages of a range; returns False if the system does not do it."""
     function = getattr(LIBC, name, None)
     start -= start % PAGE_SIZE
     end = min(end, len(mapping))
@@ -204,10 +186,10 @@ class File:
 
     def populate(self, start: int, end: int, *, lock: bool = False) -> None:
         """Faults in the pages of a reserved range."""
-        if not populate_pages(self.mapping, start, end):
-            will_need(self.mapping, start, end)
+        if not call_on_pages("madvise", self.mapping, start, end, _POPULATE_WRITE):
+            call_on_pages("madvise", self.mapping, start, end, WILL_NEED)
         if lock:
-            lock_pages(self.mapping, start, end)
+            call_on_pages("mlock", self.mapping, start, end)
 
     def read_ahead(self, start: int, end: int) -> None:
         """Reads a reserved range, so that writes by system calls find its pages in the page cache.
@@ -221,7 +203,7 @@ class File:
 
     def unlock(self) -> None:
         """Unlocks all pages of the file."""
-        unlock_pages(self.mapping, 0, self.size)
+        call_on_pages("munlock", self.mapping, 0, self.size)
 
     @property
     def is_in_place(self) -> bool:

@@ -79,13 +79,12 @@ class AuthTables:
 
     def user(self, name: str) -> User | None:
         """Returns a user; None if there is none. Raises AuthError if the name is blank."""
-        if not name.strip():
-            raise AuthError("username can not be blank")
+        _check_name(name)
         return self.users.get(name)
 
     def create_user(self, user: User) -> None:
         """Adds a user; raises AuthError if the user exists, or the name or password is missing."""
-        _check_name(user)
+        _check_name(user.username)
         if not (user.password or "").strip():
             raise AuthError("password can not be blank")
         if user.username in self.users:
@@ -96,7 +95,7 @@ class AuthTables:
 
     def update_user(self, user: User) -> None:
         """Changes the given fields of a user; raises AuthError if there is no such user."""
-        _check_name(user)
+        _check_name(user.username)
         old = self.users.get(user.username)
         if old is None:
             raise AuthError("The user is not exist")
@@ -199,8 +198,8 @@ def matches_address(entry: PolicyEntry, host: str) -> bool:
     return any(address in network or (mapped is not None and mapped in network) for network in networks)
 
 
-def _check_name(user: User) -> None:
-    if not user.username.strip():
+def _check_name(name: str) -> None:
+    if not name.strip():
         raise AuthError("username can not be blank")
 
 

@@ -32,20 +32,16 @@ class ConsumerAdmin(RequestProcessor):
         consumers = self._broker.clients.consumers.get(group)
         if consumers is None:
             raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        return ok(
-            command,
-            data=body(
-                {
-                    "connectionSet": [_connection(member) for member in consumers.members.values()],
-                    "consumeFromWhere": consumers.consume_from_where,
-                    "consumeType": consumers.consume_type,
-                    "messageModel": consumers.message_model,
-                    "subscriptionTable": {
-                        topic: subscription.body() for topic, subscription in consumers.subscriptions.items()
-                    },
-                }
-            ),
-        )
+        shown = {
+            "connectionSet": [_connection(member) for member in consumers.members.values()],
+            "consumeFromWhere": consumers.consume_from_where,
+            "consumeType": consumers.consume_type,
+            "messageModel": consumers.message_model,
+            "subscriptionTable": {
+                topic: subscription.body() for topic, subscription in consumers.subscriptions.items()
+            },
+        }
+        return ok(command, data=body(shown))
 
     @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, command: Command, _peer: Peer) -> Command:
@@ -57,26 +53,20 @@ class ConsumerAdmin(RequestProcessor):
 
     @handles(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, command: Command, _peer: Peer) -> Command:
-        return ok(
-            command,
-            data=body(
+        shown = {
+            group: [
                 {
-                    "data": {
-                        group: [
-                            {
-                                "clientId": client.client_id,
-                                "language": client.language,
-                                "lastUpdateTimestamp": client.renewed_ms,
-                                "remoteIP": f"/{client.peer.address}",
-                                "version": client.version,
-                            }
-                            for client in members.values()
-                        ]
-                        for group, members in self._broker.clients.producers.items()
-                    }
+                    "clientId": client.client_id,
+                    "language": client.language,
+                    "lastUpdateTimestamp": client.renewed_ms,
+                    "remoteIP": f"/{client.peer.address}",
+                    "version": client.version,
                 }
-            ),
-        )
+                for client in members.values()
+            ]
+            for group, members in self._broker.clients.producers.items()
+        }
+        return ok(command, data=body({"data": shown}))
 
     @handles(RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def relay(self, command: Command, _peer: Peer) -> Command:
@@ -102,9 +92,8 @@ class ConsumerAdmin(RequestProcessor):
         return command.reply(answer.code, answer.remark, answer.fields, answer.body)
 
     def _message_named(self, offset_id: str) -> bytes:
-        data = None
-        if len(offset_id) in (32, 56):
-            data = self._broker.messages.message_at(int(offset_id[-16:], 16))
+        is_id = len(offset_id) in (32, 56)
+        data = self._broker.messages.message_at(int(offset_id[-16:], 16)) if is_id else None
         if data is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there is no message {offset_id}")
         return bytes(data)
@@ -178,7 +167,7 @@ class ConsumerAdmin(RequestProcessor):
     @handles(RequestCode.GET_BROKER_CONSUME_STATS)
     def broker_consume_stats(self, command: Command, _peer: Peer) -> Command:
         broker, wants_order, total = self._broker, flag(command, "isOrder"), 0
-        shown = []
+        groups = []
         for group in broker.groups.table:
             stats = []
             for topic in sorted(broker.offsets.topics_of(group)):
@@ -188,18 +177,14 @@ class ConsumerAdmin(RequestProcessor):
                 group_stats = self.stats_of(group, [topic])
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in group_stats["offsetTable"].values())
                 stats.append(group_stats)
-            shown.append({group: stats})
-        return ok(
-            command,
-            data=body(
-                {
-                    "brokerAddr": broker.address,
-                    "consumeStatsList": shown,
-                    "totalDiff": total,
-                    "totalInflightDiff": 0,
-                }
-            ),
-        )
+            groups.append({group: stats})
+        shown = {
+            "brokerAddr": broker.address,
+            "consumeStatsList": groups,
+            "totalDiff": total,
+            "totalInflightDiff": 0,
+        }
+        return ok(command, data=body(shown))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def time_span(self, command: Command, _peer: Peer) -> Command:

@@ -104,10 +104,6 @@ class Stats:
         items = self._put_items[topic] = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
         return items
 
-    def put_failed(self) -> None:
-        """Counts a refused put."""
-        self.put_failures += 1
-
     def got(self, group: str, topic: str, _queue_id: int, count: int, size: int) -> None:
         """Counts delivered messages."""
         self.gets += count

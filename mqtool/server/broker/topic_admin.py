@@ -130,23 +130,16 @@ class TopicAdmin(RequestProcessor):
         """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
         table, static = self._broker.topics.table, self._broker.static_topics
         shown, total = _page(command, table, "topicSeq", "maxTopicNum")
-        return ok(
-            command,
-            {"totalTopicNum": str(total)},
-            body(
-                {
-                    "dataVersion": version_body(self._broker.topics.data_version),
-                    "mappingDataVersion": version_body(static.data_version),
-                    "topicConfigTable": {name: document_of(table[name]) for name in shown},
-                    "topicQueueMappingDetailMap": {
-                        name: mapping
-                        for name, mapping in static.mappings.items()
-                        if len(shown) == total or name in shown
-                    },
-                    "topicQueueMappingInfoMap": {},
-                }
-            ),
-        )
+        document = {
+            "dataVersion": version_body(self._broker.topics.data_version),
+            "mappingDataVersion": version_body(static.data_version),
+            "topicConfigTable": {name: document_of(table[name]) for name in shown},
+            "topicQueueMappingDetailMap": {
+                name: mapping for name, mapping in static.mappings.items() if len(shown) == total or name in shown
+            },
+            "topicQueueMappingInfoMap": {},
+        }
+        return ok(command, {"totalTopicNum": str(total)}, body(document))
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, command: Command, _peer: Peer) -> Command:
@@ -220,19 +213,14 @@ class TopicAdmin(RequestProcessor):
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
         table, forbidden = self._broker.groups.table, self._broker.groups.forbidden
         shown, total = _page(command, table, "groupSeq", "maxGroupNum")
-        return ok(
-            command,
-            {"totalGroupNum": str(total)},
-            body(
-                {
-                    "dataVersion": version_body(self._broker.groups.data_version),
-                    "forbiddenTable": {
-                        name: topics for name, topics in forbidden.items() if len(shown) == total or name in shown
-                    },
-                    "subscriptionGroupTable": {name: document_of(table[name]) for name in shown},
-                }
-            ),
-        )
+        document = {
+            "dataVersion": version_body(self._broker.groups.data_version),
+            "forbiddenTable": {
+                name: topics for name, topics in forbidden.items() if len(shown) == total or name in shown
+            },
+            "subscriptionGroupTable": {name: document_of(table[name]) for name in shown},
+        }
+        return ok(command, {"totalGroupNum": str(total)}, body(document))
 
     @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     async def group_forbidden(self, command: Command, _peer: Peer) -> Command:

@@ -187,12 +187,9 @@ class Producing:
             raise refused(answer)
         status = OK if answer.code == ResponseCode.SUCCESS else refused(answer).status
         fields = answer.fields
-        message_id = (
-            messages[0].message_id if len(messages) == 1 else ",".join(message.message_id for message in messages)
-        )
         entry = s.SendResultEntry(
             status=status,
-            message_id=message_id,
+            message_id=",".join(message.message_id for message in messages),
             transaction_id=fields.get("transactionId", "") if len(messages) == 1 else "",
             offset=int(fields.get("queueOffset", 0)),
             recall_handle=fields.get("recallHandle", ""),

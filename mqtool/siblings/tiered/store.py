@@ -233,7 +233,7 @@ class TieredQueue(Struct):
                     data = file.read(start, _PIECE)
                     ranges = unreadable.ranges(segment.path, -start)
                     places = range(0, len(data) - size + 1, size)
-                    unread = {at for at in places if ranges and _overlaps(at, at + size, ranges)}
+                    unread = {at for at in places if any(low < at + size and at < high for low, high in ranges)}
                     if unread:
                         first, after = (segment.base + start + at for at in (min(unread), max(unread) + size))
                         damage = Damage(first, after, DamageKind.UNREADABLE, "")
@@ -242,10 +242,6 @@ class TieredQueue(Struct):
                         if at not in unread:
                             offset = (segment.base + start + at) // size
                             yield offset, CONSUME_QUEUE_UNIT.parse(data, at), segment.path
-
-
-def _overlaps(start: int, end: int, ranges: list[tuple[int, int]]) -> bool:
-    return any(low < end and start < high for low, high in ranges)
 
 
 def _damage(error: StoreError | FormatError, start: int, size: int, segment: MappedFile | None) -> Damage:

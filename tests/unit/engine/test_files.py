@@ -263,13 +263,13 @@ def test_files_after_the_end_are_deleted(queue, end):
 def test_the_kernel_locks_pages_and_reads_them_ahead(tmp_path):
     size = 2 * disk_files.PAGE_SIZE
     mapping = Files().create(tmp_path / "file", size).mapping
-    assert disk_files.will_need(mapping, 0, size)
-    assert disk_files.lock_pages(mapping, 1, size)
-    assert disk_files.unlock_pages(mapping, 1, size)
-    assert not disk_files.lock_pages(mapping, size, size)  # no page
+    assert disk_files.call_on_pages("madvise", mapping, 0, size, disk_files.WILL_NEED)
+    assert disk_files.call_on_pages("mlock", mapping, 1, size)
+    assert disk_files.call_on_pages("munlock", mapping, 1, size)
+    assert not disk_files.call_on_pages("mlock", mapping, size, size)  # no page
 
 
 def test_where_the_system_cannot_lock_pages_nothing_is_locked(tmp_path, monkeypatch):
     mapping = Files().create(tmp_path / "file", disk_files.PAGE_SIZE).mapping
     monkeypatch.setattr(disk_files, "LIBC", None)
-    assert not disk_files.lock_pages(mapping, 0, disk_files.PAGE_SIZE)
+    assert not disk_files.call_on_pages("mlock", mapping, 0, disk_files.PAGE_SIZE)

@@ -69,13 +69,11 @@ class SendBackProcessor(RequestProcessor):
         return ok(command)
 
     def _message_at(self, physical_offset: int) -> ParsedRecord:
-        data = self._broker.messages.message_at(physical_offset)
         try:
-            if data is not None:
-                return parsed_record(data)
-        except FormatError:
-            pass
-        raise RefusalError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+            return parsed_record(self._broker.messages.message_at(physical_offset) or b"")
+        except FormatError as error:
+            remark = f"look message by offset failed, {physical_offset}"
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
 
 _LOG = logging.getLogger(__name__)

@@ -387,7 +387,7 @@ def answer_fields(settings: Mapping[str, str], ids: str, queue_id: str, queue_of
 
 def put_refused(broker: Broker, result: PutResult) -> RefusalError:
     """Counts a put that the store refused; returns the refusal."""
-    broker.stats.put_failed()
+    broker.stats.put_failures += 1
     return refusal(result)
 
 

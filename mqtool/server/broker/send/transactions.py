@@ -78,11 +78,8 @@ class Transactions(RequestProcessor):
         return ok(command)
 
     def _half_of(self, command: Command) -> ParsedRecord:
-        data = self._broker.messages.message_at(number(command, "commitLogOffset"))
-        if data is None:
-            raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         try:
-            half = parsed_record(data)
+            half = parsed_record(self._broker.messages.message_at(number(command, "commitLogOffset")) or b"")
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from error
         if half.topic != HALF_TOPIC:
