@@ -315,9 +315,8 @@ def _differences(
 def _check(store: Store) -> None:
     """Checks that everything which belongs to the store can be copied.
 
-    Raises:
-        UnsupportedFormatError: the log is outside of the root, or topics, groups and positions are in a database that
-            is not read.
+    Raises UnsupportedFormatError if the log is outside of the root, or topics, groups and positions are in a database
+    that is not read.
     """
     for directory in store.layout.commit_log_dirs:
         if not is_inside(directory, store.path):
@@ -338,11 +337,7 @@ def _copy(store: Store, staging: Path) -> None:
 
 
 def _copy_config(store: Store, target: Path) -> None:
-    """Copies config/. Where a table is in a RocksDB, writes the file with what a broker reads from both.
-
-    Raises:
-        StoreError: a database cannot be read.
-    """
+    """Copies config/; writes the file of a table in a RocksDB with what a broker reads from both; raises StoreError."""
     source, tables = store.path / file_names.CONFIG, store.metadata
     unread = {**tables.unread, file_names.CONSUMER_OFFSETS: tables.offset_tables.unread}
     databases = {directory: name for name, (directory, _) in TABLES.items() if is_database(source / directory)}

@@ -173,11 +173,9 @@ def check(rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
 def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
     """Appends rows; yields their results in order.
 
-    With SYNC_FLUSH a message is durable when its result is yielded. Otherwise it is in the log, and becomes durable
-    at the latest when the store is closed. The store has no hooks, and its options are the validator's.
-
-    Raises:
-        StoreError: the store accepts no more messages; the rows whose results were yielded are stored.
+    With SYNC_FLUSH a message is durable when its result is yielded. Otherwise it is in the log, and becomes durable at
+    the latest when the store is closed. The store has no hooks, and its options are the validator's. Raises StoreError
+    if the store accepts no more messages; the rows whose results were yielded are stored.
     """
     iterator = iter(rows)
     while chunk := take(iterator, CHUNK):
@@ -282,10 +280,8 @@ def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
 def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
     """Adds missing topics to topics.json and increases queue counts that are too small; returns what it changed.
 
-    Without a topic entry a broker has the messages, but clients get no route to them.
-
-    Raises:
-        ConfigFileError, OSError: the file cannot be read or written.
+    Without a topic entry a broker has the messages, but clients get no route to them. Raises ConfigFileError or OSError
+    if the file cannot be read or written.
     """
     tables = ConfigFiles(store.path, Files(), release=store.options.release)
     known = tables.topics()
@@ -309,11 +305,9 @@ def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
 def refuse_duplicates(root: Path, config: BrokerConfig, messages: Iterable[OutgoingMessage | None]) -> None:
     """Refuses an input whose first messages are already in the store.
 
-    A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index
-    within microseconds. Messages without a unique key are not recognised; the first `SAMPLE` are looked up.
-
-    Raises:
-        RefusedError: a message is already stored.
+    A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index within
+    microseconds. Messages without a unique key are not recognised; the first `SAMPLE` are looked up. Raises
+    RefusedError if a message is already stored.
     """
     if is_new(root):
         return

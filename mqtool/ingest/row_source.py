@@ -268,9 +268,7 @@ def _host(row: Mapping[str, Any], name: str) -> bytes | None:
 def is_parquet(path: Path) -> bool:
     """Whether a file starts with the Parquet magic; a directory counts as an export.
 
-    Raises:
-        UsageError: it is a device or a FIFO.
-        StoreError: it cannot be read.
+    Raises UsageError if it is a device or a FIFO; StoreError if it cannot be read.
     """
     if path.is_dir():
         return True
@@ -283,11 +281,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
-    """Yields a row for each line of JSON that is not blank.
-
-    Raises:
-        FormatError: a line is longer than `LONGEST_LINE` bytes.
-    """
+    """Yields a row for each line of JSON that is not blank; raises FormatError for one above `LONGEST_LINE` bytes."""
     limit = 8 * options.max_message_size + _BESIDE_BODY  # an escaped byte of a body has six characters
     number = at = 0
     while line := lines.readline(limit):
@@ -306,8 +300,7 @@ def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
 def within_longest(size: int, number: int, position: int) -> int:
     """Returns the number of bytes of a line read so far; its number and position are for the error.
 
-    Raises:
-        FormatError: `size` is greater than `LONGEST_LINE`.
+    Raises FormatError if `size` is greater than `LONGEST_LINE`.
     """
     if size > LONGEST_LINE:
         raise FormatError(
@@ -340,11 +333,8 @@ def rows_of_parquet(files: Iterable[Path], options: StoreOptions, *, keep_times:
     """Yields the rows of Parquet files, in order.
 
     A row whose body is null is invalid: `export` writes null for a body that is not of the requested type. With
-    `keep_times`, so is one of an export whose born timestamp is null, because it is outside the years 1 to 9999.
-
-    Raises:
-        FormatError: a file is not Parquet, or is truncated.
-        StoreError: the file is missing or cannot be read.
+    `keep_times`, so is one of an export whose born timestamp is null, because it is outside the years 1 to 9999. Raises
+    FormatError if a file is not Parquet, or is truncated; StoreError if the file is missing or cannot be read.
     """
     number = 0
     for file in files:

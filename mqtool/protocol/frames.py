@@ -143,8 +143,7 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
 def write_json(command: Command) -> bytes:
     """Returns the JSON header of a command, its members in the order in which RocketMQ writes them.
 
-    Raises:
-        LocalProtocolError: a value of the fields is not text, or a text is not valid Unicode.
+    Raises LocalProtocolError if a value of the fields is not text, or a text is not valid Unicode.
     """
     document: dict[str, Any] = {"code": command.code}
     if command.fields:
@@ -287,8 +286,7 @@ def _piece(header: bytes, position: int, length: int) -> bytes:
 def write_binary(command: Command) -> bytes:
     """Returns the ROCKETMQ header of a command.
 
-    Raises:
-        LocalProtocolError: a number does not fit into its field. Codes above 32767 can only be sent in JSON.
+    Raises LocalProtocolError if a number does not fit into its field. Codes above 32767 can only be sent in JSON.
     """
     remark = _encode(command.remark) if command.remark else b""
     pieces = [b"", remark, b""]
@@ -402,8 +400,7 @@ class Framer:
 def encode(command: Command) -> list[bytes | memoryview]:
     """Returns the frame of a command as one buffer, or as two if the body is long.
 
-    Raises:
-        LocalProtocolError: the command cannot be encoded: a field is not text, or a number exceeds its size.
+    Raises LocalProtocolError if the command cannot be encoded: a field is not text, or a number exceeds its size.
     """
     header = write_json(command) if command.serialization == Serialization.JSON else write_binary(command)
     body = command.body

@@ -112,11 +112,7 @@ class Resend(Struct, frozen=True):
         return self.kind is Kind.VISIBLE or globs.matches(self._origin(message)[0] or "")
 
     def changed(self, message: Message) -> Message:
-        """Returns a message in the form in which it is sent.
-
-        Raises:
-            FormatError: the message does not state its original topic, and `to_topic` is None.
-        """
+        """Returns a message as it is sent; raises FormatError if neither it nor `to_topic` states a topic."""
         topic, queue_id = self._origin(message)
         topic = self.to_topic or topic
         if topic is None:
@@ -201,11 +197,7 @@ class Source(Struct, frozen=True, dict=True):
         return message_files(self.path)
 
     def open(self) -> Store:
-        """Opens a source that is a store.
-
-        Raises:
-            StoreError: it has no log, but files that are derived from one.
-        """
+        """Opens a source that is a store; raises StoreError if it has no log, but files that are derived from one."""
         return open_store(self.path, self.config, needs_log=True)
 
     def originals(
@@ -213,10 +205,8 @@ class Source(Struct, frozen=True, dict=True):
     ) -> Iterator[Original]:
         """Yields the messages after a position in the source's order, None for all; `skipped` counts the others.
 
-        Earlier runs have read the log up to the physical offset `known`; None if there was none.
-
-        Raises:
-            StoreError, FormatError: the source cannot be read.
+        Earlier runs have read the log up to the physical offset `known`; None if there was none. Raises StoreError or
+        FormatError if the source cannot be read.
         """
         originals = self._of_store(options, after, skipped, known) if self.is_store else self._of_rows(options, skipped)
         for original in originals:

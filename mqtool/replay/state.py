@@ -87,11 +87,7 @@ class State(Struct, frozen=True):
 
 
 def load(path: Path) -> State | None:
-    """Reads a state; returns None if there is no file.
-
-    Raises:
-        ConfigFileError: the file is not the state of a replay.
-    """
+    """Reads a state; None if there is no file. Raises ConfigFileError if it is not the state of a replay."""
     document = _file(path).load()
     if document is None:
         return None
@@ -116,11 +112,7 @@ class Target(Struct, frozen=True):
 
 
 def check(state: State, shape: dict[str, Any], source: Source, target: Target | None, path: Path) -> None:
-    """Checks that a state belongs to these options, source and target; `target` is None for a replay to brokers.
-
-    Raises:
-        UsageError: the state belongs to other options, another source or another target.
-    """
+    """Raises UsageError if a state belongs to other options, source or target; `target` is None for brokers."""
     for name in {**shape, **state.shape}:
         value = shape.get(name)
         if state.shape.get(name) != value:
@@ -186,10 +178,8 @@ class IdsFile:
     def __init__(self, path: Path | None, known_bytes: int, *, resumes: bool) -> None:
         """Opens the file, and cuts off what follows the bytes known to be durable; None for a path writes nothing.
 
-        Raises:
-            UsageError: the file exists although no earlier run is continued, or is shorter than the earlier run left
-                it.
-            StoreError: the file cannot be written.
+        Raises UsageError if the file exists although no earlier run is continued, or is shorter than the earlier run
+        left it; StoreError if the file cannot be written.
         """
         self._file: IO[bytes] | None = None
         if path is None:
@@ -240,11 +230,7 @@ class IdsFile:
 
 
 def check_rate(rate: float | None) -> None:
-    """Checks a rate.
-
-    Raises:
-        UsageError: the rate is not above 0, is infinite, or so small that no clock can wait for the next message.
-    """
+    """Raises UsageError if a rate is not above 0, infinite, or so small that no clock can wait for the next message."""
     if rate is not None and not _SLOWEST <= rate < math.inf:
         raise UsageError(f"expected a rate above 0 and from {_SLOWEST:g} on, found {rate:g}")
 

@@ -47,10 +47,8 @@ class SendRequest(Struct, frozen=True):
 def replay_to(request: SendRequest, sender: Sender) -> Report:
     """Sends the messages; the messages of each queue in the source's order.
 
-    Raises:
-        UsageError: invalid options, the state of another replay, or an existing file of ids.
-        StoreError: the source cannot be read.
-        Exception: the sender's error, raised after all earlier answers were saved.
+    Raises UsageError for invalid options, the state of another replay, or an existing file of ids; StoreError if the
+    source cannot be read; the sender's error after all earlier answers were saved.
     """
     _check(request)
     shape = {**shape_of(request.source, request.ids), "name_server": request.name_server}
@@ -132,11 +130,7 @@ def _count(original: Original, report: Report) -> None:
 
 
 def _check(request: SendRequest) -> None:
-    """Checks the options before anything is sent.
-
-    Raises:
-        UsageError: a file is a device or inside the source, or the rate is invalid.
-    """
+    """Raises UsageError if a file is a device or inside the source, or the rate is invalid."""
     check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):
         if place is not None and is_inside(place, request.source.path):

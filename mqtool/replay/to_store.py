@@ -62,11 +62,7 @@ class ReplayRequest(Struct, frozen=True):
 
 
 def check_files(source: Source, *written: Path | None) -> None:
-    """Refuses devices and FIFOs as source or output files.
-
-    Raises:
-        UsageError: one of the files is a device or a FIFO.
-    """
+    """Raises UsageError if a source or output file is a device or a FIFO."""
     if not source.path.is_dir():
         require_regular(source.path, "`mqtool append --from -` reads from a pipe")
     for path in written:
@@ -121,10 +117,8 @@ class Report(Struct):
 def replay(request: ReplayRequest) -> Report:
     """Stores the messages in the source's order.
 
-    Raises:
-        UsageError: invalid options, the state of another replay, or an existing file of ids.
-        StoreError: the source cannot be read, or the target accepts no more messages. Run the replay again with the
-            same state to continue.
+    Raises UsageError for invalid options, the state of another replay, or an existing file of ids; StoreError if the
+    source cannot be read, or the target accepts no more messages. Run the replay again with the same state to continue.
     """
     _check(request)
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
@@ -234,12 +228,7 @@ def _state(request: ReplayRequest, target: Target) -> tuple[State, bool]:
 
 
 def _check(request: ReplayRequest) -> None:
-    """Checks the options before anything is written.
-
-    Raises:
-        UsageError: a file is a device or inside the source or target, one store is inside the other, or the rate is
-            invalid.
-    """
+    """Raises UsageError if a file is a device or inside a store, a store inside the other, or the rate is invalid."""
     source, target = request.source.path, request.target
     if is_inside(target, source) or is_inside(source, target):
         raise UsageError(f"{request.target}: is, contains or is inside the source {request.source.path}")

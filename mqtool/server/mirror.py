@@ -153,10 +153,8 @@ class Mirror:
     async def start(self) -> None:
         """Queries the layout of the master's files and opens the copy.
 
-        Raises:
-            RemoteProtocolError: the server is not a master.
-            StoreError: the copy cannot be opened, or is not a copy of this master's log.
-            ConnectionError, TimeoutError: the master does not answer.
+        Raises RemoteProtocolError if the server is not a master; StoreError if the copy cannot be opened, or is not a
+        copy of this master's log; ConnectionError or TimeoutError if the master does not answer.
         """
         self._facts = facts = await self._fetch()
         loop = asyncio.get_running_loop()
@@ -200,9 +198,8 @@ class Mirror:
     async def run(self) -> None:
         """Follows the master until `stop` is called; reconnects when a connection ends.
 
-        Raises:
-            StoreError: the copy cannot be written, or is not a copy of the log of the server at the address.
-            RemoteProtocolError: the master sends bytes that are not records.
+        Raises StoreError if the copy cannot be written, or is not a copy of the log of the server at the address;
+        RemoteProtocolError if the master sends bytes that are not records.
         """
         tables = asyncio.ensure_future(self._keep_tables())
         facts: MasterFacts | None = self._facts

@@ -330,10 +330,8 @@ async def sync_tables(connection: Connection, root: Path, *, release: Release) -
     """Copies topics, mappings of static topics, groups, offsets, and how groups get messages, into files of the copy.
 
     Source: SlaveSynchronize, LmqConsumerOffsetManager.encode (5.5.0); a real slave leaves out the offsets of LMQs.
-
-    Raises:
-        RemoteProtocolError: an answer cannot be parsed; files before it have been written.
-        ConnectionError, TimeoutError: the master does not answer.
+    Raises RemoteProtocolError if an answer cannot be parsed, after writing the files before it; ConnectionError or
+    TimeoutError if the master does not answer.
     """
     files = ConfigFiles(root, Files(), release=release)
     for name, (code, parse, build) in _TABLES.items():

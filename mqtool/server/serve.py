@@ -154,9 +154,8 @@ class Server:
     async def start(self) -> None:
         """Opens the store, starts listening, registers the broker; returns when clients are served.
 
-        Raises:
-            UsageError: an address cannot be bound, or a setting is invalid.
-            StoreError: the store cannot be opened.
+        Raises UsageError if an address cannot be bound, or a setting is invalid; StoreError if the store cannot be
+        opened.
         """
         options, loop = self.options, asyncio.get_running_loop()
         settings = BrokerSettings(options.config)

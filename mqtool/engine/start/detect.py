@@ -185,11 +185,7 @@ def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
 
 
 def _require_size(key: str, known: KnownSize | None, keys: BrokerConfig, root: Path) -> None:
-    """Checks that a broker with a configuration expects files of the size that they have.
-
-    Raises:
-        LayoutError: it expects another size.
-    """
+    """Raises LayoutError if a broker with a configuration expects files of another size than they have."""
     configured = with_defaults(keys).integer(key)
     if configured is not None and key == CONSUME_QUEUE.key:
         configured = round_up_file_size(configured)

@@ -105,11 +105,9 @@ class RecoveryExecutor:
     ) -> None:
         """Computes the start, with the directories of all segments, also of read-only ones; nothing is changed.
 
-        Raises:
-            LayoutError: the broker would refuse the store; with the broker's message.
-            StoreError: it would never finish starting.
-            UnreadableError: recovery would delete a name whose bytes cannot be read.
-            UnsupportedFormatError: recovery would cut the log at a record of a version that the release does not know.
+        Raises LayoutError with the broker's message if the broker would refuse the store; StoreError if it would never
+        finish starting; UnreadableError if recovery would delete a name whose bytes cannot be read;
+        UnsupportedFormatError if recovery would cut the log at a record of a version that the release does not know.
         """
         self._root = root
         self._options = options

@@ -53,9 +53,8 @@ class AuthTables:
     def __init__(self, root: Path, *, writable: bool) -> None:
         """Reads the tables of a store; changes are kept in memory if it is not `writable`.
 
-        Raises:
-            UnavailableError: rocksdict is not installed.
-            StoreError: a table cannot be read, or another process has it open.
+        Raises UnavailableError if rocksdict is not installed; StoreError if a table cannot be read, or another process
+        has it open.
         """
         config = root / file_names.CONFIG
         self.writable = writable
@@ -133,8 +132,7 @@ class AuthTables:
     def delete_acl(self, name: str, kind: PolicyType, resource: Resource | None) -> None:
         """Deletes the entry for a resource from a policy of a user; with None, all permissions of the user.
 
-        Raises:
-            AuthError: there is no such user, or it has no permissions.
+        Raises AuthError if there is no such user, or it has no permissions.
         """
         old = self.acl(name)
         if old is None:
@@ -317,9 +315,7 @@ _LOG = logging.getLogger(__name__)
 def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTables:
     """Returns the tables of a store, including the users that the configuration names.
 
-    Raises:
-        UnavailableError: a library is not installed.
-        StoreError: a table or a file cannot be read.
+    Raises UnavailableError if a library is not installed; StoreError if a table or a file cannot be read.
     """
     tables = AuthTables(root, writable=writable)
     try:

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from mqtool.engine import PutResult, PutStatus
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import java
+from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.command import Command, ResponseCode
+from mqtool.server.net.peer import Peer
 
 
 class QueueName(NamedTuple):
@@ -72,9 +74,10 @@ def flag(command: Command, name: str, *, default: bool = False) -> bool:
     return default if value is None else java.parse_boolean(value)
 
 
-def illegal_queue(topic: str, queue_id: int, queues: int, address: str) -> str:
-    """Returns the remark of the refusal for a queue that a topic, with its number of read queues, does not have."""
-    return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[/{address}]"
+def illegal_queue(code: ResponseCode, topic: TopicConfig, queue_id: int, peer: Peer) -> RefusalError:
+    """Returns the refusal of a request for a queue that a topic does not have for consumers."""
+    known = f"topic:[{topic.topic_name}] topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+    return RefusalError(code, f"queueId[{queue_id}] is illegal, {known} consumer:[/{peer.address}]")
 
 
 def body_of(command: Command) -> dict[str, Any]:

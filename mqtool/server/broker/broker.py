@@ -246,9 +246,8 @@ class Broker:
     def change_settings(self, changes: Mapping[str, str]) -> None:
         """Changes settings; the open store obeys its limits and its retention from now on.
 
-        Raises:
-            UsageError: a key cannot change while the broker runs, or a value is invalid; nothing is changed.
-            RefusalError: a change concerns the open store, which is read-only or about to be closed.
+        Raises UsageError, and changes nothing, if a key cannot change while the broker runs, or a value is invalid;
+        RefusalError if a change concerns the open store, which is read-only or about to be closed.
         """
         known = self.settings.checked(changes)
         if not (LIMIT_KEYS | retention_rules.KEYS).isdisjoint(known):

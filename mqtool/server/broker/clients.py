@@ -247,27 +247,18 @@ def is_tag(kind: str | None) -> bool:
     return not kind or kind == TAG
 
 
-def subscription_of(topic: str, expression: str, version: int, kind: str) -> Subscription:
-    """Returns a subscription; the tags codes are computed from the tags, not taken from the client.
+def subscription_from(document: dict[str, Any]) -> Subscription:
+    """Parses a subscription in a heartbeat's body; an invalid expression in SQL92 matches no message.
 
-    Raises UsageError if the expression is not valid SQL92.
+    The tags codes are computed from the tags, not taken from the client.
     """
+    topic, expression = str(document.get("topic", "")), str(document.get("subString") or ALL)
+    version, kind = java.json_long(document.get("subVersion") or 0), str(document.get("expressionType") or TAG)
     if not is_tag(kind):
-        filter_of(expression, kind)
         return Subscription(topic, expression, version, kind)
     tags = TagFilter(expression).tags
     codes = tuple(sorted({java.string_hash(tag) for tag in tags}))
-    return Subscription(topic, expression or ALL, version, TAG, tags=tags, codes=codes)
-
-
-def subscription_from(document: dict[str, Any]) -> Subscription:
-    """Parses a subscription in a heartbeat's body; if its expression is invalid, it matches no message."""
-    topic, expression = str(document.get("topic", "")), str(document.get("subString") or ALL)
-    version, kind = java.json_long(document.get("subVersion") or 0), str(document.get("expressionType") or TAG)
-    try:
-        return subscription_of(topic, expression, version, kind)
-    except UsageError:
-        return Subscription(topic, expression, version, kind)
+    return Subscription(topic, expression, version, TAG, tags=tags, codes=codes)
 
 
 class _Lock(NamedTuple):

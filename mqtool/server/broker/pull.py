@@ -110,10 +110,7 @@ class PullProcessor(RequestProcessor):
         """Answers at once if there are messages or an error; otherwise when messages arrive or the time is up."""
         request = self._checked(command, peer)
         flags = number(command, "sysFlag")
-        reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
-        if reset is not None:
-            lowest, highest = self._broker.messages.queue_bounds(request.queue_topic, request.queue_id)
-            moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset, lowest, highest, [], [])
+        if (moved := self._moved(request)) is not None:
             return self._answer(command, request, moved)
         if flags & COMMIT_OFFSET:
             offset = number(command, "commitOffset", -1)
@@ -150,15 +147,20 @@ class PullProcessor(RequestProcessor):
         while True:
             queue = request.queue_topic, request.queue_id
             arrived = await long_polling.wait({queue: offset}, end - long_polling.now())
-            if self._broker.offsets.has_reset(request.group, request.topic, request.queue_id):
-                reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
-                lowest, highest = self._broker.messages.queue_bounds(request.queue_topic, request.queue_id)
-                moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset or 0, lowest, highest, [], [])
+            if (moved := self._moved(request)) is not None:
                 return self._answer(command, request, moved)
             result = self._get(request._replace(offset=offset))
             if not arrived or result.status is not GetStatus.NO_MATCHED_MESSAGE or self._broker.is_stopping:
                 return self._answer(command, request, result)
             offset = result.next_begin_offset
+
+    def _moved(self, request: _Pull) -> GetResult | None:
+        """Returns the result of a pull whose consumer offset was reset; None if no reset is pending."""
+        reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
+        if reset is None:
+            return None
+        bounds = self._broker.messages.queue_bounds(request.queue_topic, request.queue_id)
+        return GetResult(GetStatus.OFFSET_RESET, reset, *bounds, [], [])
 
     def _get(self, request: _Pull) -> GetResult:
         return self._broker.messages.get_message(
@@ -182,7 +184,7 @@ class PullProcessor(RequestProcessor):
         if result.records:
             broker.stats.got(request.group, request.topic, request.queue_id, len(result.records), result.size)
             return command.reply(code, result.status.value, fields, result.joined())
-        broker.stats.missed()
+        broker.stats.not_found += 1
         return command.reply(code, result.status.value, fields)
 
     # -- checks --------------------------------------------------------------------------------------------------
@@ -196,10 +198,7 @@ class PullProcessor(RequestProcessor):
         group_config = broker.consuming_group(group, "does not exist, apply first please!")
         topic_config = broker.readable_topic(topic)
         if not 0 <= queue_id < topic_config.read_queue_nums:
-            raise RefusalError(
-                ResponseCode.INVALID_PARAMETER,
-                illegal_queue(topic, queue_id, topic_config.read_queue_nums, peer.address),
-            )
+            raise illegal_queue(ResponseCode.INVALID_PARAMETER, topic_config, queue_id, peer)
         message_filter = self._filter(command, group, topic, group_config)
         offset, count = number(command, "queueOffset"), number(command, "maxMsgNums")
         lite = command.fields.get("liteTopic", "").strip()

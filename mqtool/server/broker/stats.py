@@ -112,10 +112,6 @@ class Stats:
         self._add(GROUP_GET_NUMS, key, count)
         self._add(GROUP_GET_SIZE, key, size)
 
-    def missed(self) -> None:
-        """Counts a pull that found no messages."""
-        self.not_found += 1
-
     def sent_back(self, group: str, topic: str) -> None:
         """Counts a message that a consumer sent back."""
         self._add(SEND_BACK_NUMS, f"{topic}@{group}", 1)

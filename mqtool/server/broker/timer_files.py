@@ -21,9 +21,8 @@ class TimerFiles:
     def __init__(self, root: Path, precision_ms: int, file_size: int) -> None:
         """Opens the files, creates missing ones, and makes wheel and log consistent.
 
-        Raises:
-            LayoutError: an existing file has another size; no broker starts on it, and it is not changed.
-            OSError: a file cannot be written.
+        Raises LayoutError if an existing file has another size: no broker starts on it, and it is not changed. Raises
+        OSError if a file cannot be written.
         """
         self._precision = precision_ms
         self._size = file_size

@@ -74,9 +74,7 @@ class AclConfig(Struct, frozen=True):
 def yaml_document(path: Path) -> Any:
     """Reads a YAML file with accounts; error messages do not quote its content.
 
-    Raises:
-        ConfigFileError: the file cannot be read, or is not YAML.
-        UnavailableError: PyYAML is not installed.
+    Raises ConfigFileError if the file cannot be read, or is not YAML; UnavailableError if PyYAML is not installed.
     """
     try:
         import yaml  # noqa: PLC0415 - needed only with accounts
@@ -97,9 +95,8 @@ def yaml_document(path: Path) -> Any:
 def load(path: Path) -> AclConfig:
     """Reads a `plain_acl.yml`.
 
-    Raises:
-        ConfigFileError: the file cannot be read, or contains something that RocketMQ would refuse.
-        UnavailableError: PyYAML is not installed.
+    Raises ConfigFileError if the file cannot be read, or contains something that RocketMQ would refuse;
+    UnavailableError if PyYAML is not installed.
     """
     document = yaml_document(path) or {}
     try:
@@ -378,10 +375,8 @@ def signing(access_key: str, secret_key: str) -> Callable[[Command], Command]:
 def own_signing(environment: Mapping[str, str] = os.environ) -> Callable[[Command], Command] | None:
     """Returns a function that signs the requests of this process; None if no account is configured.
 
-    Raises:
-        UsageError: only one of the two variables is set.
-        ConfigFileError: the file cannot be read, or does not contain an account.
-        UnavailableError: the file exists, and PyYAML is not installed.
+    Raises UsageError if only one of the two variables is set; ConfigFileError if the file cannot be read, or does not
+    contain an account; UnavailableError if the file exists, and PyYAML is not installed.
     """
     key, secret = environment.get(KEY_VARIABLE), environment.get(SECRET_VARIABLE)
     if key and secret:

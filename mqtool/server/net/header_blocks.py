@@ -42,9 +42,7 @@ class HeaderDecoder:
     def decode(self, data: bytes) -> list[Header]:
         """Returns the headers of a block.
 
-        Raises:
-            OversizedHeaderListError: the headers are larger than allowed.
-            HPACKError: the block is invalid.
+        Raises OversizedHeaderListError if the headers are larger than allowed; HPACKError if the block is invalid.
         """
         dynamic, headers = self.entries, list[Header]()
         position, end = 0, len(data)
@@ -133,11 +131,7 @@ def _text(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def decode_huffman(text: bytes) -> bytes:
-    """Decodes a Huffman-coded text, a byte per step; the library needs two steps per byte.
-
-    Raises:
-        HPACKError: the text is invalid.
-    """
+    """Decodes a Huffman-coded text, a byte per step (the library: two); raises HPACKError if the text is invalid."""
     state, flags, parts = 0, HUFFMAN_COMPLETE, []
     for byte in text:
         state, flags, letters = _huffman_step(state, byte)

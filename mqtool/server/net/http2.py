@@ -203,8 +203,7 @@ class Http2Connection:
     def receive(self, data: bytes) -> None:
         """Handles bytes from the client.
 
-        Raises:
-            RemoteProtocolError: the bytes are not valid HTTP/2; the reason has been sent to the client.
+        Raises RemoteProtocolError if the bytes are not valid HTTP/2; the reason has been sent to the client.
         """
         self._receiving = True
         try:

@@ -138,8 +138,7 @@ class Http2Session:
     def receive(self, data: bytes) -> None:
         """Handles bytes from the client; ignores them after the end of the connection.
 
-        Raises:
-            RemoteProtocolError: the bytes are not valid HTTP/2; the output ends with the reason.
+        Raises RemoteProtocolError if the bytes are not valid HTTP/2; the output ends with the reason.
         """
         if self._is_closed:
             return

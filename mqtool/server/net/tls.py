@@ -39,10 +39,8 @@ def self_signed_context() -> ssl.SSLContext:
     """Returns the TLS context of a server with a new self-signed certificate.
 
     The real broker does the same (TlsHelper, tls.test.mode.enable). The connection is encrypted, but the server is not
-    authenticated: clients must be configured not to verify it.
-
-    Raises:
-        UnavailableError: the package `cryptography` is not installed.
+    authenticated: clients must be configured not to verify it. Raises UnavailableError if the package `cryptography` is
+    not installed.
     """
     try:
         from cryptography import x509  # noqa: PLC0415 - imported only if needed

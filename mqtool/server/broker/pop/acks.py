@@ -166,12 +166,9 @@ class PopAcks(RequestProcessor):
         return key
 
     def _check_key(self, key: GroupQueue, peer: Peer) -> None:
-        config = self._broker.topics.get(key.topic)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
+        config = self._broker.existing_topic(key.topic, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
         if not 0 <= key.queue_id < config.read_queue_nums:
-            remark = illegal_queue(key.topic, key.queue_id, config.read_queue_nums, peer.address)
-            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
+            raise illegal_queue(ResponseCode.MESSAGE_ILLEGAL, config, key.queue_id, peer)
 
     def _gather(self, point: _Point, offset: int, stored: Stored, later: Later) -> None:
         """Stores an acknowledgement, together with others of the same check point.

@@ -89,8 +89,7 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     config = broker.readable_topic(topic, "peeking message")
     queue_id = number(command, "queueId", 0)
     if queue_id >= config.read_queue_nums:
-        remark = illegal_queue(topic, queue_id, config.read_queue_nums, peer.address)
-        raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+        raise illegal_queue(ResponseCode.INVALID_PARAMETER, config, queue_id, peer)
     broker.consuming_group(group, f"does not exist, {FAQ}")
     message_filter = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
@@ -122,12 +121,17 @@ def _check_broker(broker: Broker, command: Command) -> None:
     broker.check_readable("pop message")
     if broker.is_stopping:
         broker.check_open()
-    if number(command, "maxMsgNums", 0) > MAX_MESSAGES:
-        remark = f"the broker[{broker.host}] pop message's num is greater than {MAX_MESSAGES}"
-        raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+    check_count(broker, number(command, "maxMsgNums", 0))
     if not broker.settings.flag("timerWheelEnable"):
         remark = f"the broker[{broker.host}] pop message is forbidden because timerWheelEnable is false"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def check_count(broker: Broker, count: int) -> None:
+    """Raises RefusalError if a pop asks for too many messages."""
+    if count > MAX_MESSAGES:
+        remark = f"the broker[{broker.host}] pop message's num is greater than {MAX_MESSAGES}"
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
 
 
 class ExtraInfo(NamedTuple):

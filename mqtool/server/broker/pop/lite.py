@@ -19,7 +19,7 @@ from mqtool.server.broker.answers import RefusalError, body, number, ok, text
 from mqtool.server.broker.attributes import LITE_EXPIRATION
 from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.offsets import OrderTable
-from mqtool.server.broker.pop.check_points import MAX_MESSAGES, ORDER_REVIVE_QUEUE, PopRequest
+from mqtool.server.broker.pop.check_points import ORDER_REVIVE_QUEUE, PopRequest, check_count
 from mqtool.server.broker.pop.lite_subscriptions import CHANGED, LiteSubscriptions, bind_topic, is_wildcard
 from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.net.peer import Handler, Peer
@@ -101,9 +101,7 @@ class Lite:
         broker = self._broker
         broker.check_release_5(command)
         broker.check_readable("pop message")
-        if number(command, "maxMsgNum", 0) > MAX_MESSAGES:
-            remark = f"the broker[{broker.host}] pop message's num is greater than {MAX_MESSAGES}"
-            raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+        check_count(broker, number(command, "maxMsgNum", 0))
         config = broker.existing_topic(topic, f"topic [{topic}] not exist, apply first please! {FAQ}")
         if not config.perm & PERM_READ:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic [{topic}] peeking message is forbidden")
@@ -233,8 +231,7 @@ class LiteAdmin(RequestProcessor):
         self._topic(topic)
         config = self._group(group)
         if bind_topic(config) != topic:
-            remark = f"Subscription [{group}]-[{topic}] not match."
-            raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"Subscription [{group}]-[{topic}] not match.")
         client = text(command, "clientId", "")
         known = self._subscriptions.clients.get(client)
         info: dict[str, Any] = {

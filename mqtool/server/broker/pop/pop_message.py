@@ -121,7 +121,7 @@ class PeekProcessor(RequestProcessor):
         broker.check_readable("peeking message")
         config = broker.readable_topic(topic, "peeking message")
         if queue_id >= config.read_queue_nums:
-            raise RefusalError(code, illegal_queue(topic, queue_id, config.read_queue_nums, peer.address))
+            raise illegal_queue(code, config, queue_id, peer)
         broker.consuming_group(group, f"does not exist, {FAQ}")
         count = config.read_queue_nums
         start = next(self._turns) % max(1, count)
