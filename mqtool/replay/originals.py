@@ -100,10 +100,6 @@ class Resend(Struct, frozen=True):
             return (topics.DEAD_LETTER_PREFIX + self.group,)
         return (topics.CHECKED_TOO_OFTEN_TOPIC,) if self.kind is Kind.HALF else None
 
-    def is_wanted(self, topic: str, sys_flag: int) -> bool:
-        """Whether a record is of the selected kind."""
-        return self.kind is not Kind.VISIBLE or class_of(topic, sys_flag) is RecordClass.COMMITTED
-
     def matches_topic(self, message: Message, globs: Globs) -> bool:
         """Whether the selection includes the topic that a message was originally sent to.
 
@@ -235,7 +231,7 @@ class Source(Struct, frozen=True, dict=True):
             ):
                 if isinstance(item, Damage):
                     skipped.damage.append(item)
-                elif not resend.is_wanted(item.topic, item.sys_flag):
+                elif resend.kind is Kind.VISIBLE and class_of(item.topic, item.sys_flag) is not RecordClass.COMMITTED:
                     skipped.not_committed += 1
                 else:
                     yield from self._of_record(item, resend, options, skipped)

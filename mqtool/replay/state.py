@@ -125,6 +125,15 @@ def check(state: State, shape: dict[str, Any], source: Source, target: Target | 
         raise UsageError(f"{path}: {reason}; give a new state, or the old store")
 
 
+def resume(path: Path | None, shape: dict[str, Any], source: Source, target: Target | None) -> tuple[State, bool]:
+    """Returns the state to begin with, and whether an earlier run has left it; raises as `load` and `check`."""
+    state = None if path is None else load(path)
+    if state is None or path is None:
+        return State(shape, source_fingerprint(source), None, None, 0), False
+    check(state, shape, source, target, path)
+    return replace(state, source=source_fingerprint(source)) if state.source is None else state, True
+
+
 def source_fingerprint(source: Source) -> Fingerprint | None:
     """Returns the fingerprint of a source; None if it is empty.
 

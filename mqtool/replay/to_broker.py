@@ -52,13 +52,7 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
     """
     _check(request)
     shape = {**shape_of(request.source, request.ids), "name_server": request.name_server}
-    before = None if request.state is None else states.load(request.state)
-    if before is not None and request.state is not None:
-        states.check(before, shape, request.source, None, request.state)
-    resumes = before is not None
-    if before is None or before.source is None:
-        fingerprint = states.source_fingerprint(request.source)
-        before = State(shape, fingerprint, None, None, 0) if before is None else replace(before, source=fingerprint)
+    before, resumes = states.resume(request.state, shape, request.source, None)
     report = Report(earlier=before if resumes else None)
     known = before.known if resumes else None
     originals = request.source.originals(StoreOptions(), before.after, report.skipped, known=known)

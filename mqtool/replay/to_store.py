@@ -56,10 +56,6 @@ class ReplayRequest(Struct, frozen=True):
     # written.
     duplicates: bool = False
 
-    def shape(self) -> dict[str, Any]:
-        """Returns the settings that must not change between the runs of one replay."""
-        return shape_of(self.source, self.ids)
-
 
 def check_files(source: Source, *written: Path | None) -> None:
     """Raises UsageError if a source or output file is a device or a FIFO."""
@@ -125,7 +121,7 @@ def replay(request: ReplayRequest) -> Report:
     options = options_for(request.target, request.config, request.compat, adds_messages=True, flush_mode=mode)
     validator = PutValidator(options, bulk_ingest.batch_topics(request.target, options))
     target = Target(request.target, config_for_reading(request.config, options))
-    before, resumes = _state(request, target)
+    before, resumes = states.resume(request.state, shape_of(request.source, request.ids), request.source, target)
     report = Report(earlier=before if resumes else None)
     known = before.known if resumes else None
     originals = request.source.originals(options, before.after, report.skipped, known=known)
@@ -214,17 +210,6 @@ class _Run:
         state = self._state.passed(self._before, self._report.skipped.damage)
         self._state = replace(state, target=fingerprint, end=end, ids_bytes=self._ids.flush())
         self._state.save(self._request.state)
-
-
-def _state(request: ReplayRequest, target: Target) -> tuple[State, bool]:
-    """Returns the state to resume from, and whether it is that of an earlier run."""
-    state = None if request.state is None else states.load(request.state)
-    if state is None or request.state is None:
-        return State(request.shape(), states.source_fingerprint(request.source), None, None, 0), False
-    states.check(state, request.shape(), request.source, target, request.state)
-    if state.source is None:
-        state = replace(state, source=states.source_fingerprint(request.source))
-    return state, True
 
 
 def _check(request: ReplayRequest) -> None:

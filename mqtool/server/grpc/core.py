@@ -133,19 +133,17 @@ class Core(Struct):
         command = Command(code, fields=fields, body=body, language=language, serialization=Serialization.ROCKETMQ)
         return self.handlers[code](command, peer)
 
-    async def ask(
-        self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
-    ) -> Command:
+    async def ask(self, code: RequestCode, fields: dict[str, str], peer: Peer) -> Command:
         """Sends a request and returns the answer, whatever its code."""
-        answer = self.start(code, fields, peer, body, language)
+        answer = self.start(code, fields, peer)
         if not isinstance(answer, Command) and answer is not None:
             answer = await answer
         assert answer is not None
         return answer
 
-    async def call(self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"") -> Command:
+    async def call(self, code: RequestCode, fields: dict[str, str], peer: Peer) -> Command:
         """Sends a request and returns the answer; raises StatusError if its code is not SUCCESS."""
-        answer = await self.ask(code, fields, peer, body)
+        answer = await self.ask(code, fields, peer)
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
         return answer

@@ -229,9 +229,7 @@ class Connection:
         address: str,
         handlers: Mapping[int, Handler] | None = None,
         *,
-        limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
-        timeout: float = CONNECT_SECONDS,
         sign: Callable[[Command], Command] | None = None,
     ) -> "Connection":
         """Connects to the server at "host:port"; `sign` signs each request that expects an answer.
@@ -240,14 +238,14 @@ class Connection:
         if the server does not answer.
         """
         host, port = parse_address(address)
-        endpoint = Endpoint(handlers or {}, limits=limits or Limits())
+        endpoint = Endpoint(handlers or {})
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 _, peer = await asyncio.get_running_loop().create_connection(
                     lambda: Peer(endpoint), host, port, ssl=tls
                 )
         except (OSError, TimeoutError) as error:
-            reason = str(error) or f"no answer in {timeout:g} s"
+            reason = str(error) or f"no answer in {CONNECT_SECONDS:g} s"
             raise ConnectionError(f"cannot connect to {address}: {reason}") from error
         return cls(address, peer, sign)
 
