@@ -19,7 +19,6 @@ from mqtool.engine.disk.allocator import Allocator
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_files import MappedFileQueue
 from mqtool.engine.dispatcher import Dispatcher
-from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.flusher import Flusher, StoreCheckpoint
 from mqtool.engine.index import Index
 from mqtool.engine.options import StoreOptions, rules_of
@@ -31,6 +30,7 @@ from mqtool.engine.service import DispatchLoop, Service
 from mqtool.engine.start.detect import check_admission
 from mqtool.engine.start.lock import AbortMark, LastShutdown, StoreLock
 from mqtool.engine.start.recovery_executor import RecoveryExecutor, RecoveryResult, drop_unflushed
+from mqtool.engine.statuses import RunningFlag, RunningFlags
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mqtool.engine.disk.files import ClosedFileError
-from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.index import Index
 from mqtool.engine.queues import UNIT_SIZE, AnyQueue, BatchQueue, ConsumeQueue, Queues
+from mqtool.engine.statuses import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.write.commit_log import CommitLog, WrittenRecords
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log

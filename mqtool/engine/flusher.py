@@ -20,10 +20,9 @@ from msgspec.structs import replace
 from mqtool.engine.clock import Clock
 from mqtool.engine.disk.files import Files
 from mqtool.engine.dispatcher import Dispatcher
-from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queues import Queues
-from mqtool.engine.statuses import PutStatus
+from mqtool.engine.statuses import PutStatus, RunningFlag, RunningFlags
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint

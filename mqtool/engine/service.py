@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from mqtool.engine.clock import Clock
 from mqtool.engine.dispatcher import Dispatcher
-from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.flusher import Flusher
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.statuses import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.write.commit_log import CommitLog
 
 _LOG = logging.getLogger(__name__)

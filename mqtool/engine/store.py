@@ -18,11 +18,10 @@ from mqtool import native
 from mqtool.engine.clock import Clock, SystemClock
 from mqtool.engine.components import Components, assemble, flush_all, named_errors, shut_down
 from mqtool.engine.disk.files import Files
-from mqtool.engine.flags import RunningFlag
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queues import BatchQueue
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
-from mqtool.engine.statuses import AppendStatus, GetResult, PutResult, PutStatus, QueryResult
+from mqtool.engine.statuses import AppendStatus, GetResult, PutResult, PutStatus, QueryResult, RunningFlag
 from mqtool.engine.write.columns import MessageColumns, PutManyResult, append_columns
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.messages import NOT_PLAIN, BatchMessage, Hook, OutgoingMessage, append, append_batch

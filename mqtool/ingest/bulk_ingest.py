@@ -18,10 +18,9 @@ from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.allocator import Allocator
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_files import MappedFileQueue
-from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.start.detect import is_new
-from mqtool.engine.statuses import PutStatus
+from mqtool.engine.statuses import PutStatus, RunningFlags
 from mqtool.engine.store import MessageStore
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.commit_log import CommitLog

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mqtool.engine.flags import NO_SPACE
 from mqtool.engine.start.lock import StoreLock
+from mqtool.engine.statuses import NO_SPACE
 from mqtool.errors import RefusedError, StoreError, StoreLockedError
 from mqtool.formats import file_names
 from mqtool.repair.files import RepairFiles

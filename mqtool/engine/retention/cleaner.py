@@ -8,11 +8,11 @@ from pathlib import Path
 from mqtool.engine.clock import Clock
 from mqtool.engine.disk.files import ClosedFileError, Files
 from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
-from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.index import Index
 from mqtool.engine.queues import AnyQueue, BatchQueue, ConsumeQueue, Queues
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
+from mqtool.engine.statuses import RunningFlag, RunningFlags
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.formats.topics import is_system_topic
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired

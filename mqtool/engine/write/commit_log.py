@@ -21,9 +21,8 @@ from mqtool.engine.clock import Clock
 from mqtool.engine.disk.allocator import Allocator
 from mqtool.engine.disk.files import zeroed_memory
 from mqtool.engine.disk.mapped_files import MappedFile, MappedFileQueue
-from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
-from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
+from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus, RunningFlags
 from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
 from mqtool.formats import commit_log, hosts
 from mqtool.records.frames import Frames

@@ -9,8 +9,8 @@ import pytest
 from mqtool.engine import Compat, FlushMode, GetStatus, PutStatus, open_store
 from mqtool.engine.disk.files import ClosedFileError, File, Files
 from mqtool.engine.disk.mapped_files import MappedFileQueue
-from mqtool.engine.flags import RunningFlag
 from mqtool.engine.retention.rules import RetentionPolicy
+from mqtool.engine.statuses import RunningFlag
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.messages import BatchMessage
 from mqtool.errors import StoreClosedError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mqtool.engine import FlushMode, GetStatus, PutStatus, index, open_store
-from mqtool.engine.flags import RunningFlag
+from mqtool.engine.statuses import RunningFlag
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.errors import ReadOnlyStoreError, StoreError
 from mqtool.formats import index_file as layout

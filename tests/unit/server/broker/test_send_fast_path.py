@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mqtool.engine.flags import RunningFlag
+from mqtool.engine.statuses import RunningFlag
 from mqtool.formats import commit_log, properties
 from mqtool.protocol import Command, Serialization
 from mqtool.server.broker.send.fast_path import SendFastPath

@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec.structs import replace
 
 from mqtool.engine import PutStatus
-from mqtool.engine.flags import RunningFlag
+from mqtool.engine.statuses import RunningFlag
 from mqtool.errors import StoreError
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
