@@ -44,18 +44,10 @@ _NEEDLESS = (
 
 
 def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> ConversionResult:
-    """Writes the messages of a store in DLedger mode to a new ordinary store.
+    """Writes the messages of a store in DLedger mode, which is only read, to a new ordinary store.
 
-    Args:
-        store: the source, opened; it is only read.
-        target: new or empty directory outside the source.
-        on_progress: called with the number of bytes of the old log converted so far, and their total.
-
-    Raises:
-        UsageError: the target is not empty or is inside the source.
-        StoreLockedError: a broker has the source open.
-        UnsupportedFormatError: the store has no DLedger log.
-        StoreError: a file cannot be read or written.
+    `on_progress` is called with the number of bytes of the old log converted so far, and their total. Raises
+    UnsupportedFormatError if the store has no DLedger log, and as `staging_directory`.
     """
     if not any(segment.entries for segment in store.commit_log.segments):
         raise UnsupportedFormatError(f"{store.path}: has no DLedger log")

@@ -58,17 +58,9 @@ _FORMAT_VERSION = 5
 def into_files(store: Store, target: Path) -> ConversionResult:
     """Copies a store whose ConsumeQueues are in RocksDB into one whose ConsumeQueues are files.
 
-    Args:
-        store: the source, opened with its configuration (mappedFileSizeConsumeQueue); it is only read.
-        target: new or empty directory outside the source.
-
-    Raises:
-        UsageError: the target is not empty or is inside the source.
-        StoreLockedError: a broker has the source open.
-        UnsupportedFormatError: the queues are not in RocksDB, the log is outside of the root, or topics, groups and
-            positions are in a database that is not read.
-        UnavailableError: rocksdict is not installed.
-        StoreError, FormatError: a file cannot be read or written.
+    The source, opened with its configuration (mappedFileSizeConsumeQueue), is only read. Raises UnsupportedFormatError
+    if the queues are not in RocksDB, the log is outside of the root, or topics, groups and positions are in a database
+    that is not read; UnavailableError if rocksdict is not installed; FormatError; and as `staging_directory`.
     """
     place = queue_database(store.path, store.config)
     if not is_database(place):
@@ -141,21 +133,12 @@ def _require_utf8(target: Path) -> None:
 def into_rocksdb(store: Store, target: Path) -> ConversionResult:
     """Copies a store into one whose ConsumeQueues are in RocksDB, built from the log.
 
-    The new queues are compared with the old files; `differences` reports the result.
+    The source is only read. The new queues are compared with the old files; `differences` reports the result.
 
-    Args:
-        store: the source, opened; it is only read.
-        target: new or empty directory outside the source.
-
-    Raises:
-        UsageError: the target is not empty or is inside the source.
-        StoreLockedError: a broker has the source open.
-        UnsupportedFormatError: the queues are in RocksDB already, or one of them is a BatchConsumeQueue. RocketMQ does
-            not support those in RocksDB: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer writes one unit at the
-            first queue offset of a record, without the number of messages, whatever the topic's queue type is (5.5.0).
-            Also as in `into_files`.
-        UnavailableError: rocksdict is not installed.
-        StoreError: a file cannot be read or written.
+    Raises as `into_files`, and UnsupportedFormatError if the queues are in RocksDB already, or one of them is a
+    BatchConsumeQueue. RocketMQ does not support those in RocksDB: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer
+    writes one unit at the first queue offset of a record, without the number of messages, whatever the topic's queue
+    type is (5.5.0).
     """
     if has_queue_database(store.path, store.config):
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")

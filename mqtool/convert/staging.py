@@ -45,15 +45,9 @@ def staging_directory(store: Path, target: Path) -> Iterator[Path]:
     Its content is on disk before the rename. No broker may have the source open meanwhile: what it stores would be
     missing in the target, and what is copied first would not fit what is copied last.
 
-    Args:
-        store: the source's root; the target must lie outside of it.
-        target: new, or an empty directory.
-
-    Raises:
-        UsageError: it is not empty, or is inside the store.
-        StoreLockedError: a broker has the source open.
-        RefusedError: files next to it were not left by an interrupted run.
-        StoreError: a file cannot be written.
+    Raises UsageError if the target is not new or empty, or is inside the store; StoreLockedError if a broker has the
+    source open; RefusedError if files next to the target were not left by an interrupted run; StoreError if a file
+    cannot be written.
     """
     if is_inside(target, store):
         raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")

@@ -59,10 +59,8 @@ class RecordViews(Sequence[memoryview]):
     def __init__(self, pin: memoryview, base: int, units: bytes, count: int, size: int) -> None:
         """Creates no view yet.
 
-        Args:
-            pin, base: `File.pin` of the segment, and the physical offset of its first byte.
-            units, count: that point to the records, all of which must be complete, and their number.
-            size: sum of the records' sizes.
+        `pin` is `File.pin` of the segment, `base` the physical offset of its first byte. `count` units point to the
+        records, all of which must be complete; `size` is the sum of the records' sizes.
         """
         self._pin = pin
         self._base = base

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_json
-from mqtool.formats.codec import crc32
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.formats.config_json import Document, bean_of, document_of, expect
 from mqtool.protocol.frames import TEXT_LENGTH
@@ -81,11 +80,6 @@ def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
         "topicQueueMappingInfoMap": body.mappings,
     }
     return orjson.dumps({"filterServerList": body.filter_servers, "topicConfigSerializeWrapper": wrapper})
-
-
-def body_crc(body: bytes | memoryview) -> int:
-    """Returns the CRC-32 of a body, which is a field of the request (UtilAll.crc32)."""
-    return crc32(body)
 
 
 def _plain(config: TopicConfig) -> Document:

@@ -294,13 +294,8 @@ class Mirror:
 def follow(address: str, path: Path, *, once: bool, signals: Iterable[Signals] = ()) -> dict[str, Any]:
     """Follows a master until a signal arrives; with `once`, until the copy has everything that was there at the start.
 
-    Must be called in the main thread if `signals` is not empty.
-
-    Returns:
-        A summary with the keys master, broker, store, begun_at, end, caught_up.
-
-    Raises:
-        StoreError, RemoteProtocolError, ConnectionError, TimeoutError: as for `Mirror.start` and `Mirror.run`.
+    Must be called in the main thread if `signals` is not empty. Returns a summary with the keys master, broker, store,
+    begun_at, end, caught_up; raises as `Mirror.start` and `Mirror.run`.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_follow(address, path, once, signals))

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from mqtool.choices import TlsMode
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import java
+from mqtool.formats.codec import crc32
 from mqtool.formats.config_files import DataVersion
 from mqtool.formats.config_json import bean_of, document_of
 from mqtool.protocol import registration_body
@@ -171,7 +172,7 @@ class Requests:
         """103: registers a broker and its topics."""
         fields = command.fields
         crc = java.parse_long(fields.get("bodyCrc32") or "0")
-        if crc and crc != registration_body.body_crc(command.body):
+        if crc and crc != crc32(command.body):  # UtilAll.crc32
             return command.reply(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = registration_body.parse(
             command.body, compressed=java.parse_boolean(fields.get("compressed")), version=command.version

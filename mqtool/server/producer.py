@@ -143,12 +143,10 @@ class BrokerSender:
         self._runner.close()
 
     def send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
-        """Sends messages; the messages of each queue in their order.
+        """Sends messages, those of each queue in their order; returns the answers to the first, and the others' error.
 
-        Returns:
-            The answers to the first messages, and the error for the rest: None if all were answered, ConnectionError if
-            a name server or broker failed, RemoteProtocolError if its answer was invalid. Messages after the last
-            answer may have been stored nevertheless.
+        The error is None if all were answered, ConnectionError if a name server or broker failed, RemoteProtocolError
+        if its answer was invalid. Messages after the last answer may have been stored nevertheless.
         """
         return self._runner.run(self._send(messages))
 

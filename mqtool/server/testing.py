@@ -43,12 +43,9 @@ class MqServer:
     """
 
     def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str) -> None:
-        """Creates a server; `start` starts it.
+        """Creates a server; `start` starts it. Without a root of the store, it is in a temporary directory.
 
-        Args:
-            store: root of the store; None for a temporary directory.
-            fast_sends: as in `ServeOptions`.
-            settings: keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
+        `fast_sends` is as in `ServeOptions`; `settings` are keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
         """
         self._given = store
         self._fast_sends = fast_sends
@@ -108,13 +105,8 @@ class MqServer:
     def create_topic(self, topic: str, message_type: str = "NORMAL", queues: int = 8) -> None:
         """Creates or changes a topic. gRPC clients find only topics that exist.
 
-        Args:
-            topic: name of the topic.
-            message_type: message type that it accepts: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE.
-            queues: number of its queues.
-
-        Raises:
-            UsageError: the name is invalid, or there is no such type.
+        It accepts one message type: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE. Raises UsageError if the name
+        is invalid, or there is no such type.
         """
         config = typed_topic(topic, message_type, queues)
         self.call(lambda: self.broker.topics.put(config))
@@ -122,12 +114,8 @@ class MqServer:
     def create_group(self, group: str, *, fifo: bool = False, max_retries: int = 16, lite_topic: str = "") -> None:
         """Creates or changes a consumer group; a group that is not created here has the defaults.
 
-        Args:
-            group: name of the group.
-            fifo: whether it consumes in order.
-            max_retries: number of redeliveries after which a message becomes a dead letter.
-            lite_topic: topic of type LITE whose lite topics it consumes; needs the settings `enableLmq` and
-                `enableMultiDispatch`.
+        With `fifo` it consumes in order. A message becomes a dead letter after `max_retries` redeliveries. It consumes
+        the lite topics of `lite_topic`, a topic of type LITE; this needs `enableLmq` and `enableMultiDispatch`.
         """
         attributes = {BIND_TOPIC: lite_topic} if lite_topic else {}
         config = replace(

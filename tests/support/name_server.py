@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mqtool.formats.codec import crc32
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode, registration_body
 from mqtool.protocol.registration_body import RegisterBody, document_in
@@ -43,7 +44,7 @@ def registration(
         "haServerAddr": address[:-1] + "2",
         "brokerId": str(id_),
         "compressed": str(compressed).lower(),
-        "bodyCrc32": str(registration_body.body_crc(body) if crc else 5),
+        "bodyCrc32": str(crc32(body) if crc else 5),
         **extra,
     }
     return Command(R.REGISTER_BROKER, fields=fields, body=body)

@@ -153,11 +153,9 @@ def encode_properties(options: StoreOptions, values: dict[str, str]) -> bytes:
 
 
 def _hash_order(names: list[str], capacity: int) -> list[str]:
-    """Returns names in the order in which a Java HashMap iterates over them.
+    """Returns names, given in the order of insertion, in the order in which a Java HashMap iterates over them.
 
-    Args:
-        names: in the order of insertion.
-        capacity: initial capacity of the map; it doubles when it is three quarters full.
+    `capacity` is the map's initial one; it doubles when it is three quarters full.
     """
     while len(names) > capacity * 3 // 4:
         capacity *= 2

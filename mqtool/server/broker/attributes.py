@@ -123,10 +123,6 @@ def _boolean(value: str) -> str:
     return "" if value.lower() in ("true", "false") else "boolean attribute format is wrong."
 
 
-def _any_text(value: str) -> str:  # noqa: ARG001 - as the others
-    return ""
-
-
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
     {
         QUEUE_TYPE: Attribute(_one_of(BATCH_QUEUES, SIMPLE_QUEUES), is_changeable=False),
@@ -139,13 +135,13 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
     {
         "priority.factor": Attribute(_whole_number(0, 100)),
-        BIND_TOPIC: Attribute(_any_text),
+        BIND_TOPIC: Attribute(lambda _: ""),
         LITE_QUOTA: Attribute(_whole_number(-1)),
         LITE_MODEL: Attribute(_one_of("Shared", "Exclusive")),
         LITE_RESET_EXCLUDED: Attribute(_boolean),
         LITE_RESET_UNSUBSCRIBED: Attribute(_boolean),
         "lite.sub.client.max.event.cnt": Attribute(_whole_number(10)),
-        LITE_WILDCARD: Attribute(_any_text),
+        LITE_WILDCARD: Attribute(lambda _: ""),
     }
 )
 

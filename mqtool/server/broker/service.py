@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from mqtool.engine import MessageStore
 from mqtool.errors import MqtoolError
+from mqtool.formats.codec import crc32
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import is_lmq
 from mqtool.protocol import registration_body
@@ -211,7 +212,7 @@ class Registration:
             "brokerId": settings.text("brokerId"),
             "compressed": "false",
             "enableActingMaster": "false",
-            "bodyCrc32": str(registration_body.body_crc(data)),
+            "bodyCrc32": str(crc32(data)),
         }
         command = Command(code, fields=fields, body=data)
         return await connection.call(self._sign(command) if self._sign else command, timeout=_TIMEOUT_S)

@@ -175,14 +175,7 @@ class Http2Connection:
     """The server side of an HTTP/2 connection. Must be used in the event loop of its peer."""
 
     def __init__(self, peer: Peer, methods: Methods, limits: Limits, is_stopping: Callable[[], bool]) -> None:
-        """Creates the protocol of a connection.
-
-        Args:
-            peer: the connection to write to.
-            methods: the RPCs of the service.
-            limits: limits of the connection.
-            is_stopping: returns whether the listener is shutting down.
-        """
+        """Creates the protocol of a connection; `is_stopping` returns whether the listener is shutting down."""
         self.peer = peer
         self._methods, self._limits, self._is_stopping = methods, limits, is_stopping
         self._loop = asyncio.get_running_loop()

@@ -400,15 +400,10 @@ class Http2Session:
             self.reset_stream(stream_id, ErrorCode.NO_ERROR)
 
     def send_answer(self, stream_id: int, first: bytes, data: bytes, last: bytes) -> bool:
-        """Sends headers, data and trailers and closes the stream, if the windows allow it.
+        """Sends headers, data and trailers and closes the stream; returns False, sending nothing, if windows are full.
 
-        Args:
-            stream_id: id of a stream whose request is complete, and on which nothing was sent.
-            first, last: header blocks from `constant_block`, less than 16 KiB each.
-            data: the data between them.
-
-        Returns:
-            False if the windows do not allow it; nothing was sent.
+        The request of the stream is complete, and nothing was sent on it. `first` and `last` are header blocks from
+        `constant_block`, less than 16 KiB each.
         """
         size = len(data)
         if size > self._out_window or size > self._streams[stream_id].out_window or self._block_start:
