@@ -10,6 +10,7 @@ request headers (5.5.0).
 import base64
 import hmac
 from collections.abc import Callable, Iterable, Iterator
+from pkgutil import get_data
 from typing import Any
 
 from msgspec import Struct
@@ -39,44 +40,15 @@ from mqtool.server.net.peer import Answer, Peer
 PUB, SUB = (Action.PUB,), (Action.SUB,)
 SUB_GET, SUB_UPDATE = (Action.SUB, Action.GET), (Action.SUB, Action.UPDATE)
 
+_ROWS = [
+    line.split("\t")
+    for line in (get_data(__name__, "guard.tsv") or b"").decode().splitlines()
+    if not line.startswith("#")
+]
+
 OF_CLUSTER: dict[Action, frozenset[R]] = {
-    Action.GET: frozenset(
-        {
-            R.GET_KV_CONFIG,
-            R.GET_PRODUCER_CONNECTION_LIST,
-            R.GET_KVLIST_BY_NAMESPACE,
-            R.VIEW_BROKER_STATS_DATA,
-            R.GET_BROKER_CONSUME_STATS,
-            R.GET_ALL_PRODUCER_INFO,
-            R.EXPORT_ROCKSDB_CONFIG_TO_JSON,
-            R.CONTROLLER_GET_REPLICA_INFO,
-            R.AUTH_GET_USER,
-            R.AUTH_LIST_USER,
-            R.AUTH_GET_ACL,
-            R.AUTH_LIST_ACL,
-        }
-    ),
-    Action.UPDATE: frozenset(
-        {
-            R.PUT_KV_CONFIG,
-            R.DELETE_KV_CONFIG,
-            R.WIPE_WRITE_PERM_OF_BROKER,
-            R.REGISTER_TOPIC_IN_NAMESRV,
-            R.ADD_WRITE_PERM_OF_BROKER,
-            R.ADD_BROKER,
-            R.NOTIFY_MIN_BROKER_ID_CHANGE,
-            R.EXCHANGE_BROKER_HA_INFO,
-            R.RESET_MASTER_FLUSH_OFFSET,
-            R.CONTROLLER_ALTER_SYNC_STATE_SET,
-            R.NOTIFY_BROKER_ROLE_CHANGED,
-            R.AUTH_CREATE_USER,
-            R.AUTH_UPDATE_USER,
-            R.AUTH_DELETE_USER,
-            R.AUTH_CREATE_ACL,
-            R.AUTH_UPDATE_ACL,
-            R.AUTH_DELETE_ACL,
-        }
-    ),
+    action: frozenset(R[code] for code, word, *fields in _ROWS if word == action.name and not fields)
+    for action in (Action.GET, Action.UPDATE)
 }
 """Request codes by the action that they need on the broker's own cluster."""
 
@@ -92,61 +64,11 @@ STRICTER = frozenset(
 """Changes that 5.5.0 allows to all users, since their headers name no resource; here they need the cluster's UPDATE."""
 
 _T, _G, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-_Fields = tuple[tuple[str, ResourceType], ...]
 
-BY_FIELDS: dict[R, tuple[Action, _Fields]] = {
-    R.UPDATE_AND_CREATE_TOPIC: (Action.CREATE, (("topic", _T),)),
-    R.SEARCH_OFFSET_BY_TIMESTAMP: (Action.GET, (("topic", _T),)),
-    R.GET_MAX_OFFSET: (Action.GET, (("topic", _T),)),
-    R.GET_MIN_OFFSET: (Action.GET, (("topic", _T),)),
-    R.GET_EARLIEST_MSG_STORETIME: (Action.GET, (("topic", _T),)),
-    R.VIEW_MESSAGE_BY_ID: (Action.GET, (("topic", _T),)),
-    R.CHECK_TRANSACTION_STATE: (Action.PUB, (("topic", _T),)),
-    R.NOTIFY_CONSUMER_IDS_CHANGED: (Action.SUB, (("consumerGroup", _G),)),
-    R.REGISTER_BROKER: (Action.UPDATE, (("clusterName", _C),)),
-    R.UNREGISTER_BROKER: (Action.UPDATE, (("clusterName", _C),)),
-    R.GET_TOPIC_STATS_INFO: (Action.GET, (("topic", _T),)),
-    R.GET_CONSUMER_CONNECTION_LIST: (Action.GET, (("consumerGroup", _G),)),
-    R.DELETE_SUBSCRIPTIONGROUP: (Action.DELETE, (("groupName", _G),)),
-    R.GET_CONSUME_STATS: (Action.GET, (("consumerGroup", _G), ("topic", _T), ("topicList", _T))),
-    R.DELETE_TOPIC_IN_BROKER: (Action.DELETE, (("topic", _T),)),
-    R.DELETE_TOPIC_IN_NAMESRV: (Action.UPDATE, (("clusterName", _C),)),
-    R.INVOKE_BROKER_TO_RESET_OFFSET: (Action.UPDATE, (("group", _G), ("topic", _T))),
-    R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (Action.GET, (("topic", _T), ("group", _G))),
-    R.QUERY_TOPIC_CONSUME_BY_WHO: (Action.GET, (("topic", _T),)),
-    R.QUERY_CONSUME_TIME_SPAN: (Action.GET, (("topic", _T), ("group", _G))),
-    R.GET_CONSUMER_RUNNING_INFO: (Action.GET, (("consumerGroup", _G),)),
-    R.QUERY_CORRECTION_OFFSET: (Action.GET, (("filterGroups", _G), ("compareGroup", _G), ("topic", _T))),
-    R.CONSUME_MESSAGE_DIRECTLY: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
-    R.CLONE_GROUP_OFFSET: (Action.UPDATE, (("destGroup", _G), ("topic", _T))),
-    R.QUERY_CONSUME_QUEUE: (Action.GET, (("topic", _T), ("consumerGroup", _G))),
-    R.QUERY_DATA_VERSION: (Action.GET, (("clusterName", _C),)),
-    R.RESUME_CHECK_HALF_MESSAGE: (Action.UPDATE, (("topic", _T),)),
-    R.PUSH_REPLY_MESSAGE_TO_CLIENT: (Action.SUB, (("producerGroup", _G), ("topic", _T))),
-    R.QUERY_TOPICS_BY_CONSUMER: (Action.GET, (("group", _G),)),
-    R.QUERY_SUBSCRIPTION_BY_CONSUMER: (Action.GET, (("group", _G), ("topic", _T))),
-    R.GET_TOPIC_CONFIG: (Action.GET, (("topic", _T),)),
-    R.GET_SUBSCRIPTIONGROUP_CONFIG: (Action.GET, (("group", _G),)),
-    R.UPDATE_AND_GET_GROUP_FORBIDDEN: (Action.UPDATE, (("group", _G), ("topic", _T))),
-    R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: (Action.GET, (("topic", _T),)),
-    R.GET_BROKER_MEMBER_GROUP: (Action.GET, (("clusterName", _C),)),
-    R.REMOVE_BROKER: (Action.UPDATE, (("brokerClusterName", _C),)),
-    R.BROKER_HEARTBEAT: (Action.UPDATE, (("clusterName", _C),)),
-    R.CONTROLLER_ELECT_MASTER: (Action.UPDATE, (("clusterName", _C),)),
-    R.CONTROLLER_REGISTER_BROKER: (Action.UPDATE, (("clusterName", _C),)),
-    R.CLEAN_BROKER_DATA: (Action.UPDATE, (("clusterName", _C),)),
-    R.CONTROLLER_GET_NEXT_BROKER_ID: (Action.GET, (("clusterName", _C),)),
-    R.CONTROLLER_APPLY_BROKER_ID: (Action.UPDATE, (("clusterName", _C),)),
-    R.POP_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
-    R.ACK_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
-    R.PEEK_MESSAGE: (Action.SUB, (("topic", _T), ("consumerGroup", _G))),
-    R.CHANGE_MESSAGE_INVISIBLETIME: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
-    R.NOTIFICATION: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
-    R.POLLING_INFO: (Action.GET, (("consumerGroup", _G), ("topic", _T))),
-    R.NOTIFY_UNSUBSCRIBE_LITE: (Action.SUB, (("consumerGroup", _G),)),
-    # 5.5.0 has no rule for these two, so every user could read every topic with them.
-    R.LITE_PULL_MESSAGE: (Action.SUB, (("topic", _T), ("consumerGroup", _G))),
-    R.POP_LITE_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
+BY_FIELDS: dict[R, tuple[Action, tuple[tuple[str, ResourceType], ...]]] = {
+    R[code]: (Action[word], tuple((name, ResourceType[kind]) for name, kind in (field.split(":") for field in fields)))
+    for code, word, *fields in _ROWS
+    if fields
 }
 """By request code: the action that the request needs, and the header fields that name the resources."""
 
