@@ -5,7 +5,7 @@ pool: a RocketMQ client in the same process (a test with the fixture `mqtool_ser
 other file names in the default pool, which refuses a second registration. Decision: docs/decisions/0009-grpc.md.
 """
 
-from pathlib import Path
+from pkgutil import get_data
 from typing import Any
 
 from google.protobuf import descriptor_pool, duration_pb2, message_factory, timestamp_pb2
@@ -18,7 +18,7 @@ for _known in (duration_pb2, timestamp_pb2):
 
 def messages_of(name: str) -> dict[str, Any]:
     """Registers the descriptor in `NAME.binpb`; returns its messages, enumerations and enumeration values, by name."""
-    _POOL.AddSerializedFile(Path(__file__).with_name(f"{name}.binpb").read_bytes())
+    _POOL.AddSerializedFile(get_data(__name__, f"{name}.binpb") or b"")
     file = _POOL.FindFileByName(f"apache/rocketmq/v2/{name}.proto")
     members: dict[str, Any] = {
         message: message_factory.GetMessageClass(descriptor)
