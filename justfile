@@ -34,7 +34,6 @@ types:
 # Generate parts of docs/
 docs:
     {{python}} docs/generate.py
-    {{python}} docs/generate_cli.py
     {{python}} docs/examples.py
     {{python}} docs/pictures.py
 

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 from mkdocs.structure.files import File, Files
 
+from mqtool.cli import reference
 from mqtool.repair.runbooks import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,15 +35,17 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the files of the root."""
+    """Adds the files of the root and the schemas of the commands."""
     for name, page in FROM_THE_ROOT.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text("utf-8")))
+    for name, schema in reference.schemas().items():
+        files.append(File.generated(config, f"schemas/{name}.json", content=schema))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001 - MkDocs passes them by name
-    """Adds the codes to runbooks; rewrites links and pictures outside of code blocks."""
-    markdown = RUNBOOKS[page.file.name].text if page.file.name in RUNBOOKS else markdown
+    """Adds what the code decides; rewrites links and pictures outside of code blocks."""
+    markdown = RUNBOOKS[page.file.name].text if page.file.name in RUNBOOKS else reference.complete(markdown)
     source = next(
         (name for name, uri in FROM_THE_ROOT.items() if uri == page.file.src_uri), f"docs/{page.file.src_uri}"
     )

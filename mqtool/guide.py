@@ -27,7 +27,12 @@ class Page(Struct, frozen=True):
 
 def pages() -> list[Page]:
     """Returns all pages, by topic; raises UnavailableError if the package was installed without them."""
-    return sorted(_pages(_root(), ()), key=lambda page: page.topic)
+    pages = []
+    for (*names, word), text in texts(_root(), ".md"):
+        topic = "/".join(names if word in _INDEX else (*names, word)) or word.lower()
+        title = _TITLE.search(text)
+        pages.append(Page(topic, title[1] if title else topic, text))
+    return sorted(pages, key=lambda page: page.topic)
 
 
 def text_of(name: str) -> str:
@@ -47,15 +52,13 @@ def _root() -> "Traversable":
     raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
 
 
-def _pages(folder: "Traversable", names: tuple[str, ...]) -> Iterator[Page]:
+def texts(folder: "Traversable", ending: str, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yields path, without the ending, and text of each file of a folder whose name has an ending."""
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _pages(entry, (*names, entry.name))
-        elif entry.name.endswith(".md"):
-            word, text = entry.name.removesuffix(".md"), entry.read_text("utf-8")
-            topic = "/".join(names if word in _INDEX else (*names, word)) or word.lower()
-            title = _TITLE.search(text)
-            yield Page(topic, title[1] if title else topic, text)
+            yield from texts(entry, ending, (*names, entry.name))
+        elif entry.name.endswith(ending):
+            yield (*names, entry.name.removesuffix(ending)), entry.read_text("utf-8")
 
 
 def pages_named(pages: list[Page], topic: str) -> list[Page]:

@@ -1,7 +1,7 @@
 """Declares the output of a command: columns with types and docs, and its JSON Schema.
 
 A declaration serves every format: tables print the columns marked for them, CSV the names, JSON the values, `--format
-help` and docs/schemas the JSON Schema. Additions keep the version; removing a column or changing its meaning raises it.
+help` the JSON Schema. Additions keep the version; removing a column or changing its meaning raises it.
 """
 
 from collections.abc import Callable, Iterable
@@ -218,7 +218,7 @@ def document(command: str, schemas: tuple[OutputSchema, ...]) -> dict[str, Any]:
     """Returns the JSON Schema of everything that a command can print as JSON.
 
     A whole `--format json` document is valid against the root, a line of `--format jsonl` against
-    `#/$defs/line`. Kept in docs/schemas.
+    `#/$defs/line`.
     """
     every = tuple(dict.fromkeys(kind for schema in schemas for kind in (schema, *schema.mixed)))
     lines = {f"{schema.name}.row": schema.row_schema() for schema in every}
@@ -250,6 +250,6 @@ def prints(*schemas: OutputSchema, group: str = "") -> Callable[[F], F]:
 
 
 def schema_of(words: tuple[str, ...], function: Any) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a command's file in docs/schemas, and the JSON Schema of what its function prints."""
+    """Returns the name of a command's JSON Schema, and the schema of what its function prints."""
     names = (function.group,) if function.group else words
     return "-".join(names), document(" ".join(names), function.outputs)

@@ -7,7 +7,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from tests.support.stores import FIXTURES, answers
+from mqtool.cli.reference import schemas
+from tests.support.stores import answers
 
 
 def host(text: str) -> str:
@@ -62,8 +63,8 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 def problems(command: str, document: Any) -> list[str]:
-    """What the checked-in schema of a command finds wrong with a document; no field may be undocumented."""
-    schema = json.loads((FIXTURES.parent / "docs" / "schemas" / f"{command}.json").read_text("utf-8"))
+    """What the schema of a command finds wrong with a document; no field may be undocumented."""
+    schema = json.loads(schemas()[command])
     return [error.message for error in Draft202012Validator(_closed(schema)).iter_errors(document)]
 
 

@@ -1,47 +1,59 @@
-"""docs/cli.md and docs/schemas are what the commands say; every enum of the options is the library's."""
+"""What `mqtool help` and the site say follows from the commands; every enum of the options is the library's."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import typer.main
 from jsonschema import Draft202012Validator
 
+from mqtool import guide
 from mqtool.choices import FileKind
 from mqtool.cli.app import app, leaves
 from mqtool.cli.entry_rows import SCHEMAS
+from mqtool.cli.reference import PARTS, schemas
 from mqtool.store.entries import ORDINALS
 
-LEAVES = [words for words, _ in leaves(typer.main.get_command(app))]
-ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = dict(leaves(typer.main.get_command(app)))
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_each_part_has_its_place_in_one_page():
+    texts = [page.text for page in guide.pages()]
+    assert {part: sum(text.count(part) for text in texts) for part in PARTS} == dict.fromkeys(PARTS, 1)
 
 
-def test_generated_pages_are_up_to_date():
-    for name, text in generator().pages().items():
-        assert (ROOT / "docs" / name).read_text("utf-8") == text, f"run docs/generate_cli.py: {name}"
+def test_each_command_has_a_section_with_its_arguments_and_options(mqtool):
+    page = mqtool("help", "cli").text
+    sections = dict(section.split("\n", 1) for section in page.split("\n## mqtool ")[1:])
+    assert not any(part in page for part in PARTS)
+    for words, command in COMMANDS.items():
+        assert f"| [`mqtool {words[0]}`](#mqtool-{words[0]}) |" in page
+        section = sections[" ".join(words)].partition("\n## ")[0]
+        assert section.startswith(f"\n```bash\nmqtool {' '.join(words)}")
+        for param in command.params:
+            name = param.opts[-1] if param.param_type_name == "option" else param.metavar or param.name.upper()
+            assert param.name == "help" or f"`{name}`" in section, (words, name)
 
 
-@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_format_help_prints_the_schema_that_is_checked_in(mqtool, words):
-    result = mqtool(*words, "--format", "help")
-    assert result.code == 0
-    name = "plan" if words[0] == "plan" else "-".join(words)
-    assert result.document == json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text("utf-8"))
+def test_options_and_keys_are_described_as_a_hand_would(mqtool):
+    options = "| `-n`, `--limit` N | Stop after N rows. | dump, find, replay |"
+    key, old = "| `brokerRole` | String | `ASYNC_MASTER` | ", "| `mapedFileSizeCommitLog` | `mappedFileSizeCommitLog` |"
+    assert options in mqtool("help", "cli").text.splitlines()
+    keys = mqtool("help", "configuration").text.splitlines()
+    assert old in keys
+    assert [line.endswith(" server |") for line in keys if line.startswith(key)] == [True]
+    assert not any(line.startswith("| `ackThreadPoolQueueCapacity`") for line in keys), "no code reads it"
 
 
-@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_a_schema_is_one(mqtool, words):
+def test_words_of_a_part_are_found(mqtool):
+    assert mqtool("help", "mapedFileSizeCommitLog", "--format", "json").document["rows"][0]["topic"] == "configuration"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_format_help_prints_the_schema(mqtool, words):
     schema = mqtool(*words, "--format", "help").document
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+    assert schema == json.loads(schemas()["plan" if words[0] == "plan" else "-".join(words)])
 
 
 def test_every_kind_of_file_but_the_log_has_a_schema():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from mqtool.cli.reference import schemas
 from tests.support import lake
 from tests.support.builder import StoreBuilder
 from tests.support.environment import without_coverage
@@ -19,7 +20,7 @@ STORE = store_fixture(NAME).directory
 EQUEUE = fixture("equeue-small/store")
 COMMITTED = lake.expected_rows(NAME, every_class=False, broker="orders-5.5.0")
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "docs" / "schemas" / "export.json").read_text("utf-8"))
+SCHEMA = json.loads(schemas()["export"])
 
 
 def test_the_report_counts_what_was_written(mqtool, tmp_path):

@@ -1,16 +1,14 @@
 """Every command is documented where its user looks: in its help and in docs/."""
 
 import ast
-import importlib.util
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import typer.main
 
 from mqtool.cli.app import app, leaves
+from mqtool.cli.reference import MEANINGS
 from tests.house.modules import ROOT
 
 GROUP: Any = typer.main.get_command(app)
@@ -80,17 +78,10 @@ def spellings() -> dict[str, list[Any]]:
     return known
 
 
-def meanings() -> dict[str, str]:
-    spec = importlib.util.spec_from_file_location("generate_cli", ROOT / "docs" / "generate_cli.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.MEANINGS
-
-
 def test_an_option_has_one_meaning_in_all_commands():
-    """One help text, or a meaning in the table of docs/cli.md that the help texts are about."""
+    """One help text, or a meaning in the table of `mqtool help cli` that the help texts are about."""
     several = {name for name, same in spellings().items() if len({one.help for one in same}) > 1}
-    assert several == set(meanings())
+    assert several == set(MEANINGS)
 
 
 def test_an_option_takes_the_same_in_all_commands():
@@ -122,10 +113,3 @@ def test_a_letter_stands_for_one_option():
 def parameters(command):
     inner = [one for child in getattr(command, "commands", {}).values() for one in parameters(child)]
     return [*command.params, *inner]
-
-
-@pytest.mark.slow
-def test_the_reference_is_what_the_commands_say():
-    command = [sys.executable, "docs/generate_cli.py", "--check"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout

@@ -21,7 +21,7 @@ USED_FROM_OUTSIDE = {
     "mqtool.polars.scan_store",
     "mqtool.scan.messages.scan",
     "mqtool.server.pytest_plugin.mqtool_server",
-    "mqtool.cli.app.leaves",  # docs/generate_cli.py
+    "mqtool.cli.reference.schemas",  # docs/site_hooks.py
     "mqtool.cli.exits.MEANINGS",
     "mqtool.formats.equeue.ID_LAYOUTS",  # docs/generate.py
     "mqtool.formats.hosts.UNIQUE_KEY_V4",

@@ -105,7 +105,13 @@ def test_the_installed_program_works_away_from_the_tree(installed, tmp_path):
 
 @pytest.mark.parametrize(
     "words",
-    [("info", STORE), ("runbook", "show", "RB-05"), ("help", "runbooks/RB-05"), ("help", "log-missing")],
+    [
+        ("info", STORE),
+        ("runbook", "show", "RB-05"),
+        ("help", "runbooks/RB-05"),
+        ("help", "log-missing"),
+        ("help", "configuration"),
+    ],
     ids=" ".join,
 )
 def test_it_works_from_a_zip_file_too(words, wheel, tmp_path):

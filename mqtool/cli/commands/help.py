@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from mqtool import guide
 from mqtool.choices import FileKind
+from mqtool.cli import reference
 from mqtool.cli.commands import COMMANDS as ALL
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, note
@@ -176,8 +178,10 @@ def help(  # noqa: A001 - the name of the command
     pages = guide.pages()
     chosen = guide.pages_named(pages, "-".join(words)) if words else pages
     if words and not chosen:
-        chosen = guide.search(pages, words)[:_HITS]
+        chosen = guide.search([_complete(page) for page in pages], words)[:_HITS]
     is_single = len(chosen) == 1
+    if is_single:
+        chosen = [_complete(chosen[0])]
     if is_single and as_text:
         _show(chosen[0].text)
     if words == ("formats",):
@@ -188,6 +192,10 @@ def help(  # noqa: A001 - the name of the command
         note(f"no page contains {' and '.join(map(repr, words))}; `mqtool help` lists all topics")
     rows = ({"topic": page.topic, "title": page.title, "text": page.text if is_single else ""} for page in chosen)
     return _rows(ctx, PAGES, output_format, rows, ExitCode.OK if chosen else ExitCode.NO)
+
+
+def _complete(page: guide.Page) -> guide.Page:
+    return replace(page, text=reference.complete(page.text))
 
 
 def _rows(

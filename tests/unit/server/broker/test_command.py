@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from mqtool.cli.reference import schemas
 from tests.house.modules import ROOT
 from tests.support.remoting import Client, bodies
 from tests.unit.server.broker.conftest import until
@@ -49,7 +50,7 @@ def ready(process: subprocess.Popen[bytes]) -> dict:
 def test_it_says_where_it_is_and_ends_cleanly_on_request(serve, tmp_path, number):
     process = serve(tmp_path / "store", "--admin-port", "0")
     line = ready(process)
-    schema = json.loads((ROOT / "docs" / "schemas" / "serve.json").read_text("utf-8"))
+    schema = json.loads(schemas()["serve"])
     jsonschema.validate(line, schema)
     with Client(line["broker"]) as client:
         assert client.put("Said").code == 0
