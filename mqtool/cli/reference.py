@@ -127,9 +127,12 @@ def _keys() -> Iterator[str]:
     """Yields the table of the keys of broker.conf: those that a string of the code names, with the packages that do."""
     from importlib.resources import files
 
+    from mqtool.formats.release import V5_5
     from mqtool.server.broker.config import DEFAULTS
-    from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS
+    from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS, default
+    from mqtool.store.config.rules import DELAY_LEVELS_KEY
 
+    values = DEFAULTS | {DELAY_LEVELS_KEY: default(DELAY_LEVELS_KEY, V5_5)}
     users: dict[str, set[str]] = {}
     known = KEYS.keys() | LEGACY_KEYS.keys()
     for (package, *names), source in guide.texts(files("mqtool"), ".py"):
@@ -138,9 +141,9 @@ def _keys() -> Iterator[str]:
                 users.setdefault(key, set()).add(package)
     yield "| Key | Type | Default in `serve` | Used by |\n|---|---|---|---|"
     for key in sorted(users, key=str.lower):
-        default = f"`{DEFAULTS[key]}`" if DEFAULTS.get(key) else ""
+        value = f"`{values[key]}`" if values.get(key) else ""
         kind = KEYS[LEGACY_KEYS.get(key, key)].value
-        yield f"| `{key}` | {kind} | {default} | {', '.join(sorted(users[key]))} |"
+        yield f"| `{key}` | {kind} | {value} | {', '.join(sorted(users[key]))} |"
     yield "\nMisspelt in old releases, and ignored by brokers since 4.7:\n"
     yield "| Old key | Key |\n|---|---|"
     yield from (f"| `{old}` | `{new}` |" for old, new in LEGACY_KEYS.items())

@@ -18,12 +18,11 @@ from mqtool.formats import consume_queue as queue_format
 from mqtool.formats import index_file
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import V4_9, V5_5, Release
-from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.records.dispatch import DispatchRules, rules_for
 from mqtool.records.record_check import RecoveryRules
 from mqtool.store import file_sizes
 from mqtool.store.config.broker_config import PATH_KEYS, BrokerConfig
-from mqtool.store.config.rules import recovery_rules
+from mqtool.store.config.rules import delays_of, recovery_rules
 from mqtool.store.index_file import DEFAULT_MAX_QUERY
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
@@ -162,7 +161,7 @@ class StoreOptions(Struct, frozen=True):
     multi_dispatch: bool = False
     property_order: PropertyOrder = PropertyOrder.HASH  # order of properties that the engine rewrites
     page_cache_busy_ms: int = 1_000  # osPageCacheBusyTimeOutMills
-    delay_levels: str = DELAY_LEVELS  # messageDelayLevel
+    delay_levels: str = ""  # messageDelayLevel; "" for that of the release
     # max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
     max_get_bytes_in_memory: int = 262_144
     max_get_count_in_memory: int = 32
@@ -194,6 +193,11 @@ class StoreOptions(Struct, frozen=True):
         """The release whose rules and bytes apply: 4.9 or 5.5."""
         return V4_9 if self.compat is Compat.V4_9 else V5_5
 
+    @property
+    def delays_ms(self) -> tuple[int, ...]:
+        """Delay of each level, level 1 first; raises UsageError for a wrong messageDelayLevel."""
+        return delays_of(self.delay_levels, self.release)
+
 
 _TYPES = {
     name: type(default)
@@ -202,8 +206,8 @@ _TYPES = {
 
 
 def config_values(options: StoreOptions) -> dict[str, str]:
-    """Returns the values of options by the broker's key, as text."""
-    values = {key: getattr(options, name) for key, name in BROKER_KEYS.items()}
+    """Returns the values of options by the broker's key, as text, without those that the release decides."""
+    values = {key: value for key, name in BROKER_KEYS.items() if (value := getattr(options, name)) != ""}
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}
 
 
@@ -247,8 +251,10 @@ def _values_of(config: BrokerConfig, keys: Iterable[str]) -> dict[str, object]:
 
 def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
     """Returns the dispatch rules of a store."""
-    levels = parse_delay_levels(options.delay_levels)
     rules = rules_for(
-        options.release, multi_dispatch=options.multi_dispatch, delay_levels=levels, batch_topics=batch_topics
+        options.release,
+        multi_dispatch=options.multi_dispatch,
+        delay_levels=options.delays_ms,
+        batch_topics=batch_topics,
     )
     return rules if options.index_tags is None else replace(rules, index_tags=options.index_tags)

@@ -26,9 +26,6 @@ from mqtool.formats.topics import (
     holds_service_records,
 )
 
-DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""messageDelayLevel of a broker that sets none."""
-
 _MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"

@@ -5,10 +5,9 @@ from msgspec import Struct, field
 from mqtool.errors import UsageError
 from mqtool.formats import consume_queue, file_names
 from mqtool.formats.release import parse
-from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatch import DispatchRules
-from mqtool.store.config.rules import DELAY_LEVELS_KEY, rules_of
+from mqtool.store.config.rules import DELAY_LEVELS_KEY, delays_of, rules_of
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
@@ -78,7 +77,7 @@ def _release_evidence(version: Version) -> str:
 def _delay_evidence(store: Store) -> str:
     if store.config.values.get(DELAY_LEVELS_KEY):
         return store.config.source
-    is_default = store.dispatch_rules.delay_levels == parse_delay_levels(DELAY_LEVELS)
+    is_default = store.dispatch_rules.delay_levels == delays_of(None, store.version.release)
     return DEFAULT if is_default else f"the units of {SCHEDULE_TOPIC}"
 
 

@@ -21,7 +21,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, index_file, java, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.consume_queue import tags_code
-from mqtool.formats.service_records import DELAY_LEVELS, due, parse_delay_levels
+from mqtool.formats.service_records import due
 from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX, is_lmq
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import TopicTable
@@ -51,7 +51,7 @@ class DispatchRules(Struct, frozen=True):
     # Further queues with a slash in their name get no unit (5.5). False lists them too, for callers that report that
     # such a queue cannot be created.
     drops_paths: bool = False
-    delay_levels: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)  # delay of each level in ms
+    delay_levels: tuple[int, ...] = ()  # delay of each level in ms
     # Topics with BatchConsumeQueues (topic attribute queue.type=BatchCQ).
     batch_topics: frozenset[str] = field(default_factory=frozenset)
 

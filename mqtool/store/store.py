@@ -194,7 +194,7 @@ class Store:
     def dispatch_rules(self) -> DispatchRules:
         """The rules by which the broker dispatched records to queues and index."""
         batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
-        levels = delay_levels_of(self.config, self.disk_queues(), self.commit_log)
+        levels = delay_levels_of(self.config, self.version.release, self.disk_queues(), self.commit_log)
         topics = {queue.topic for queue in self.disk_queues()}
         return rules_of(self.version.release, self.config, self.metadata, levels, topics, batch_topics)
 

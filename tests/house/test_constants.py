@@ -4,12 +4,11 @@ import ast
 
 import pytest
 
-from mqtool.formats import codec, service_records, topics
+from mqtool.formats import codec, topics
 from tests.house.modules import modules
 
 HOMES = {
     codec.CRC_MASK: "codec.py",
-    service_records.DELAY_LEVELS: "service_records.py",
     topics.SCHEDULE_TOPIC: "topics.py",
     topics.TIMER_TOPIC: "topics.py",
     topics.HALF_TOPIC: "topics.py",

@@ -264,7 +264,6 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
 
     The option --config has reported its own unknown keys already.
     """
-    from mqtool.server.broker.config import DEFAULTS
     from mqtool.store.config import broker_config
     from mqtool.store.config.broker_config import BrokerConfig
     from mqtool.store.config.broker_keys import unknown_keys
@@ -276,7 +275,7 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
         if not equals or not key.strip():
             raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
         given[key.strip()] = value.strip()
-    for unknown in unknown_keys(key for key in given if key not in DEFAULTS):
+    for unknown in unknown_keys(given):
         _LOG.warning("--set: %s", unknown)
     for wrong in broker_config.misread(given):
         raise UsageError(f"--set {wrong}")

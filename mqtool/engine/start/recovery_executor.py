@@ -37,7 +37,6 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.formats.release import MEASURED, Release
-from mqtool.formats.service_records import parse_delay_levels
 from mqtool.records.dispatch import IndexKeys
 from mqtool.records.frames import Frames
 from mqtool.records.record_check import RecoveryRules
@@ -287,7 +286,7 @@ def settings_of(
         options.rules or RecoveryRules(release=options.release),
         release=options.release,
         index_enabled=options.index,
-        delay_levels_ms=parse_delay_levels(options.delay_levels),
+        delay_levels_ms=options.delays_ms,
     )
     return RecoverySettings(
         **structs.asdict(rules),

@@ -22,7 +22,6 @@ from mqtool.engine.write.queue_offsets import QueueState, encode_properties, lig
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, message_batch, properties
 from mqtool.formats.commit_log import SysFlag
-from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.topics import RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq
 from mqtool.records.frames import body_crc
 
@@ -95,7 +94,7 @@ def check_before_put(page_cache_is_busy: Callable[[], bool]) -> Hook:
 
 def delay_message(options: StoreOptions) -> Hook:
     """Returns the broker's rewriting of delayed messages: into a queue of the schedule topic, by level."""
-    levels = len(parse_delay_levels(options.delay_levels))
+    levels = len(options.delays_ms)
 
     def rewrite(message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         if properties.DELAY_LEVEL.encode() not in message.properties or not commit_log.is_queued(message.sys_flag):

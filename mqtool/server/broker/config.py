@@ -21,69 +21,36 @@ from msgspec.structs import replace
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import OPENING_KEYS, StoreOptions, config_values
-from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import ConfigFileError, FormatError, UsageError
 from mqtool.formats import java
 from mqtool.formats.config_files import DataVersion
-from mqtool.formats.release import Release
+from mqtool.formats.release import V5_5, Release
 from mqtool.store.config.broker_config import BrokerConfig, effective_value
 from mqtool.store.config.broker_keys import LEGACY_KEYS, defaults
 
 _LOG = logging.getLogger(__name__)
 
-DEFAULTS = {
-    "allowRecallWhenBrokerNotWriteable": "true",
-    "appendTopicForTimerDeleteKey": "false",
-    "autoCreateSubscriptionGroup": "true",
-    "autoCreateTopicEnable": "true",
-    "brokerClusterName": "DefaultCluster",
-    "brokerId": "0",
-    "brokerIP1": "",
+# fmt: off
+_USED = (
+    "allowRecallWhenBrokerNotWriteable", "appendTopicForTimerDeleteKey", "autoCreateSubscriptionGroup",
+    "autoCreateTopicEnable", "brokerClusterName", "brokerId", "brokerIP1", "brokerPermission", "brokerRole",
+    "brokerTopicEnable", "clusterTopicEnable", "defaultMessageRequestMode", "defaultPopShareQueueNum",
+    "defaultTopicQueueNums", "enableMixedMessageType", "enablePropertyFilter", "enableRetryTopicV2",
+    "fileReservedTime", "flushConsumerOffsetInterval", "flushDelayOffsetInterval", "flushDiskType",
+    "liteSubscriptionCheckInterval", "liteSubscriptionCheckTimeoutMills", "longPollingEnable",
+    "maxLiteSubscriptionCount", "maxLmqConsumeQueueNum", "maxMessageSize", "maxTransferBytesOnMessageInDisk",
+    "maxTransferBytesOnMessageInMemory", "maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory",
+    "minLiteTTl", "namesrvAddr", "popPollingSize", "recallMessageEnable", "regionId",
+    "retrieveMessageFromPopRetryTopicV1", "serverLoadBalancerEnable", "shortPollingTimeMills",
+    "storeReplyMessageEnable", "timerMaxDelaySec", "timerPrecisionMs", "timerWheelEnable", "traceOn",
+    "traceTopicEnable", "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
+)
+# fmt: on
+
+DEFAULTS = {key: defaults(V5_5).get(key, "") for key in _USED} | {
     "brokerName": "broker-a",
-    "brokerPermission": "6",
-    "brokerRole": "ASYNC_MASTER",
-    "brokerTopicEnable": "true",
-    "clusterTopicEnable": "true",
-    "defaultMessageRequestMode": "PULL",
-    "defaultPopShareQueueNum": "-1",
-    "defaultTopicQueueNums": "8",
-    "enableMixedMessageType": "false",
-    "enablePropertyFilter": "false",
-    "enableRetryTopicV2": "false",
-    "fileReservedTime": str(RetentionPolicy().reserved_hours),
-    "flushConsumerOffsetInterval": "5000",
-    "flushDelayOffsetInterval": "10000",
-    "flushDiskType": "ASYNC_FLUSH",
     "haListenPort": "0",
     "listenPort": "10911",
-    "liteSubscriptionCheckInterval": "120000",
-    "liteSubscriptionCheckTimeoutMills": "180000",
-    "longPollingEnable": "true",
-    "maxLiteSubscriptionCount": "100000",
-    "maxLmqConsumeQueueNum": "20000",
-    "maxMessageSize": "4194304",
-    "maxTransferBytesOnMessageInDisk": "65536",
-    "maxTransferBytesOnMessageInMemory": "262144",
-    "maxTransferCountOnMessageInDisk": "8",
-    "maxTransferCountOnMessageInMemory": "32",
-    "messageDelayLevel": StoreOptions().delay_levels,
-    "minLiteTTl": "900000",
-    "namesrvAddr": "",
-    "popPollingSize": "1024",
-    "recallMessageEnable": "false",
-    "regionId": "DefaultRegion",
-    "retrieveMessageFromPopRetryTopicV1": "true",
-    "serverLoadBalancerEnable": "true",
-    "shortPollingTimeMills": "1000",
-    "storeReplyMessageEnable": "true",
-    "timerMaxDelaySec": "259200",
-    "timerPrecisionMs": "1000",
-    "timerWheelEnable": "true",
-    "traceOn": "true",
-    "traceTopicEnable": "false",
-    "transactionCheckInterval": "30000",
-    "transactionCheckMax": "15",
-    "transactionTimeOut": "6000",
     "useEndpointPortFromRequest": "false",
 }
 """Default values of the keys that this broker uses; other keys are kept and shown, but have no effect."""

@@ -20,7 +20,6 @@ from mqtool.errors import FormatError, StoreError, UnavailableError, UsageError
 from mqtool.formats import config_files, file_names, java, properties, service_records
 from mqtool.formats.commit_log import is_queued
 from mqtool.formats.config_files import DataVersion, DelayOffsets
-from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, is_recall, time_in_wheel
 from mqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
@@ -60,7 +59,7 @@ class Schedule:
         self._offsets = dict(self._loaded.offset_table)
         self._version = self._loaded.data_version
         self._changed = False
-        self._levels = parse_delay_levels(broker.settings.text("messageDelayLevel"))
+        self._levels = broker.messages.options.delays_ms
         broker.persister.register(file_names.DELAY_OFFSETS, self.encoded)
 
     def encoded(self) -> bytes:

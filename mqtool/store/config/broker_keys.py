@@ -54,6 +54,11 @@ PROXY_KEYS = frozenset({"useEndpointPortFromRequest"})
 """Keys of the proxy's ProxyConfig that `serve` has for gRPC clients; a broker does not know them."""
 
 
+def default(key: str, release: Release) -> str:
+    """Returns the default of a key that a broker of the release has."""
+    return next(row for row in _ROWS if row[0] == key)[_HEAD.index(MEASURED[release])]
+
+
 def defaults(release: Release) -> dict[str, str]:
     """Returns the keys that GET_BROKER_CONFIG of a release answers, with their defaults; "" for names and places."""
     column, started = _HEAD.index(MEASURED[release]), _values_at_start()

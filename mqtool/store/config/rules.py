@@ -14,11 +14,12 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats.config_files import batch_topics
 from mqtool.formats.release import Release
-from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.service_records import parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.records.dispatch import DispatchRules, rules_for
 from mqtool.records.record_check import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
 from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.broker_keys import default
 from mqtool.store.config.metadata import Metadata
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue import Queue, has_record
@@ -38,13 +39,15 @@ def is_possible_delay(delay: int) -> bool:
     return 0 <= delay <= _LONGEST_MS and delay % _STEP_MS == 0
 
 
-def delay_levels_of(config: BrokerConfig, queues: Sequence[Queue], log: CommitLog) -> tuple[int, ...]:
-    """Returns the delay of each level in ms, level 1 first.
+def delays_of(configured: str | None, release: Release) -> tuple[int, ...]:
+    """Returns the delay of each level in ms, level 1 first; without messageDelayLevel, those of the release."""
+    return parse_delay_levels(configured or default(DELAY_LEVELS_KEY, release))
 
-    messageDelayLevel is decisive. Without it, each level has the delay that most units of its queue show.
-    """
+
+def delay_levels_of(config: BrokerConfig, release: Release, queues: Sequence[Queue], log: CommitLog) -> tuple[int, ...]:
+    """Returns `delays_of`; without messageDelayLevel, a level has the delay that most units of its queue show."""
     configured = config.text(DELAY_LEVELS_KEY)
-    levels = list(parse_delay_levels(configured or DELAY_LEVELS))
+    levels = list(delays_of(configured, release))
     if configured:
         return tuple(levels)
     for queue in queues:
@@ -79,7 +82,6 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
     """
     flag = partial(config.flag_or_default, release=release)
     recover_max = config.integer("commitLogRecoverMaxNum")
-    delays = parse_delay_levels(config.text("messageDelayLevel") or DELAY_LEVELS)
     index = flag("messageIndexEnable", default=True)
     return RecoveryRules(
         release=release,
@@ -90,7 +92,7 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
         index_safe=index and flag("messageIndexSafe"),
         recheck_reput=flag("recheckReputOffsetFromCq", since=(5, 5)),
         recover_max=recover_max if recover_max is not None and recover_max > 0 else DEFAULT_RECOVER_MAX,
-        delay_levels_ms=delays,
+        delay_levels_ms=delays_of(config.text(DELAY_LEVELS_KEY), release),
         heap_bytes=heap or DEFAULT_HEAP,
     )
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from mqtool.errors import UsageError
 from mqtool.formats.release import V4_9, V5_5
-from mqtool.formats.service_records import DELAY_LEVELS, parse_delay_levels
-from mqtool.records.dispatch import Dispatcher, DispatchRules
+from mqtool.formats.service_records import parse_delay_levels
+from mqtool.records.dispatch import Dispatcher, DispatchRules, rules_for
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
+from mqtool.store.config.rules import delays_of
 from tests.unit.rebuild import model
 from tests.unit.rebuild.model import laid_out, record
 
@@ -91,10 +92,10 @@ def check(made, rules, dispatcher, base=0):
 @settings(max_examples=300)
 @given(st.lists(records | rare, max_size=12), st.sampled_from([V4_9, V5_5]), st.integers(0, 1 << 40))
 def test_units_and_keys_are_those_of_each_record(made, release, base):
-    is_new = release >= (5, 5)
     batch_topics = frozenset({"DispatchBatch"})
-    rules = model.Rules(is_new, not is_new, batch_topics)
-    dispatcher = Dispatcher(DispatchRules(index_tags=is_new, lmq_everywhere=not is_new, batch_topics=batch_topics))
+    rules = model.Rules(release == V5_5, release == V4_9, batch_topics)
+    levels = model.LEVELS_MS
+    dispatcher = Dispatcher(rules_for(release, multi_dispatch=True, delay_levels=levels, batch_topics=batch_topics))
     check(made, rules, dispatcher, base)
     check(made[::-1], rules, dispatcher, base)  # topics keep their numbers
 
@@ -164,7 +165,7 @@ def test_no_frames_give_no_units():
 
 
 def test_delay_levels_are_read_as_the_broker_reads_them():
-    assert parse_delay_levels(DELAY_LEVELS) == model.LEVELS_MS
+    assert delays_of(None, V4_9) == delays_of(None, V5_5) == model.LEVELS_MS
     assert parse_delay_levels("2s 1d") == (2000, 86_400_000)
     for wrong in ("5", "5x", "s", "1.5m", "9" * 5000 + "s", "9223372036854775807d"):
         with pytest.raises(UsageError, match="messageDelayLevel"):

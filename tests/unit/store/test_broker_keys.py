@@ -5,6 +5,8 @@ import logging
 from mqtool.cli.app import run
 from mqtool.cli.commands.serve import configuration
 from mqtool.cli.exits import ExitCode
+from mqtool.engine.options import StoreOptions, config_values
+from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.formats.release import V5_5
 from mqtool.server.broker.config import DEFAULTS
 from mqtool.store.config.broker_keys import KEYS, PROXY_KEYS, defaults, unknown_keys
@@ -15,12 +17,9 @@ def test_every_key_that_serve_looks_at_is_a_broker_s_or_a_proxy_s():
     assert not PROXY_KEYS & KEYS.keys()
 
 
-def test_a_key_that_serve_looks_at_has_the_default_of_a_broker():
-    """Except its name and its ports."""
-    known = defaults(V5_5)
-    own = {"brokerName", "listenPort", "haListenPort"}
-    expected = {key: known.get(key, "") for key in DEFAULTS.keys() - PROXY_KEYS - own}
-    assert {key: DEFAULTS[key] for key in expected} == expected
+def test_an_option_of_the_engine_has_the_default_of_a_broker():
+    options = config_values(StoreOptions()) | {"fileReservedTime": str(RetentionPolicy().reserved_hours)}
+    assert options == {key: defaults(V5_5)[key] for key in options}
 
 
 def test_an_unknown_key_is_named_with_the_one_that_was_meant():
