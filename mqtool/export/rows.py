@@ -22,11 +22,11 @@ from msgspec import Struct, field
 from mqtool.errors import FormatError
 from mqtool.export import schema
 from mqtool.export.schema import BY_NAME, Body, ReadRequest, class_of, redact_batch
-from mqtool.formats import message_batch, properties
+from mqtool.formats import message_batch
 from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, SysFlag
 from mqtool.formats.message_batch import BatchedMessage
 from mqtool.records import columns as scan_columns
-from mqtool.records.columns import PROPERTY_COLUMNS
+from mqtool.records.columns import InnerMessage
 from mqtool.records.frames import Frames
 
 WRITABLE = int(pa.__version__.split(".")[0]) >= 22
@@ -138,30 +138,19 @@ def explode(columns: Any, rows: scan_columns.Rows, inner: np.ndarray, reject: Re
 
 
 def _with_parts(rows: Any, parts: list[Part]) -> Any:
-    inside = {at: message for at, (_, _, message) in enumerate(parts) if message is not None}
-    decoded = {at: properties.decode(message.properties) for at, message in inside.items()}
-    values: dict[str, dict[int, Any]] = {
-        "flag": {at: message.flag for at, message in inside.items()},
-        "body": {at: message.body for at, message in inside.items()},
-        "properties": {at: list(named.items()) for at, named in decoded.items()},
-        "keys": {at: list(properties.keys_of(named)) for at, named in decoded.items()},
-    }
-    for column, name in PROPERTY_COLUMNS.items():
-        values[column] = {at: named.get(name) for at, named in decoded.items()}
+    inside = {at: InnerMessage(message) for at, (_, _, message) in enumerate(parts) if message is not None}
     names = rows.schema.names
-    patched = {name: _patched(rows[name], new, BY_NAME[name].type) for name, new in values.items() if name in names}
+    patched = {}
+    for column in scan_columns.COLUMNS:
+        if column.inner is not None and column.name in names:
+            values = rows[column.name].to_pylist()
+            for at, message in inside.items():
+                values[at] = column.inner(message)
+            patched[column.name] = pa.array(values, column.type)
     places = [place for _, place, _ in parts]
     patched["batch_index"] = pa.array(places, pa.int32())
     patched["queue_offset"] = pa.array(np.asarray(rows["queue_offset"]) + np.array([place or 0 for place in places]))
     return pa.RecordBatch.from_arrays([patched.get(name, rows[name]) for name in names], names=names)
-
-
-def _patched(column: Any, new: dict[int, Any], arrow_type: Any) -> Any:
-    """Returns a column with some values replaced."""
-    values = column.to_pylist()
-    for at, value in new.items():
-        values[at] = value
-    return pa.array(values, arrow_type)
 
 
 def as_text(bodies: Any, undecoded: Any = None) -> Converted:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from mqtool import native
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import commit_log, compression, hosts, java, properties
+from mqtool.formats.message_batch import BatchedMessage
 from mqtool.records.frames import Frames, numbered
 
 _INLINE = 12
@@ -30,13 +31,6 @@ MAP = pa.map_(pa.string(), pa.string())
 
 _SHORTEST = 4
 """Bytes of a property with the byte after it."""
-
-PROPERTY_COLUMNS = {
-    "tags": properties.TAGS,
-    "unique_key": properties.UNIQUE_KEY,
-    "sharding_key": properties.SHARDING_KEY,
-}
-"""Columns that are the value of one property, and its name."""
 
 
 def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "pa.BinaryViewArray":
@@ -218,17 +212,28 @@ class Rows:
         return pa.DictionaryArray.from_arrays(codes, texts)
 
 
+class InnerMessage:
+    """A message of an inner batch, with its decoded properties."""
+
+    def __init__(self, message: BatchedMessage) -> None:
+        self.message = message
+        self.properties = properties.decode(message.properties)
+
+
 class Column(Struct, frozen=True):
     """One column."""
 
     name: str  # as in every output of mqtool
     type: Any  # Arrow type
     docs: str  # meaning and unit
-    build: Callable[[Rows], Any]  # builds the column
+    build: Callable[[Rows], Any]  # builds the column of records
+    # Returns the value for a message of an inner batch; None if that is the value of its record.
+    inner: Callable[[InnerMessage], Any] | None = None
+    property: str = ""  # name of the property that the column shows
 
 
-def _fixed(name: str, arrow_type: Any, docs: str, field: str | None = None) -> Column:
-    return Column(name, arrow_type, docs, lambda rows: pa.array(rows.frames.column(field or name), arrow_type))
+def _fixed(name: str, arrow_type: Any, docs: str, field: str | None = None, **other: Any) -> Column:
+    return Column(name, arrow_type, docs, lambda rows: pa.array(rows.frames.column(field or name), arrow_type), **other)
 
 
 def _topic(rows: Rows) -> Any:
@@ -283,8 +288,15 @@ def _host(name: str) -> Callable[[Rows], Any]:
     return build
 
 
-def _property(column: str) -> Callable[[Rows], Any]:
-    return lambda rows: rows.properties.strings(PROPERTY_COLUMNS[column])
+def _property(name: str, stored: str, docs: str) -> Column:
+    return Column(
+        name,
+        pa.string(),
+        docs,
+        lambda rows: rows.properties.strings(stored),
+        lambda inner: inner.properties.get(stored),
+        stored,
+    )
 
 
 def _offset_message_id(rows: Rows) -> Any:
@@ -319,7 +331,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("topic", pa.string(), "topic name", _topic),
     _fixed("queue_id", pa.int32(), "queue of the topic"),
     _fixed("queue_offset", pa.int64(), "ordinal in the queue; 0 for prepared and rolled-back records"),
-    _fixed("flag", pa.int32(), "the application's integer"),
+    _fixed("flag", pa.int32(), "the application's integer", inner=lambda inner: inner.message.flag),
     _fixed("sys_flag", pa.int32(), "the broker's bits"),
     _fixed("born_timestamp", pa.int64(), "ms since epoch, producer's clock"),
     _fixed("store_timestamp", pa.int64(), "ms since epoch, broker's clock"),
@@ -327,18 +339,29 @@ COLUMNS: tuple[Column, ...] = (
     Column("store_host", pa.string(), "broker, address:port", _host("store_host")),
     _fixed("reconsume_times", pa.int32(), "how often a consumer sent it back"),
     _fixed("prepared_transaction_offset", pa.int64(), "of a committed message: physical offset of its half message"),
-    Column("properties", MAP, "name to value, in stored order", lambda rows: rows.properties.maps()),
-    _fixed("body_crc", pa.int32(), "CRC-32 of the stored body, 31 bits"),
-    Column("body", pa.binary(), "the body, decompressed", _body),
-    Column("offset_message_id", pa.string(), "store host and physical offset, hexadecimal", _offset_message_id),
-    Column("tags", pa.string(), "TAGS property", _property("tags")),
-    Column("keys", pa.list_(pa.string()), "words of the KEYS property", lambda rows: rows.properties.keys()),
-    Column("unique_key", pa.string(), "UNIQ_KEY property, the id assigned by the client", _property("unique_key")),
     Column(
+        "properties",
+        MAP,
+        "name to value, in stored order",
+        lambda rows: rows.properties.maps(),
+        lambda inner: list(inner.properties.items()),
+    ),
+    _fixed("body_crc", pa.int32(), "CRC-32 of the stored body, 31 bits"),
+    Column("body", pa.binary(), "the body, decompressed", _body, lambda inner: inner.message.body),
+    Column("offset_message_id", pa.string(), "store host and physical offset, hexadecimal", _offset_message_id),
+    _property("tags", properties.TAGS, "TAGS property"),
+    Column(
+        "keys",
+        pa.list_(pa.string()),
+        "words of the KEYS property",
+        lambda rows: rows.properties.keys(),
+        lambda inner: list(properties.keys_of(inner.properties)),
+    ),
+    _property("unique_key", properties.UNIQUE_KEY, "UNIQ_KEY property, the id assigned by the client"),
+    _property(
         "sharding_key",
-        pa.string(),
+        properties.SHARDING_KEY,
         "__SHARDINGKEY property: messages with the same key are kept in order",
-        _property("sharding_key"),
     ),
     _fixed("magic_code", pa.int32(), "version of the record"),
     Column("raw_body", pa.binary(), "the body as stored", _raw_body),
@@ -346,6 +369,9 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}
+
+PROPERTY_COLUMNS = {column.name: column.property for column in COLUMNS if column.property}
+"""Columns that are the value of one property, and its name."""
 
 DEFAULT_COLUMNS = tuple(column.name for column in COLUMNS if column.name not in ("raw_body", "body_decoded"))
 

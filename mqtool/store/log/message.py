@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, compression, hosts, message_batch, properties
@@ -121,10 +122,9 @@ def explode(message: Message) -> list[Message]:
     """Returns an inner batch's messages with their own queue offsets, others unchanged; raises FormatError."""
     if not message_batch.is_inner_batch(message.sys_flag):
         return [message]
-    messages = []
-    for index, (queue_offset, part) in enumerate(message_batch.unwrap(message.body, message.queue_offset)):
-        changes = structs.asdict(message)
-        changes.update(
+    return [
+        replace(
+            message,
             queue_offset=queue_offset,
             flag=part.flag,
             body=part.body,
@@ -132,5 +132,5 @@ def explode(message: Message) -> list[Message]:
             batch_index=index,
             properties=properties.decode(part.properties),
         )
-        messages.append(Message(**changes))
-    return messages
+        for index, (queue_offset, part) in enumerate(message_batch.unwrap(message.body, message.queue_offset))
+    ]
