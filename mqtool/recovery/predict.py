@@ -1,5 +1,6 @@
 """`predict`: a broker's start on a store, as data, without changing a byte."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_readable, open_store
 from mqtool.store.config.broker_config import ConfigSource, load
 from mqtool.store.files import read_file, unreadable
+from mqtool.store.known_losses import known_losses, offsets_by_queue
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
 from mqtool.store.waiting.held_back import waiting_among
@@ -267,12 +269,33 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     return {_name(key): reading for key, reading in readings.items()}, result
 
 
+_GETS = {
+    Delivery.SKIPPED: "the next message that is left",
+    Delivery.BAD_CRC: "a message with a damaged body",
+    Delivery.ZEROS: "zero bytes in place of a message",
+    Delivery.UNDECODABLE: "bytes that no client can decode",
+    Delivery.OTHER_TOPIC: "a message of another topic",
+    Delivery.OTHER_QUEUE: "a message of another queue",
+    Delivery.NOT_COMPACTED: "nothing: the log of the compacted topic ends before the message",
+    Delivery.ERROR: "nothing: the broker ends the pull with an exception",
+}
+"""What a consumer gets; at other offsets nothing, and the state of the pull."""
+
+
 def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) -> None:
+    known: dict[TopicQueue, list[tuple[int, int]]] = {}
+    with contextlib.suppress(LayoutError):
+        known = offsets_by_queue(known_losses(start.settings.root).queues)
     for key, reading in readings.items():
+        lost = [(reading.offsets >= first) & (reading.offsets <= last) for first, last in known.get(key, ())]
+        is_new = ~np.logical_or.reduce(lost) if lost else np.ones(len(reading.offsets), bool)
         for number, state in enumerate(STATES):
-            count = int((reading.states == number).sum())
+            count = int(((reading.states == number) & (is_new | (state is not Delivery.SKIPPED))).sum())
             if count and state is not Delivery.OK:
-                start.actions.log_accepted(f"queue {_name(key)}: {count} of {len(reading.states)} offsets give {state}")
+                gets = _GETS.get(state, f"nothing ({state})")
+                start.actions.log_accepted(
+                    f"queue {_name(key)}: at {count} of {len(reading.states)} offsets a consumer gets {gets}"
+                )
         shifted = int(((reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)).sum())
         if reading.passed_over:
             start.actions.log_accepted(

@@ -115,6 +115,19 @@ def test_only_the_wide_form_names_the_brokers_methods(explain, mqtool, tmp_path)
     assert method in mqtool("explain-start", tmp_path / TORN / "store", "--release", "5.5", "-f", "wide").text
 
 
+def test_losses_that_a_repair_recorded_are_not_wrong(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    os.truncate(store / "commitlog" / f"{262_144:020}", 70_000)
+    assert mqtool("salvage", store, "-o", tmp_path / "new").code == ExitCode.NO
+    found = [mqtool("explain-start", tmp_path / "new", "-f", "json").document]
+    (tmp_path / "new" / "mqtool-known-losses.json").unlink()
+    found.append(mqtool("explain-start", tmp_path / "new", "-f", "json").document)
+    skips = [[line for line in one["accepted"] if line.endswith("the next message that is left")] for one in found]
+    assert [one["verdict"] for one in found] == ["starts, and no message is lost" + UNCHECKED] * 2
+    assert skips[0] == []
+    assert "queue Delayed/0: at 6 of 7 offsets a consumer gets the next message that is left" in skips[1]
+
+
 def test_a_refusal_ends_with_1_and_has_the_brokers_words(explain):
     result = explain(REFUSED)
     assert result.code == ExitCode.NO

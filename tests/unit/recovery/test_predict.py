@@ -106,7 +106,7 @@ def test_what_is_lost_is_reported_by_queue_offset_also_where_only_a_unit_remembe
         patch(store.segment(at // SEGMENT), at % SEGMENT, bytes(size))
     found = start(store)
     assert found.lost == {"Orders/0": ((3, 4), (9, 9))}
-    assert any("offsets give zeros" in fault for fault in found.accepted)
+    assert any("offsets a consumer gets zero bytes in place of a message" in fault for fault in found.accepted)
 
 
 def test_records_in_no_queue_are_lost_and_said_to_stay_in_the_log(store):
