@@ -6,8 +6,10 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 PLAN_FILE = "plan.json"
 """Output file of a suggested `mqtool plan`."""
@@ -31,6 +33,10 @@ class Opened(Struct, frozen=True):
         config = () if name in WITHOUT_CONFIG else with_config(self.config)
         release = ("--release", self.release) if self.release and name in WITH_RELEASE else ()
         return (path_word(self.root), *config, *release)
+
+    def named_like(self, given: Path) -> "Opened":
+        """Returns the same with paths below the working directory relative to it, if `given` is a relative path."""
+        return self if given.is_absolute() else replace(self, root=_near(self.root), config=_near(self.config))
 
 
 def command(*words: object) -> str:
@@ -128,6 +134,11 @@ def give_to_owner(new: Path, root: Path) -> tuple[str, ...]:
 def new_store_command(opened: Opened) -> str:
     """Returns the command that copies every intact record into a new store, where no repair in place is enough."""
     return command("repair", opened, "-o", new_directory(Path(opened.root)))
+
+
+def _near(path: Any) -> Any:
+    is_below = isinstance(path, str | Path) and Path(path).is_relative_to(Path.cwd())
+    return Path(path).relative_to(Path.cwd()) if is_below else path
 
 
 def _flat(words: tuple[object, ...], before: tuple[str, ...] = ()) -> list[str]:

@@ -15,7 +15,7 @@ from mqtool.cli.invocation import TABLE_FORMATS, Format, Invocation, note
 from mqtool.cli.options import option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, NEXT_STEPS, OutputSchema, count, flag, listing, size, text
-from mqtool.commands import command
+from mqtool.commands import Opened, command
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,20 +102,20 @@ def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
     ]
 
 
-def after_apply(applied: ApplyResult) -> list[str]:
-    """Returns what to do with a changed store: append what a recovery cut, and predict a start."""
+def after_apply(applied: ApplyResult, named: Opened) -> list[str]:
+    """Returns what to do with a changed store, as it was named: append what a recovery cut, and predict a start."""
     from mqtool.engine.start.quarantine import LISTING
 
-    named = applied.opened
+    root = Path(named.root)
     cut = [step.path for step in applied.steps if step.before is None and Path(step.path).name == LISTING]
-    append = [command("append", named, "--from", applied.store / path) for path in cut]
+    append = [command("append", named, "--from", root / path) for path in cut]
     if applied.verification is None or not applied.errors:
         return [*append, command("explain-start", named)]
     from mqtool.cli.verification_formats import next_steps_of
 
     config = named.config if isinstance(named.config, str | Path) else None
-    steps = next_steps_of(applied.store, config, applied.verification)
-    undo = command("undo", applied.store, "--yes")  # printed apart
+    steps = next_steps_of(root, config, applied.verification)
+    undo = command("undo", root, "--yes")  # printed apart
     return [*append, *(step for step in steps if step != undo)]
 
 

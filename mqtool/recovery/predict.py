@@ -296,7 +296,8 @@ def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) 
                 start.actions.log_accepted(
                     f"queue {_name(key)}: at {count} of {len(reading.states)} offsets a consumer gets {gets}"
                 )
-        shifted = int(((reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)).sum())
+        is_shifted = (reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)
+        shifted = int((is_shifted & is_new).sum())
         if reading.passed_over:
             start.actions.log_accepted(
                 f"queue {_name(key)}: {reading.passed_over} message(s) follow a unit that points to no record, and a "

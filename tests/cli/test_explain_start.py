@@ -122,7 +122,7 @@ def test_losses_that_a_repair_recorded_are_not_wrong(mqtool, tmp_path):
     found = [mqtool("explain-start", tmp_path / "new", "-f", "json").document]
     (tmp_path / "new" / "mqtool-known-losses.json").unlink()
     found.append(mqtool("explain-start", tmp_path / "new", "-f", "json").document)
-    skips = [[line for line in one["accepted"] if line.endswith("the next message that is left")] for one in found]
+    skips = [[line for line in one["accepted"] if "offset" in line] for one in found]
     assert [one["verdict"] for one in found] == ["starts, and no message is lost" + UNCHECKED] * 2
     assert skips[0] == []
     assert "queue Delayed/0: at 6 of 7 offsets a consumer gets the next message that is left" in skips[1]

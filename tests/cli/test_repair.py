@@ -49,6 +49,25 @@ def test_a_store_that_a_plan_repairs_is_repaired_in_place_and_the_repair_can_be_
     assert tree_digest(broken) == before
 
 
+def test_a_repair_prints_commands_with_the_path_that_was_typed(mqtool, broken, monkeypatch):
+    monkeypatch.chdir(broken.parent)
+    done = mqtool("repair", broken.name, "--yes", "--json").document
+    assert (done["undo"], done["next_steps"]) == ("mqtool undo store --yes", ["mqtool explain-start store"])
+    assert mqtool("undo", broken.name, "--yes", "--json").document["next_steps"] == ["mqtool verify store"]
+    assert mqtool("plan", "repair", broken.name, "-o", "plan.json").code == ExitCode.OK
+    applied = mqtool("apply", "plan.json", "--yes", "--json").document
+    assert (applied["undo"], applied["next_steps"]) == (done["undo"], done["next_steps"])
+    discarded = mqtool("discard-undo", broken, "--yes", "--json").document
+    assert discarded["next_steps"] == [f"mqtool explain-start {broken}"]
+
+
+def test_a_repair_names_topics_in_which_no_group_has_a_position(mqtool, broken):
+    shutil.rmtree(broken / "consumequeue" / "Payments")
+    text = " ".join(mqtool("repair", broken, "--yes").text.split())
+    assert "No group has a position in Payments: " in text, "groups have one in Orders"
+    assert mqtool("help", *re.findall(r"`mqtool help (\S+)`", text)).code == ExitCode.OK
+
+
 def test_the_text_is_ten_lines(mqtool, broken):
     lines = mqtool("repair", broken).text.splitlines()
     assert len(lines) <= 10

@@ -103,14 +103,16 @@ def apply(
 
     def show(code: ExitCode) -> ExitCode:
         planned = apply_plan(known, dry_run=True)
-        return output.document(_document(planned, [command("apply", _named(plan), "--yes")], dry_run=True), code)
+        again = command("apply", _named(plan), "--yes")
+        return output.document(_document(planned, planned.store, [again], dry_run=True), code)
 
     question = f"Change {len(known.steps)} file(s) of {known.store}? `mqtool undo` undoes it; a backup is safer."
     code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
     if code is not None:
         return code
     applied = apply_plan(known, backup_acknowledged=True, verify_after=verify)
-    return output.document(_document(applied, after_apply(applied)))
+    named = applied.opened.named_like(plan)
+    return output.document(_document(applied, Path(named.root), after_apply(applied, named)))
 
 
 def _apply_to_broker(
@@ -129,7 +131,7 @@ def _named(plan: Path) -> str | Path:
     return "-" if is_dash(plan) else plan
 
 
-def _document(applied: ApplyResult, next_steps: list[str], *, dry_run: bool = False) -> dict[str, Any]:
+def _document(applied: ApplyResult, root: Path, next_steps: list[str], *, dry_run: bool = False) -> dict[str, Any]:
     from mqtool.verify import Severity
 
     verification = applied.verification
@@ -146,6 +148,6 @@ def _document(applied: ApplyResult, next_steps: list[str], *, dry_run: bool = Fa
         "warnings": None if verification is None else verification.count(Severity.WARNING),
         "codes": sorted({finding.code for finding in findings if finding.severity is not Severity.NOTE}),
         "steps": step_rows(applied.steps),
-        "undo": None if dry_run else command("undo", applied.store, "--yes"),
+        "undo": None if dry_run else command("undo", root, "--yes"),
         "next_steps": next_steps,
     }

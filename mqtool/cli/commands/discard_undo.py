@@ -50,4 +50,5 @@ def discard_undo(
     if code is not None:
         return code
     ended = discard(target, keep_journal=keep_journal)
-    return print_undo(ctx.obj, DISCARD_UNDO, output_format, ended, command("explain-start", ended.opened))
+    next_step = command("explain-start", ended.opened.named_like(target))
+    return print_undo(ctx.obj, DISCARD_UNDO, output_format, ended, next_step)

@@ -73,6 +73,7 @@ REPAIR = OutputSchema(
         Column("left", "array", "errors that the repair leaves, by their codes or in words", show=TABLE),
         text("then", "the command that follows the repair in place; null if it leaves no error", nullable=True),
         flag("dry_run", "nothing was changed"),
+        Column("unclaimed", "array", "repaired topics in which no group has a position", show=TABLE),
         text("target", "the new store; null for a repair in place", nullable=True),
         flag("complete", "no error is left, and no message missing; null if nothing was done", nullable=True),
         text("result", "state that verify gives the repaired store; null if nothing was done", nullable=True),
@@ -146,12 +147,13 @@ def repair(
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"
-    again = command("repair", Opened(store, config, started), *_new_store(target, copies), "--yes")
+    named = Opened(store, config, started)
+    again = command("repair", named, *_new_store(target, copies), "--yes")
     document |= {"target": None if target is None else str(target), "next_steps": [again]}
     code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
     if code is not None:
         return code
-    done = _apply(diagnosis) if target is None else _salvage(store, target, options)
+    done = _apply(diagnosis, named) if target is None else _salvage(store, target, options)
     document |= {"dry_run": False, **done}
     return show(ExitCode.OK if document["complete"] else ExitCode.NO)
 
@@ -191,6 +193,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
         "left": [] if repaired is None else sorted({i.code for i in repaired.remaining if i.severity.is_serious}),
         "then": None,
         "dry_run": True,
+        "unclaimed": [],
         "target": None,
         "complete": None,
         "result": None,
@@ -229,6 +232,11 @@ def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
         missing = counted(lost, "message") if lost else "no message"
         kept = f"; {missing} of the old store {'is' if lost < 2 else 'are'} missing in the new one"
         yield f"Done: verify now says {document['result']}{kept if document['target'] is not None else ''}"
+    if document["unclaimed"]:
+        yield (
+            f"No group has a position in {', '.join(document['unclaimed'])}: a new consumer mostly begins at the end; "
+            "`mqtool help set-a-groups-position` says how to begin earlier"
+        )
     yield from (f"  still there: {problem}" for problem in document["left"])
     if document["dry_run"] and " -o " in (document["then"] or ""):
         yield "A new store leaves that out too, and needs no repair in place first."
@@ -246,20 +254,26 @@ def _wrong(findings: list[Finding]) -> list[str]:
     return lines if more <= 0 else [*lines[:_LINES], f"and {more} more codes; `mqtool verify` lists all"]
 
 
-def _apply(diagnosis: Diagnosis) -> dict[str, Any]:
+def _apply(diagnosis: Diagnosis, named: Opened) -> dict[str, Any]:
     """Applies the plan."""
+    from mqtool.formats.topics import is_system_topic
     from mqtool.repair import apply
+    from mqtool.store import open_store
 
     assert diagnosis.plan is not None
     applied = apply(diagnosis.plan.plan, backup_acknowledged=True)
     assert applied.verification is not None
     serious = {finding.code for finding in applied.verification.findings if finding.severity.is_serious}
+    topics = {item.topic for item in diagnosis.verification.findings if item.topic and item.severity.is_serious}
+    with open_store(applied.store, diagnosis.verification.config) as store:
+        claimed = {topic for group in store.metadata.consumer_offsets.values() for topic in group}
     return {
         "complete": not serious,
+        "unclaimed": sorted(topic for topic in topics - claimed if not is_system_topic(topic)),
         "result": applied.verification.state.value,
         "left": sorted(serious),
-        "undo": command("undo", applied.store, "--yes"),
-        "next_steps": after_apply(applied),
+        "undo": command("undo", Path(named.root), "--yes"),
+        "next_steps": after_apply(applied, named),
     }
 
 

@@ -43,4 +43,4 @@ def undo(
     if code is not None:
         return code
     ended = undo_change(target)
-    return print_undo(ctx.obj, UNDO, output_format, ended, command("verify", ended.opened))
+    return print_undo(ctx.obj, UNDO, output_format, ended, command("verify", ended.opened.named_like(target)))
