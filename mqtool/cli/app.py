@@ -169,8 +169,22 @@ def _parsed(name: str, function: Any, help_text: str, summary: str) -> Any:
     typer_app = typer.Typer(rich_markup_mode=None, add_completion=False)
     typer_app.command(name, cls=Command, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
     command = typer.main.get_command(typer_app)
+    command.params.append(_debug_option())
     convert_plainly(command)
     return command
+
+
+def _debug_option() -> Any:
+    """Returns `--debug` for a command whose function does not take it: `Invocation` has found it before."""
+    typer_app = typer.Typer(add_completion=False)
+    typer_app.command()(_taking_debug)
+    option = typer.main.get_command(typer_app).params[0]
+    option.expose_value = False
+    return option
+
+
+def _taking_debug(*, debug: DebugOption = False) -> None:
+    """The function of a command with no other option."""
 
 
 def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:

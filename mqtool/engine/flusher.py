@@ -28,8 +28,6 @@ from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.release import Release
 
-_FIELDS_OF_4_9 = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
-
 _LOG = logging.getLogger(__name__)
 
 _Loop = asyncio.AbstractEventLoop
@@ -177,7 +175,7 @@ class StoreCheckpoint:
             if values == self._written:
                 return
             if self._release < (5, 5):  # fields that 4.9 does not know stay zero
-                values = Checkpoint(**{name: getattr(values, name) for name in _FIELDS_OF_4_9})
+                values = Checkpoint(**{name: getattr(values, name) for name in checkpoint.TIMES})
             if not self._path.exists():
                 self._files.create(self._path, checkpoint.FILE_SIZE)
                 self._files.sync_directory(self._path.parent)

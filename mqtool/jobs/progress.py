@@ -54,7 +54,7 @@ class Throttle:
             self._sleep(self._free_at - now)
 
 
-class Readable(Protocol):
+class Refillable(Protocol):
     """A file that can be read, such as a `store.files.ReadFile`."""
 
     def read(self, position: int, count: int) -> bytes:
@@ -70,7 +70,7 @@ class Readable(Protocol):
 class ThrottledFile:
     """A file that is read through a throttle."""
 
-    def __init__(self, file: Readable, throttle: Throttle) -> None:
+    def __init__(self, file: Refillable, throttle: Throttle) -> None:
         self._file, self._throttle = file, throttle
 
     def read(self, position: int, count: int) -> bytes:

@@ -90,6 +90,13 @@ def home_of(root: Path) -> Path:
     return path
 
 
+def earlier_change(home: Path) -> RefusedError:
+    """Returns the error for a store with the undo data of another change."""
+    return RefusedError(
+        "quarantine", "the undo data of an earlier change is still there: mqtool discard-undo or mqtool undo", home
+    )
+
+
 def parents_of(name: str) -> list[str]:
     """Returns the directories that contain a file, the root "" first."""
     parts = name.split("/")[:-1]

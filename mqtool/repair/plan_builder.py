@@ -35,7 +35,7 @@ from mqtool.repair.files import fingerprint, is_left_out, result_of
 from mqtool.repair.log_files import pad, record_losses, rename_segments, set_aside, trim, trimmed, truncate
 from mqtool.repair.offsets import move_offsets
 from mqtool.repair.outlook import IntendedLog, Outlook, Preview
-from mqtool.repair.paths import HOME, inside
+from mqtool.repair.paths import HOME, earlier_change, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.purge import purge, redact
 from mqtool.repair.recovering import recover
@@ -115,11 +115,7 @@ def make_plan(
     requested = [changes] if not isinstance(changes, Sequence) else list(changes)
     root = real_path(Path(store))
     if (root / HOME).exists():
-        raise RefusedError(
-            "quarantine",
-            "the undo data of an earlier change is still there: mqtool discard-undo or mqtool undo",
-            root / HOME,
-        )
+        raise earlier_change(root / HOME)
     if work_dir is not None and is_inside(work_dir, root):
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:

@@ -11,7 +11,17 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair import gates
 from mqtool.repair.files import Places, RepairFiles, fingerprint, make_like_parent, remove_tree
 from mqtool.repair.journal import APPLIED, BEGIN, DISCARD_UNDO, RESTORED, STEP, SWAP, UNDO, Begin, Journal
-from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
+from mqtool.repair.paths import (
+    BARRIER,
+    BUILDING,
+    HOME,
+    QUARANTINE,
+    STAGING,
+    earlier_change,
+    home_of,
+    inside,
+    parents_of,
+)
 from mqtool.repair.plan import Plan, Step
 from mqtool.repair.plan_builder import barrier_directory, build, forecast_of, steps_of
 from mqtool.repair.staged_files import StagedFiles
@@ -92,7 +102,7 @@ def _verified(root: Path, plan: Plan) -> Verification:
 def _check(root: Path, plan: Plan, files: RepairFiles) -> None:
     """Checks every gate that needs no writing."""
     if (root / HOME).exists():
-        raise RefusedError("quarantine", "the undo data of an earlier change is still there", root / HOME)
+        raise earlier_change(root / HOME)
     gates.check_writable(root, [step.path for step in plan.steps])
     gates.check_nobody_writes(root)
     gates.check_space(root, plan.space, files)
@@ -159,11 +169,7 @@ class _Run:
             remove_tree(home, self._files)
             return None
         if journal.begin.plan.digest != self._plan.digest:
-            raise RefusedError(
-                "quarantine",
-                "the undo data of an earlier change is still there: mqtool discard-undo or mqtool undo",
-                home,
-            )
+            raise earlier_change(home)
         if journal.kind in (UNDO, RESTORED, DISCARD_UNDO):
             begun = DISCARD_UNDO if journal.kind == DISCARD_UNDO else UNDO
             raise RefusedError("journal", f"{begun} was begun: let mqtool {begun} finish it", home)

@@ -129,7 +129,7 @@ def _is_queue(head: bytes) -> bool:
 
 def _is_checkpoint(head: bytes) -> bool:
     parsed = checkpoint.parse(head)
-    times = (parsed.physic_msg_timestamp, parsed.logics_msg_timestamp, parsed.index_msg_timestamp)
+    times = (getattr(parsed, name) for name in checkpoint.TIMES)
     return all(0 <= value < 1 << 42 for value in times) and not any(head[checkpoint.CHECKPOINT.size :])
 
 

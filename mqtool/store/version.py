@@ -73,8 +73,8 @@ def detect(
         *older,
     ]
     if not traces:
-        first_three = checkpoint and _first_three(checkpoint)
-        if first_three and checkpoint == Checkpoint(*first_three) and any(first_three):
+        times = [getattr(checkpoint, name) for name in checkpoint_format.TIMES] if checkpoint else []
+        if any(times) and checkpoint == Checkpoint(*times):
             return Version("4.9", "checkpoint has only the three fields of 4.x")
         return Version(None, "unknown from the store")
     newest_trace = traces[0]
@@ -186,7 +186,3 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         return checkpoint_format.parse(read_file(path))
     except StoreError:
         return None
-
-
-def _first_three(checkpoint: Checkpoint) -> tuple[int, int, int]:
-    return (checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp)

@@ -19,7 +19,6 @@ from mqtool.verify.index_file import IndexFacts
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey
 
-_TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
 _LAGGING = 1
 """Full index files that may be newer than the checkpoint: it is written a moment after a file is full."""
@@ -65,7 +64,7 @@ def check_checkpoint(
 
 def _ahead(survey: Survey, checkpoint: Checkpoint, newest: int, collector: FindingCollector) -> None:
     path = survey.root / file_names.CHECKPOINT
-    limits = [(name, newest, "the newest record was stored at") for name in _TIMES if newest]
+    limits = [(name, newest, "the newest record was stored at") for name in layout.TIMES if newest]
     limits += [(name, survey.end, "the log ends at") for name in _OFFSETS]
     for name, limit, words in limits:
         value = getattr(checkpoint, name)
@@ -90,7 +89,7 @@ def _foreign(survey: Survey, store: Store, checkpoint: Checkpoint, damages: Iter
     places = store.commit_log.first_record, survey.segments[survey.last_used].base
     times = [record.store_timestamp for record in map(store.record_at, places) if record is not None]
     oldest = min(times, default=0)  # the clock may have been set back meanwhile
-    for name in _TIMES[:2]:
+    for name in layout.TIMES[:2]:
         if 0 < getattr(checkpoint, name) < oldest:
             return f"{name} is {getattr(checkpoint, name)}, the oldest record was stored at {oldest}"
     return ""

@@ -9,7 +9,7 @@ import typer
 from mqtool import errors
 from mqtool.cli.exits import ExitCode, NotFoundError, Terminated
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption
+from mqtool.cli.options import FormatOption
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 
@@ -64,7 +64,6 @@ def probe(
     end: Annotated[str, typer.Argument(help="A key of ERRORS, or `answer-no`, or `wait`.")],
     rows: Annotated[int, typer.Option(help="How many rows.")] = 0,
     output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
 ) -> int:
     output = Output(ctx.obj, ROWS, output_format) if rows else None
     for number in range(rows):

@@ -117,7 +117,6 @@ def append(
     duplicates: options.DuplicatesOption = Duplicates.REFUSE,
     output_format: options.FormatOption = Format.JSONL,
     config: options.ConfigOption = None,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Appends rows, or reports the result for each row without writing."""
     from mqtool.engine.start.detect import config_for_reading

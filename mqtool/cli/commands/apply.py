@@ -10,7 +10,7 @@ import typer
 from mqtool.cli.changes import STEPS, DryRunOption, YesOption, after_apply, consent, step_rows
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
-from mqtool.cli.options import DebugOption, FormatOption, is_dash, option, read_input
+from mqtool.cli.options import FormatOption, is_dash, option, read_input
 from mqtool.cli.output import Output
 from mqtool.cli.schema import NEXT_STEPS, TABLE, Column, OutputSchema, count, listing, prints, text
 from mqtool.commands import command
@@ -88,7 +88,6 @@ def apply(
         bool, option("--verify/--no-verify", help="Verify the complete store at the end.", show_default=False)
     ] = True,
     output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Applies the plan after consent, and prints the result."""
     from mqtool.repair import Plan

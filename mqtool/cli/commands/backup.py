@@ -69,7 +69,6 @@ def backup(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Backs up and reports."""
     from mqtool.repair import backup as snapshots

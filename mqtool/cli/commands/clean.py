@@ -18,7 +18,6 @@ from mqtool.cli.changes import AllowUnreadOption, DryRunOption, KeepOption, YesO
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
-    DebugOption,
     FormatOption,
     FoundConfigOption,
     StoreArgument,
@@ -238,7 +237,6 @@ def clean(
     output_format: FormatOption = Format.TABLE,
     config: FoundConfigOption = None,
     _zone: ZoneOption = cells.DEFAULT_ZONE,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Lists what would be deleted, and deletes it after consent."""
     from mqtool.store.groups.unread import ADVICE, combined

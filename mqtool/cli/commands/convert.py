@@ -87,7 +87,6 @@ def convert(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Converts, verifies the new store, and reports."""
     from mqtool.store.store import open_store

@@ -12,7 +12,7 @@ from mqtool import words
 from mqtool.cli.cells import counted
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.options import FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import (
@@ -178,7 +178,6 @@ def diff(
     ] = None,
     output_format: FormatOption = Format.TABLE,
     progress: ProgressOption = ProgressMode.AUTO,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Compares and prints; ends with 1 if the stores differ."""
     from mqtool.diff import compare

@@ -8,7 +8,7 @@ import typer
 from mqtool.cli.changes import ChangedArgument, DryRunOption, YesOption, consent, print_undo, undo_schema
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption, option
+from mqtool.cli.options import FormatOption, option
 from mqtool.cli.schema import prints
 from mqtool.commands import command
 
@@ -36,7 +36,6 @@ def discard_undo(
         Path | None, option("--keep-journal", metavar="FILE", help="New file for a copy of the journal.")
     ] = None,
     output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Discards the undo data after consent, and prints how it ended."""
     from mqtool.repair import discard_undo as discard

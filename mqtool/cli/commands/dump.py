@@ -94,7 +94,6 @@ def dump(
     progress: options.ProgressOption = ProgressMode.AUTO,
     jobs: JobsOption = 1,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the content of a path."""
     from mqtool.store.files import recording_unlisted

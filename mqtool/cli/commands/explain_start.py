@@ -6,7 +6,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption, FoundConfigOption, StartedReleaseOption, StoreArgument, option
+from mqtool.cli.options import FormatOption, FoundConfigOption, StartedReleaseOption, StoreArgument, option
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import EXPLAIN_KIND
@@ -45,7 +45,6 @@ def explain_start(
     ] = None,
     output_format: FormatOption = Format.TABLE,
     config: FoundConfigOption = None,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Predicts and prints; ends with 1 if a broker should not be started."""
     heap_bytes = None if heap is None else parse_size(heap)

@@ -204,7 +204,6 @@ def export(
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Exports and reports; ends with 1 if some of the log could not be read."""
     from mqtool.export.plain import LocalRunner

@@ -63,7 +63,6 @@ def find(
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages that match."""
     from mqtool.cli.message_rows import MessageStream

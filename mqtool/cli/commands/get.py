@@ -46,7 +46,6 @@ def get(
     redact: options.RedactOption = False,
     config: options.ConfigOption = None,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the messages at all addresses, in order."""
     from mqtool.store import open_readable

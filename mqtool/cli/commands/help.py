@@ -17,7 +17,7 @@ from mqtool.cli import reference
 from mqtool.cli.commands import COMMANDS as ALL
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format, note
-from mqtool.cli.options import DebugOption, FormatOption
+from mqtool.cli.options import FormatOption
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, prints, row_of, text
 from mqtool.errors import UsageError
@@ -168,7 +168,6 @@ def help(  # noqa: A001 - the name of the command
     ] = None,
     *,
     output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints one page, codes, kinds of stores, or a list of pages; ends with 1 if there is none."""
     words, as_text = tuple(topic or ()), output_format in TABLE_FORMATS

@@ -199,7 +199,6 @@ def info(
     config: options.FoundConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Describes a store."""
     from mqtool.store import open_readable

@@ -12,7 +12,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption, option, output_option
+from mqtool.cli.options import FormatOption, option, output_option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 
@@ -55,7 +55,6 @@ def mirror(
     copy: Annotated[Path, output_option("Root of the copy; created if missing.")],
     once: Annotated[bool, option("--once", help="Exit after catching up with the master.")] = False,
     output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Follows until stopped or, with --once, until it has caught up; prints the end of the copy."""
     from mqtool.server.mirror import follow

@@ -96,7 +96,6 @@ def offsets(
     config: options.FoundConfigOption = None,
     output_format: options.FormatOption = Format.TABLE,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the positions; ends with 1 if there are none, or a queue cannot be read."""
     from mqtool.store.groups.positions import positions_of

@@ -84,7 +84,6 @@ def pending(
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints counts or messages."""
     from mqtool.store import open_readable

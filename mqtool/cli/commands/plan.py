@@ -468,7 +468,6 @@ def _command(work: Callable[..., _Planned]) -> Callable[..., ExitCode]:
         work_dir: WorkOption = None,
         config: options.FoundConfigOption = None,
         output_format: options.FormatOption = Format.TABLE,
-        _debug: options.DebugOption = False,
         **own: Any,
     ) -> ExitCode:
         _check_output(out, store)
@@ -510,7 +509,6 @@ def offsets(
     config: options.FoundConfigOption = None,
     output_format: options.FormatOption = Format.TABLE,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Plans the positions of groups in a store, or on a running broker."""
     moved = offset_plan.OffsetOptions(group, topic or [], queue, to, shift, clamp, from_group, source, through, delete)

@@ -234,7 +234,6 @@ def rebuild(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
     from mqtool.rebuild.job import check, removed_on_error

@@ -101,7 +101,6 @@ def repair(
     release: options.StartedReleaseOption = None,
     config: options.FoundConfigOption = None,
     output_format: options.FormatOption = Format.TABLE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Diagnoses, asks, repairs, and says how to undo it."""
     from mqtool.cli.verification_formats import next_steps_of, step_after

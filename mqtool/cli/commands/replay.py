@@ -156,7 +156,6 @@ def replay(
     config: options.ConfigOption = None,
     source_config: options.SourceConfigOption = None,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Replays and reports; ends with 1 if this run or an earlier one refused a message or passed damage."""
     from msgspec.structs import replace

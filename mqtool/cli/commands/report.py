@@ -61,7 +61,6 @@ def report(
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Checks a store, writes the page and prints where it is."""
     from mqtool.cli.verification_formats import next_steps

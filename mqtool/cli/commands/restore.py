@@ -70,7 +70,6 @@ def restore(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Restores, checks or lists, and reports."""
     from mqtool.repair.backup import restore as restore_snapshot

@@ -201,9 +201,7 @@ StoreArgument = Annotated[
 
 
 @prints(RUNBOOK_LIST)
-def list_runbooks(
-    ctx: typer.Context, *, output_format: options.FormatOption = Format.TABLE, _debug: options.DebugOption = False
-) -> ExitCode:
+def list_runbooks(ctx: typer.Context, *, output_format: options.FormatOption = Format.TABLE) -> ExitCode:
     """Lists all runbooks."""
     from mqtool.repair.runbooks import RUNBOOKS
 
@@ -221,7 +219,6 @@ def show(
     identity: IdArgument,
     *,
     output_format: options.FormatOption = Format.TABLE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the page of one."""
     from mqtool.repair.runbooks import runbook_of
@@ -245,7 +242,6 @@ def match(
     release: options.StartedReleaseOption = None,
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the runbooks that fit a store, a code of verify or a line of a log."""
     from mqtool.cli.verification_formats import next_steps
@@ -307,7 +303,6 @@ def run(
     allow_unread: AllowUnreadOption = False,
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Runs one, prints and keeps its protocol."""
     from mqtool.repair.runbooks import Request, runbook_of

@@ -135,7 +135,6 @@ def salvage(
     output_format: options.FormatOption = Format.TABLE,
     config: options.FoundConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Salvages and reports; ends with 1 if anything is known to be lost."""
     from mqtool.repair.salvage import SalvageOptions

@@ -16,7 +16,7 @@ import typer
 from mqtool.choices import TlsMode
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.options import ConfigOption, DebugOption, Flush, format_option, option
+from mqtool.cli.options import ConfigOption, Flush, format_option, option
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, PortInUseError, UsageError
@@ -192,7 +192,6 @@ def serve(
     tls_key: KeyOption = None,
     tls: TlsOption = TlsMode.PERMISSIVE,
     output_format: ServeFormatOption = ServeFormat.AUTO,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Serves until it is stopped; prints one line when clients are served.
 

@@ -104,7 +104,6 @@ def sql(
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the answer."""
     from mqtool.duckdb import Session

@@ -87,7 +87,6 @@ def story(
     output_format: StoryFormatOption = StoryFormat.TABLE,
     config: options.FoundConfigOption = None,
     _zone: options.ZoneOption = cells.DEFAULT_ZONE,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Prints the steps, and writes the page."""
     from mqtool.store import open_readable

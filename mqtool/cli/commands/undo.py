@@ -5,7 +5,7 @@ import typer
 from mqtool.cli.changes import ChangedArgument, DryRunOption, YesOption, consent, print_undo, undo_schema
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption
+from mqtool.cli.options import FormatOption
 from mqtool.cli.schema import prints
 from mqtool.commands import command
 
@@ -30,7 +30,6 @@ def undo(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output_format: FormatOption = Format.TABLE,
-    _debug: DebugOption = False,
 ) -> ExitCode:
     """Undoes the change after consent, and prints how it ended."""
     from mqtool.repair import undo as undo_change

@@ -269,7 +269,6 @@ def verify(
     fail_on: FailOnOption = FailOn.ERROR,
     config: options.FoundConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
-    _debug: options.DebugOption = False,
 ) -> ExitCode:
     """Checks a store and prints the result; the exit code follows --fail-on."""
     from mqtool.cli.verification_formats import next_steps

@@ -12,6 +12,7 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
+from mqtool.jobs.progress import Refillable
 from mqtool.records.entries import walk_kind
 from mqtool.records.record_search import RecordStartIndex
 from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
@@ -33,13 +34,6 @@ class Readable(Protocol):
 
     def data_end(self) -> int:
         """Returns a position after which the file contains only zeros."""
-
-
-class Refillable(Readable, Protocol):
-    """A file that can be read into an existing buffer."""
-
-    def read_into(self, position: int, target: memoryview) -> int:
-        """Reads into a buffer; returns the number of bytes."""
 
 
 def walk_file(
