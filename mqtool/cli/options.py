@@ -122,6 +122,16 @@ class ProgressMode(StrEnum):
     JSON = "json"
 
 
+class RebuildTarget(StrEnum):
+    """Values of WHAT of `rebuild` and `plan rebuild`."""
+
+    CONSUMEQUEUE = "consumequeue"
+    INDEX = "index"
+    METADATA = "metadata"
+    TIMER = "timer"
+    ALL = "all"
+
+
 class DamageMode(StrEnum):
     """Values of `--damage`."""
 

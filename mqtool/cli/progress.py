@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from mqtool.cli import terminal
 from mqtool.cli.options import ProgressMode
@@ -21,14 +21,14 @@ REDRAW = 0.1
 """Seconds between two drawings of the bar."""
 
 
-class Progress(Protocol):
-    """A context manager that receives the progress of work."""
+class Progress:
+    """A context manager that receives the progress of work; this one shows nothing."""
 
     def update(self, at: int) -> None:
         """Reports the position of the work; call it for every thousandth record or so."""
 
     def __enter__(self) -> Self:
-        """Shows it."""
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -36,21 +36,7 @@ class Progress(Protocol):
         """Removes the display, or reports completion."""
 
 
-class Silent:
-    """No progress."""
-
-    def update(self, at: int) -> None:
-        """Nothing."""
-
-    def __enter__(self) -> Self:
-        """Nothing."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing."""
-
-
-class JsonLinesProgress:
+class JsonLinesProgress(Progress):
     """Lines `{"progress": {"what", "done", "total", "per_second", "seconds_left", "finished"}}`; the last is finished.
 
     All in bytes; `seconds_left` is null until something is done.
@@ -88,10 +74,6 @@ class JsonLinesProgress:
             "finished": finished,
         }
         print(encode({"progress": fields}).decode(), file=sys.stderr, flush=True)  # noqa: T201
-
-    def __enter__(self) -> Self:
-        """Nothing."""
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Prints the last line, unless the work failed."""
@@ -146,7 +128,7 @@ class Elapsed:
         terminal.DRAWN.remove(self)
 
 
-class Bar:
+class Bar(Progress):
     """A bar on the last line of the terminal, removed when the work ends.
 
     Rows may be printed to the same terminal meanwhile: `Output` hides the bar first, and the next `update` draws it
@@ -224,4 +206,4 @@ def show_progress(mode: ProgressMode, what: str, start: int, end: int) -> Progre
         return JsonLinesProgress(what, start, end)
     if mode is ProgressMode.AUTO and sys.stderr.isatty():
         return Bar(what, start, end)
-    return Silent()
+    return Progress()

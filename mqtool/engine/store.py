@@ -11,8 +11,7 @@ by `write.messages`. Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyn
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from mqtool import native
 from mqtool.engine.clock import Clock, SystemClock
@@ -28,6 +27,7 @@ from mqtool.engine.write.messages import NOT_PLAIN, BatchMessage, Hook, Outgoing
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
+from mqtool.store.files import Closing
 from mqtool.store.queues.by_time import Boundary
 from mqtool.store.queues.get_message import LONGEST_PULL, MessageFilter
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mqtool.engine.flusher import AsyncCommit
 
 
-class MessageStore:
+class MessageStore(Closing):
     """One store, open for writing. Use `open_store`, and close it, or use it as a context manager.
 
     Attributes:
@@ -536,12 +536,6 @@ class MessageStore:
                 self._async_commit.stop()
             with named_errors(self.path):
                 shut_down(self._components)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def open_store(

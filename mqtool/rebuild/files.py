@@ -7,7 +7,6 @@ import os
 from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from mqtool.errors import StoreError, UsageError
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.jobs.atomic import write_all, writing
 from mqtool.records.frames import Frames
+from mqtool.store.files import Closing
 
 _OPEN_FILES = 128
 _OFFSET_AT = commit_log.field_offset("physical_offset")
@@ -22,7 +22,7 @@ _PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
 """Position of prepared_transaction_offset in a record, by which of the two hosts are IPv6."""
 
 
-class OutputFiles:
+class OutputFiles(Closing):
     """Writes below one directory; keeps some files open."""
 
     def __init__(self, root: Path) -> None:
@@ -90,12 +90,6 @@ class OutputFiles:
         """Closes all files."""
         while self._open:
             os.close(self._open.popitem()[1])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class FileSequence:

@@ -4,11 +4,10 @@ To add a kind, write a package with `TABLES`, and its module `kind` (a subclass 
 add a row to `registry.KINDS`. Commands and `export` use only this interface.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -17,6 +16,7 @@ from mqtool.formats.codec import Unit
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row, Table
 from mqtool.siblings.frames import FrameFile
+from mqtool.store.files import Closing
 from mqtool.verify.findings import Finding, Severity
 
 Chunk = TypeVar("Chunk", bound=FrameFile)
@@ -118,20 +118,6 @@ def chunks_in_order(
         if name in ("", chunk.path.name):
             yield chunk
     yield from missing
-
-
-class Closing(ABC):
-    """A store that can be used as a context manager."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the store's files."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class OpenedStore(Closing):

@@ -7,6 +7,7 @@ meanwhile. A positional read just returns less.
 import errno
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -93,7 +94,21 @@ class _LocalBytes:
         os.close(self.descriptor)
 
 
-class ReadFile:
+class Closing(ABC):
+    """Closed at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the files."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class ReadFile(Closing):
     """A file open for reading, local or in object storage; `size` is that at the time of opening."""
 
     def __init__(self, path: Path) -> None:
@@ -157,12 +172,6 @@ class ReadFile:
         if self._bytes is not None:
             self._bytes.close()
             self._bytes = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def is_file(path: Path) -> bool:

@@ -11,8 +11,6 @@ DefaultMessageStore.start (4.9.7).
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from msgspec import Struct
@@ -85,12 +83,6 @@ class OverlaidFile(ReadFile):
         """Closes the underlying file."""
         if self._below is not None:
             self._below.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class RecoveredQueue(Queue):

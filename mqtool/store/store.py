@@ -8,8 +8,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from mqtool.records.dispatch import DispatchRules
 from mqtool.store import layout, remote, version
 from mqtool.store.config import broker_config, metadata
 from mqtool.store.config.rules import delay_levels_of, recovery_rules, rules_of
-from mqtool.store.files import recording_unlisted
+from mqtool.store.files import Closing, recording_unlisted
 from mqtool.store.index_file import (
     DEFAULT_MAX_QUERY,
     DEFAULT_SHAPE,
@@ -93,7 +92,7 @@ def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -
         yield store
 
 
-class Store:
+class Store(Closing):
     """A store open for reading; a context manager.
 
     It shows the files that existed when it was opened; a broker may append meanwhile.
@@ -119,12 +118,6 @@ class Store:
         if self.rocksdb:
             self.rocksdb.close()
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     @property
     def is_remote(self) -> bool:

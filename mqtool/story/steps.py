@@ -238,7 +238,7 @@ def _points(store: Store, message: Message, notes: list[str]) -> Iterator[tuple[
         return
     place = (message.topic, message.queue_id)
     start = store.offset_in_queue_by_time(topics.TIMER_TOPIC, 0, message.store_timestamp)
-    offsets = _tagged(queue, max(start, queue.min_offset), CHECK_POINT_TAG)
+    offsets = _check_points(queue, max(start, queue.min_offset))
     for number, physical_offset in enumerate(offsets):
         if number >= MAX_POINTS:
             notes.append(
@@ -253,9 +253,9 @@ def _points(store: Store, message: Message, notes: list[str]) -> Iterator[tuple[
             yield point, physical_offset
 
 
-def _tagged(queue: Queue, start: int, tag: str) -> Iterator[int]:
-    """Yields the physical offsets of the units with a tag, from a queue offset on."""
-    code = java.string_hash(tag)
+def _check_points(queue: Queue, start: int) -> Iterator[int]:
+    """Yields the physical offsets of POP checkpoints, from a queue offset on."""
+    code = java.string_hash(CHECK_POINT_TAG)
     for number, file in enumerate(queue.files):
         first = file.base // queue.unit_size
         if queue.is_batch or file.end // queue.unit_size <= start:
@@ -267,27 +267,20 @@ def _tagged(queue: Queue, start: int, tag: str) -> Iterator[int]:
 
 def _popped(message: Message, point: CheckPoint, proof: str) -> Step:
     group = point.key.group
-    return Step(
-        StepKind.POPPED,
-        f"popped by group {group}, invisible for {point.invisible_ms} ms",
-        proof,
-        point.pop_time,
-        message.physical_offset + 1,
-        group,
-        message.topic,
-        message.queue_id,
-        message.queue_offset,
-        message.physical_offset,
-        point.revive_time,
-        message.reconsume_times,
-    )
+    text = f"popped by group {group}, invisible for {point.invisible_ms} ms"
+    order, tries = message.physical_offset + 1, message.reconsume_times
+    return Step(StepKind.POPPED, text, proof, point.pop_time, order, group, *_place(message), point.revive_time, tries)
 
 
 def _waits(message: Message, point: CheckPoint, proof: str) -> Step:
     group = point.key.group
     text = f"not acknowledged by group {group}"
-    place = (message.topic, message.queue_id, message.queue_offset, message.physical_offset, point.revive_time)
-    return Step(StepKind.WAITS, text, proof, None, message.physical_offset + 2, group, *place)
+    order = message.physical_offset + 2
+    return Step(StepKind.WAITS, text, proof, None, order, group, *_place(message), point.revive_time)
+
+
+def _place(message: Message) -> tuple[str, int, int, int]:
+    return message.topic, message.queue_id, message.queue_offset, message.physical_offset
 
 
 def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step:
@@ -308,10 +301,7 @@ def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step
         ack.store_timestamp,
         message.physical_offset + 2,
         group,
-        message.topic,
-        message.queue_id,
-        message.queue_offset,
-        message.physical_offset,
+        *_place(message),
         tries=message.reconsume_times,
     )
 

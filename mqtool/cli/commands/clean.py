@@ -162,11 +162,7 @@ CLEAN = OutputSchema(
         listing(
             "waiting",
             "messages in expired files, deleted or kept, that the broker has not delivered yet",
-            _FILE,
-            Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
-            Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
-            Column("queue_id", "integer", "its queue", show=TABLE),
-            Column("messages", "int64", "how many", show=TABLE),
+            *_WAITING,
             label="waiting messages in expired files",
         ),
         listing("followers", "files of queues and index that are deleted with them", label="deleted with them"),

@@ -4,7 +4,6 @@ import inspect
 import json
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from mqtool.cli.changes import STEPS, AllowUnreadOption, step_rows
 from mqtool.cli.document import Listing
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import GENERAL, is_dash, option, read_input
+from mqtool.cli.options import GENERAL, RebuildTarget, is_dash, option, read_input
 from mqtool.cli.output import Output
 from mqtool.cli.schema import (
     CONFIG,
@@ -181,16 +180,6 @@ BROKER_PLAN = OutputSchema(
     ),
     single=True,
 )
-
-
-class RebuildTarget(StrEnum):
-    """Values of WHAT."""
-
-    CONSUMEQUEUE = "consumequeue"
-    INDEX = "index"
-    METADATA = "metadata"
-    TIMER = "timer"
-    ALL = "all"
 
 
 PlanOption = Annotated[Path, options.output_option("New file for the plan; - for stdout.")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.damage import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import ProgressMode, option
+from mqtool.cli.options import ProgressMode, RebuildTarget, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, listing, prints, row_of, size
@@ -122,16 +121,6 @@ REBUILD = OutputSchema(
 )
 
 RUN = "Run"
-
-
-class RebuildTarget(StrEnum):
-    """Values of WHAT."""
-
-    CONSUMEQUEUE = "consumequeue"
-    INDEX = "index"
-    METADATA = "metadata"
-    TIMER = "timer"
-    ALL = "all"
 
 
 WhatArgument = Annotated[

@@ -13,10 +13,11 @@ from mqtool.errors import CorruptionError, FormatError, UnreadableError, Unsuppo
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE, MessageRecord, Shape
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Closing, UnreadChunks, chunks_in_order, missing_chunks
+from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, ValidRun, valid_run
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store, settings_of
 from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
+from mqtool.store.files import Closing
 from mqtool.store.log.readable_parts import UnreadableParts
 
 _INDEX_CHUNK = 8

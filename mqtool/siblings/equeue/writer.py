@@ -28,10 +28,9 @@ from mqtool.formats.equeue import (
     Shape,
 )
 from mqtool.jobs.atomic import make_directory, replace_file, sync_directory, write_all, write_new
-from mqtool.siblings.base import Closing
 from mqtool.siblings.equeue.listing import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, Start, start
-from mqtool.store.files import list_directory
+from mqtool.store.files import Closing, list_directory
 
 DEFAULT_SETTING = b'{"ProducerVisible":true,"ConsumerVisible":true,"IsDeleted":false}'
 

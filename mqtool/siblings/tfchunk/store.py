@@ -27,9 +27,9 @@ from mqtool.formats.tfchunk import (
     Record,
 )
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Closing, UnreadChunks, chunks_in_order, missing_chunks
+from mqtool.siblings.base import UnreadChunks, chunks_in_order, missing_chunks
 from mqtool.siblings.frames import Frame, FrameFile, FrameRun, InvalidFrame, SequenceColumns, read_columns, scan_frames
-from mqtool.store.files import ReadFile, is_regular, list_directory, require_directory
+from mqtool.store.files import Closing, ReadFile, is_regular, list_directory, require_directory
 from mqtool.store.log.readable_parts import UnreadableParts
 
 _HASHED_AT_ONCE = 1 << 20

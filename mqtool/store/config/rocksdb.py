@@ -19,13 +19,12 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from mqtool.commands import with_extra
 from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import config_json, file_names
-from mqtool.store.files import ReadFile, is_regular, list_directory
+from mqtool.store.files import Closing, ReadFile, is_regular, list_directory
 from mqtool.store.remote import is_remote
 
 CURRENT = "CURRENT"
@@ -91,7 +90,7 @@ def has_data(path: Path) -> bool:
     )
 
 
-class Database:
+class Database(Closing):
     """A RocksDB opened for reading; a context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -160,12 +159,6 @@ class Database:
         if self._remove.alive:
             self._database.close()
             self._remove()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def _require_readable(path: Path) -> None:
