@@ -68,10 +68,7 @@ def into_files(store: Store, target: Path) -> ConversionResult:
     _check(store)
     settings = settings_of(store)
     result = ConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
-    with (
-        staging_directory(store.path, target) as staging,
-        QueueDatabase(place) as database,
-    ):
+    with staging_directory(store.path, target) as staging, QueueDatabase(place) as database:
         _copy(store, staging)
         with OutputFiles(staging) as output:
             existing: set[QueueName] = set()

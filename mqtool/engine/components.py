@@ -165,12 +165,7 @@ def assemble(
 
 
 def _locked_plan(
-    root: Path,
-    options: StoreOptions,
-    directories: tuple[Path, ...],
-    files: Files,
-    abort: AbortMark,
-    lock: StoreLock,
+    root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files, abort: AbortMark, lock: StoreLock
 ) -> tuple[RecoveryExecutor, LastShutdown]:
     """Locks the store; after a power cut, removes what may be half written.
 

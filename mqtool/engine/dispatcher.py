@@ -180,8 +180,6 @@ class Dispatcher:
             alone = max(0, alone - len(positions))
         return done
 
-    # -- in columns ----------------------------------------------------------------------------------------------
-
     def _run_columns(self, view: memoryview, base: int) -> tuple[int, int]:
         """Dispatches the records of a window at once, unless they are few or one needs the scalar path.
 
@@ -223,8 +221,6 @@ class Dispatcher:
     def _note_index_error(self, error: OSError) -> None:
         if error.errno not in NO_SPACE:  # otherwise the store accepts no more messages
             self._flags.set(RunningFlag.INDEX_FILE_ERROR)
-
-    # -- one by one ----------------------------------------------------------------------------------------------
 
     def dispatch(self, request: DispatchRequest) -> None:
         """Dispatches one record; raises as `run`."""

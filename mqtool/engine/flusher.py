@@ -213,8 +213,6 @@ class Flusher:
         self._queue_guard = threading.Lock()
         self._last_thorough_flush = self._last_thorough_commit = self._last_queue_flush = clock.now()
 
-    # -- the log -------------------------------------------------------------------------------------------------
-
     def log_turn(self) -> None:
         """One iteration of the asynchronous flush: if enough pages are dirty, or the thorough interval has passed."""
         now = self._clock.now()
@@ -261,8 +259,6 @@ class Flusher:
         with self._log_guard:
             self._log.queue.commit(0 if thorough else self._options.commit_least_pages)
             self._log.pool.reclaim(self._log.queue.files)
-
-    # -- the queues ----------------------------------------------------------------------------------------------
 
     def queue_turn(self) -> None:
         """One iteration of the queues' flush: queues with enough dirty pages; all of them after the thorough interval.

@@ -108,8 +108,6 @@ class IndexWriter:
         """Writes the header into the mapping."""
         HEADER.struct.pack_into(self._map, 0, *astuple(self.header))
 
-    # -- lookup --------------------------------------------------------------------------------------------------
-
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first."""
         header = self.header
@@ -140,15 +138,7 @@ class Index:
         when_full: called with the end timestamp of each full file once it is on disk.
     """
 
-    def __init__(
-        self,
-        options: StoreOptions,
-        files: Files,
-        directory: Path,
-        clock: Clock,
-        *,
-        background: bool,
-    ) -> None:
+    def __init__(self, options: StoreOptions, files: Files, directory: Path, clock: Clock, *, background: bool) -> None:
         """Reads nothing; `load` does. The clock names new files; `background` flushes full ones in another thread."""
         self.files: tuple[IndexWriter, ...] = ()
         self._options = options

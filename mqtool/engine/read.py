@@ -260,8 +260,6 @@ class Searcher:
         if native.in_use() and index is not None:
             self._finder = native.engine.Finder(index, reader.log.queue, QueryResult)
 
-    # -- by key --------------------------------------------------------------------------------------------------
-
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
         """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
         index, limit = self._index, min(max_num, self._reader.options.max_query)
@@ -301,8 +299,6 @@ class Searcher:
         size = commit_log.frame_size(view, position, left)
         is_blank = size == left and commit_log.is_blank(view, position)  # a BLANK takes all that is left
         return view[position : position + size] if size and not is_blank else None
-
-    # -- by time -------------------------------------------------------------------------------------------------
 
     def store_time(self, physical_offset: int, size: int) -> int:
         """Returns the store timestamp of a record, -1 if it is not completely in the log (pickupStoreTimestamp)."""

@@ -261,9 +261,7 @@ def build_acl(acl: Acl) -> bytes:
         {"entries": [_entry_document(entry) for entry in policy.entries], "policyType": policy.type}
         for policy in acl.policies
     ]
-    return _document(
-        {"policies": policies, "subject": {"subjectType": _SUBJECT_USER, "username": acl.username}},
-    )
+    return _document({"policies": policies, "subject": {"subjectType": _SUBJECT_USER, "username": acl.username}})
 
 
 def parse_acl(key: bytes, data: bytes) -> Acl:

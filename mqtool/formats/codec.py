@@ -184,9 +184,7 @@ class Unit(Generic[T]):
             return self.view(*self.struct.unpack_from(data, position))
         except struct.error as error:
             raise TruncatedError(
-                f"expected {self.size} bytes, found {max(0, len(data) - position)}",
-                layout=self.name,
-                position=position,
+                f"expected {self.size} bytes, found {max(0, len(data) - position)}", layout=self.name, position=position
             ) from error
 
     def rows(self, data: Buffer) -> "np.ndarray[Any, np.dtype[np.void]]":

@@ -209,8 +209,6 @@ class Source(Struct, frozen=True, dict=True):
             if after is None or original.position > after:
                 yield original
 
-    # -- a store -------------------------------------------------------------------------------------------------
-
     def _of_store(
         self, options: StoreOptions, after: Position | None, skipped: SkippedCounts, known: int | None
     ) -> Iterator[Original]:
@@ -268,8 +266,6 @@ class Source(Struct, frozen=True, dict=True):
                 yield Original(where, None, str(error), _place(message))
                 continue
             yield Original(where, self._renewed(outgoing, options), "", _place(message))
-
-    # -- rows ----------------------------------------------------------------------------------------------------
 
     def _of_rows(self, options: StoreOptions, skipped: SkippedCounts) -> Iterator[Original]:
         if row_source.is_parquet(self.path):

@@ -147,8 +147,6 @@ class BrokerPositions:
             raise RemoteProtocolError(f"broker {self.address}: {code.name}: {answer.outcome}")
         return answer
 
-    # -- the broker ----------------------------------------------------------------------------------------------
-
     @cached_property
     def settings(self) -> dict[str, str]:
         """Configuration of the broker."""
@@ -191,8 +189,6 @@ class BrokerPositions:
         except FormatError as error:
             raise RemoteProtocolError(f"broker {self.address}: {error}") from error
 
-    # -- positions -----------------------------------------------------------------------------------------------
-
     def committed(self) -> dict[str, dict[str, dict[int, int]]]:
         """Returns consumer offsets by group, topic and queue id; for the broker, a negative one means none."""
         answer = self.call_ok(RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -204,8 +200,6 @@ class BrokerPositions:
             }
             for group, by_topic in offsets.by_group().items()
         }
-
-    # -- queues --------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """Returns the queue ids of each topic that has a configuration."""

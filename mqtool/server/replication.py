@@ -82,11 +82,7 @@ _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, Js
         config_files.parse_groups,
         config_files.build_groups,
     ),
-    file_names.MESSAGE_REQUEST_MODE: (
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-        config_json.parse,
-        config_json.build,
-    ),
+    file_names.MESSAGE_REQUEST_MODE: (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, config_json.parse, config_json.build),
 }
 """By configuration file: the request for its table, the parser of the answer, and the function that builds the file."""
 

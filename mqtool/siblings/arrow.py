@@ -134,10 +134,7 @@ def _write(batches: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> i
 
 
 def export(
-    opened: OpenedStore,
-    target: Path,
-    table: str | None = None,
-    at_damage: Callable[[Damage], None] = lambda _: None,
+    opened: OpenedStore, target: Path, table: str | None = None, at_damage: Callable[[Damage], None] = lambda _: None
 ) -> int:
     """Writes a table as one Parquet file; returns the number of rows, raises ExportError if it exists."""
     return export_part(opened, target, table, at_damage)

@@ -192,13 +192,14 @@ class _Run(Protocol):
     def run(self) -> FrameRun: ...
 
 
-class _Record(Protocol):
+class _Framed(Protocol):
     @property
     def frame(self) -> Frame: ...
 
 
 V = TypeVar("V", bound=_Run)
-R = TypeVar("R", bound=_Record)
+R = TypeVar("R", bound=_Framed)
+F = TypeVar("F", bound="FrameFile")
 
 
 class FrameFile:
@@ -386,41 +387,19 @@ def _implausible(length: int, room: int, limit: int) -> InvalidFrame | None:
     return None
 
 
-class _Span(Protocol):
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-
-
-class _Framed(Protocol):
-    @property
-    def frame(self) -> _Span: ...
-
-
-class _Chunk(Protocol):
-    start: int
-    path: Path
-
-
-Scanned = TypeVar("Scanned", bound=_Chunk)
-Record = TypeVar("Record", bound=_Framed)
-
-
-class SalvagedChunk(Struct, Generic[Scanned, Record]):
+class SalvagedChunk(Struct, Generic[F, R]):
     """Records salvaged from one chunk."""
 
-    chunk: Scanned  # the file
-    header_size: int  # size of the header before the data in bytes; positions of frames are relative to its end
-    forwards: list[Record] = field(default_factory=list)  # records found from the start
+    chunk: F  # the file
+    forwards: list[R] = field(default_factory=list)  # records found from the start
     # further records found from the end of the data, in the order of the file
-    backwards: list[Record] = field(default_factory=list)
+    backwards: list[R] = field(default_factory=list)
     # further records found in between, because they state their own position
-    between: list[Record] = field(default_factory=list)
+    between: list[R] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)  # ranges without a record
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[R]:
         """All salvaged records in the order of the file."""
         return [*self.forwards, *self.between, *self.backwards]
 
@@ -432,7 +411,7 @@ class SalvagedChunk(Struct, Generic[Scanned, Record]):
                 yield self.lost(at, first, detail)
             at = max(at, after)
 
-    def discard(self, record: Record, reason: str) -> None:
+    def discard(self, record: R, reason: str) -> None:
         """Removes a record and adds its range to the damage."""
         for part in (self.forwards, self.between, self.backwards):
             part[:] = [kept for kept in part if kept is not record]
@@ -441,7 +420,7 @@ class SalvagedChunk(Struct, Generic[Scanned, Record]):
     def lost(self, start: int, end: int, detail: str) -> Damage:
         """Returns a damage for a range of data positions."""
         base = self.chunk.start
-        return Damage(base + start, base + end, "lost", detail, self.chunk.path, self.header_size + start)
+        return Damage(base + start, base + end, "lost", detail, self.chunk.path, HEADER_SIZE + start)
 
     def row(self) -> Row:
         """Returns the result as a row of `OpenedStore.salvage`."""

@@ -14,13 +14,7 @@ from mqtool.formats.config_files import split_topic_group
 from mqtool.formats.topics import RETRY_PREFIX, is_system_topic
 from mqtool.server.admin.site import Site
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.stats import (
-    GROUP_GET_NUMS,
-    GROUP_GET_SIZE,
-    SEND_BACK_NUMS,
-    TOPIC_PUT_NUMS,
-    TOPIC_PUT_SIZE,
-)
+from mqtool.server.broker.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
 from mqtool.server.net.connections import listening_on
 
 _LOG = logging.getLogger(__name__)

@@ -80,8 +80,6 @@ class AuthAdmin:
 
         return handle
 
-    # -- users ---------------------------------------------------------------------------------------------------
-
     def _create_user(self, tables: AuthTables, command: Command) -> None:
         user = _user_in(command)
         if user.user_type is UserType.SUPER:
@@ -120,8 +118,6 @@ class AuthAdmin:
         users = tables.users.copy()  # another thread may be changing the table
         names = sorted(users, key=str.encode)
         return [_user_shown(users[name]) for name in names if not pattern.strip() or pattern in name] or None
-
-    # -- permissions ---------------------------------------------------------------------------------------------
 
     def _put_acl(self, tables: AuthTables, command: Command) -> None:
         document = body_of(command)

@@ -310,9 +310,4 @@ def _priority(entry: PolicyEntry) -> tuple[bool, int, int, bool]:
     """Returns the sort key of a matching entry: exact names first, then longer prefixes; denials before permissions."""
     resource = entry.resource
     length = len(resource.name or "") if resource.pattern is Pattern.PREFIXED else 0
-    return (
-        resource.type is ResourceType.ANY,
-        _RANKS[resource.pattern],
-        -length,
-        entry.decision is not Decision.DENY,
-    )
+    return (resource.type is ResourceType.ANY, _RANKS[resource.pattern], -length, entry.decision is not Decision.DENY)

@@ -74,8 +74,6 @@ class AuthTables:
             if table is not None:
                 table.close()
 
-    # -- users ---------------------------------------------------------------------------------------------------
-
     def user(self, name: str) -> User | None:
         """Returns a user; None if there is none. Raises AuthError if the name is blank."""
         _check_name(name)
@@ -113,8 +111,6 @@ class AuthTables:
         if self._user_table is not None:
             self._user_table.put(user.username.encode("utf-8", "replace"), auth_records.build_user(user))
         self.users[user.username] = user
-
-    # -- permissions ---------------------------------------------------------------------------------------------
 
     def acl(self, name: str) -> Acl | None:
         """Returns the permissions of a user; raises AuthError if there is no such user."""

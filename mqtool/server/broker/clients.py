@@ -98,8 +98,6 @@ class Clients:
         self._now = now
         self._next_producer = 0
 
-    # -- heartbeats ----------------------------------------------------------------------------------------------
-
     def client_of(self, peer: Peer, client_id: str, language: str, version: int) -> Client:
         """Returns a new membership that starts now."""
         return Client(peer, client_id, language, version, self._now(), time.time_ns() // 1_000_000)
@@ -174,8 +172,6 @@ class Clients:
             yield from group.members.values()
         for members in self.producers.values():
             yield from members.values()
-
-    # -- questions -----------------------------------------------------------------------------------------------
 
     def producer_of(self, group: str) -> Peer | None:
         """Returns the connection of one of a group's producers, in rotation; None if the group has no members."""

@@ -24,8 +24,6 @@ _TOPIC_SEPARATOR = ";"
 class ConsumerAdmin(RequestProcessor):
     """Handles administrative requests about consumers and producers."""
 
-    # -- connections ---------------------------------------------------------------------------------------------
-
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, command: Command, _peer: Peer) -> Command:
         group = text(command, "consumerGroup")
@@ -98,8 +96,6 @@ class ConsumerAdmin(RequestProcessor):
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there is no message {offset_id}")
         return bytes(data)
 
-    # -- who consumes what ---------------------------------------------------------------------------------------
-
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def groups_of_topic(self, command: Command, _peer: Peer) -> Command:
         topic = text(command, "topic")
@@ -119,8 +115,6 @@ class ConsumerAdmin(RequestProcessor):
             {"subscriptionData": subscription.body()} if subscription is not None else {}
         )
         return ok(command, data=body(shown))
-
-    # -- progress ------------------------------------------------------------------------------------------------
 
     @handles(RequestCode.GET_CONSUME_STATS)
     def consume_stats(self, command: Command, _peer: Peer) -> Command:
@@ -178,12 +172,7 @@ class ConsumerAdmin(RequestProcessor):
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for row in group_stats["offsetTable"].values())
                 stats.append(group_stats)
             groups.append({group: stats})
-        shown = {
-            "brokerAddr": broker.address,
-            "consumeStatsList": groups,
-            "totalDiff": total,
-            "totalInflightDiff": 0,
-        }
+        shown = {"brokerAddr": broker.address, "consumeStatsList": groups, "totalDiff": total, "totalInflightDiff": 0}
         return ok(command, data=body(shown))
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
@@ -208,8 +197,6 @@ class ConsumerAdmin(RequestProcessor):
                 }
             )
         return ok(command, data=body({"consumeTimeSpanSet": shown}))
-
-    # -- offsets -------------------------------------------------------------------------------------------------
 
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, command: Command, _peer: Peer) -> Command:

@@ -249,8 +249,6 @@ class ConsumerProcessor(RequestProcessor):
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return ok(command, data=body({"consumerIdList": members.client_ids()}))
 
-    # -- offsets -------------------------------------------------------------------------------------------------
-
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_offset(self, command: Command, peer: Peer) -> Command:
         """Returns a group's consumer offset.
@@ -294,8 +292,6 @@ class ConsumerProcessor(RequestProcessor):
             broker.offsets.commit(group, topic, queue_id, offset)
         return ok(command)
 
-    # -- locks ---------------------------------------------------------------------------------------------------
-
     @handles(RequestCode.LOCK_BATCH_MQ)
     def lock(self, command: Command, _peer: Peer) -> Command:
         """Locks queues for a client; returns the queues that the client holds now."""
@@ -311,8 +307,6 @@ class ConsumerProcessor(RequestProcessor):
         group, client = str(request.get("consumerGroup", "")), str(request.get("clientId", ""))
         self._broker.locks.unlock(group, queue_names_of(request.get("mqSet")), client)
         return ok(command)
-
-    # -- bounds --------------------------------------------------------------------------------------------------
 
     @handles(RequestCode.GET_MAX_OFFSET)
     async def max_offset(self, command: Command, peer: Peer) -> Command:

@@ -103,17 +103,17 @@ def with_place(message: ParsedRecord, topic: str, queue_id: int, queue_offset: i
     name = java.encode_utf8(topic)
     record = message.record
     grown = len(name) - len(record.topic) + len(encoded) - len(record.properties)
-    fields = structs.asdict(record)
-    fields |= {
-        "total_size": record.total_size + grown,
-        "queue_id": queue_id,
-        "queue_offset": queue_offset,
-        "topic": name,
-        "topic_length": len(name),
-        "properties": encoded,
-        "properties_length": len(encoded),
-    }
-    return commit_log.build_record(Record(**fields))
+    placed = structs.replace(
+        record,
+        total_size=record.total_size + grown,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        topic=name,
+        topic_length=len(name),
+        properties=encoded,
+        properties_length=len(encoded),
+    )
+    return commit_log.build_record(placed)
 
 
 class ReadOnlyMessages:

@@ -187,8 +187,6 @@ class PullProcessor(RequestProcessor):
         broker.stats.not_found += 1
         return command.reply(code, result.status.value, fields)
 
-    # -- checks --------------------------------------------------------------------------------------------------
-
     def _checked(self, command: Command, peer: Peer) -> _Pull:
         """Parses and checks a request; raises RefusalError for the first failed check, in the real broker's order."""
         broker = self._broker

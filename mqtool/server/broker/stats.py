@@ -138,8 +138,6 @@ class Stats:
         while len(self._days) > 2:
             del self._days[min(self._days)]
 
-    # -- questions -----------------------------------------------------------------------------------------------
-
     def item(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
         """Returns a counter in the form of JSON bodies (BrokerStatsData); None if it does not exist."""
         counter = self._items.get((name, key))

@@ -50,8 +50,6 @@ class TimerFiles:
             os.close(descriptor)
         self._logs.clear()
 
-    # -- wheel ---------------------------------------------------------------------------------------------------
-
     def slot(self, time_ms: int) -> TimerSlot:
         """Returns the slot of a time; an empty slot if the wheel's slot is still used for another time."""
         index = timer.slot_index(time_ms, self._precision)
@@ -73,8 +71,6 @@ class TimerFiles:
         for index, slot in self._slots.items():
             os.pwrite(self._wheel, timer.SLOT.build(slot), index * timer.SLOT_SIZE)
         self._slots.clear()
-
-    # -- log -----------------------------------------------------------------------------------------------------
 
     def add(self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int) -> None:
         """Adds a message to the slot of its delivery time; it survives a kill of the process after `write`.
@@ -141,8 +137,6 @@ class TimerFiles:
         if base not in self._logs and not self._path(base).is_file():
             return None
         return timer.unit_at(os.pread(self._log(position), timer.LOG_UNIT_SIZE, position % self._size))
-
-    # -- recovery ------------------------------------------------------------------------------------------------
 
     def _recover(self) -> int:
         """Adds units that the wheel may miss, from one file before the last flush on; returns the log's end."""

@@ -13,13 +13,7 @@ from mqtool.formats.topics import LITE_PREFIX, is_lmq, is_system_topic, pop_retr
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker import attributes
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, integer, number, ok, text
-from mqtool.server.broker.attributes import (
-    GROUP_ATTRIBUTES,
-    MIXED,
-    TOPIC_ATTRIBUTES,
-    alter_attributes,
-    parse_changes,
-)
+from mqtool.server.broker.attributes import GROUP_ATTRIBUTES, MIXED, TOPIC_ATTRIBUTES, alter_attributes, parse_changes
 from mqtool.server.broker.broker import RequestProcessor, handles
 from mqtool.server.broker.topics import default_group
 from mqtool.server.net.peer import Peer
@@ -27,8 +21,6 @@ from mqtool.server.net.peer import Peer
 
 class TopicAdmin(RequestProcessor):
     """Creates, changes, lists and deletes topics and consumer groups."""
-
-    # -- topics --------------------------------------------------------------------------------------------------
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def update(self, command: Command, _peer: Peer) -> Command:
@@ -158,8 +150,6 @@ class TopicAdmin(RequestProcessor):
             if topic not in known and not is_system_topic(topic) and not is_lmq(topic):
                 self._broker.engine.delete_topic(topic)
         return ok(command)
-
-    # -- groups --------------------------------------------------------------------------------------------------
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def update_group(self, command: Command, _peer: Peer) -> Command:

@@ -148,8 +148,6 @@ class Core(Struct):
             raise refused(answer)
         return answer
 
-    # -- names ---------------------------------------------------------------------------------------------------
-
     def topic(self, resource: d.Resource) -> str:
         """Returns the name of a topic; raises StatusError if the name is invalid."""
         name = resource.name

@@ -330,8 +330,6 @@ class GrpcEndpoint:
         if not self._core.broker.is_stopping:
             self._service.tasks.spawn(self._consuming.renewals.free(client.client_id))
 
-    # -- routes --------------------------------------------------------------------------------------------------
-
     def route(self, call: Call, data: bytes) -> bytes:
         """QueryRoute: returns all queues of a topic, at the hosts that the client used and the connection's port."""
         request = s.QueryRouteRequest.FromString(data)

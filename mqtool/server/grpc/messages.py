@@ -222,9 +222,6 @@ def type_of(values: dict[str, str]) -> int:
     return d.LITE if properties.LITE_TOPIC in values else d.NORMAL
 
 
-# -- to consumers ----------------------------------------------------------------------------------------------------
-
-
 def tag_filter(expression: d.FilterExpression) -> TagFilter:
     """Returns a filter that compares tags themselves; it selects all messages for an SQL expression.
 

@@ -97,8 +97,6 @@ class Producing:
         self._halves = _Halves()
         self._answer = s.SendMessageResponse(status=OK, entries=[s.SendResultEntry(status=OK)])
 
-    # -- sending -------------------------------------------------------------------------------------------------
-
     def send(self, call: Call, data: bytes) -> Awaitable[bytes] | bytes:
         """Handles the RPC SendMessage."""
         request = s.SendMessageRequest.FromString(data)
@@ -202,8 +200,6 @@ class Producing:
                 self.clients.add_topic(client, topic)
         return s.SendMessageResponse(status=status, entries=[entry]).SerializeToString()
 
-    # -- transactions --------------------------------------------------------------------------------------------
-
     async def end(self, call: Call, data: bytes) -> bytes:
         """Handles the RPC EndTransaction."""
         request = s.EndTransactionRequest.FromString(data)
@@ -271,8 +267,6 @@ class Producing:
         # The first check: the message has the queue offset of its copy, but still its own physical offset.
         data = self._core.broker.messages.message_at(half.record.physical_offset)
         return parsed_record(data or b"").record.queue_offset
-
-    # -- recalling -----------------------------------------------------------------------------------------------
 
     async def recall(self, call: Call, data: bytes) -> bytes:
         """Handles the RPC RecallMessage."""

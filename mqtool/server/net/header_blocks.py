@@ -10,12 +10,7 @@ from collections.abc import Sequence
 
 import hpack
 from hpack.exceptions import HPACKDecodingError, InvalidTableIndex, InvalidTableSizeError, OversizedHeaderListError
-from hpack.huffman_table import (
-    HUFFMAN_COMPLETE,
-    HUFFMAN_EMIT_SYMBOL,
-    HUFFMAN_FAIL,
-    HUFFMAN_TABLE,
-)
+from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_FAIL, HUFFMAN_TABLE
 from hpack.table import HeaderTable
 
 Header = tuple[bytes, bytes]

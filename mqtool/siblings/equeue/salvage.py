@@ -36,7 +36,7 @@ def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
     The data end is known only for a chunk with a footer. In other chunks the scan ends after the last message that
     states its own position; what follows in a completed chunk is damage.
     """
-    result = Salvaged(chunk, HEADER_SIZE)
+    result = Salvaged(chunk)
     result.forwards = list(_forwards(store, chunk))
     start = result.forwards[-1].frame.end if result.forwards else 0
     stating = [at for at in chunk.candidates(start, chunk.room) if isinstance(store.read(chunk, at), StoredMessage)]

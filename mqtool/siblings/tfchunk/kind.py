@@ -11,7 +11,7 @@ import numpy as np
 
 from mqtool.formats import tfchunk
 from mqtool.formats.equeue import ticks_to_millis
-from mqtool.formats.tfchunk import HEADER_SIZE, LAST_OF_VERSION_0, Commit, Prepare, RecordType, System
+from mqtool.formats.tfchunk import LAST_OF_VERSION_0, Commit, Prepare, RecordType, System
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row, Table
 from mqtool.siblings.base import OpenedStore, is_position
@@ -120,7 +120,7 @@ def report(database: TFChunkDb) -> list[ChunkReport]:
 
 def salvage_chunk(database: TFChunkDb, chunk: TFChunkFile) -> ChunkReport:
     """Scans a chunk for records from both ends, then in between."""
-    chunk_report = ChunkReport(chunk, HEADER_SIZE)
+    chunk_report = ChunkReport(chunk)
     start = 0
     while isinstance(record := chunk.read_record(start), StoredRecord):
         chunk_report.forwards.append(record)

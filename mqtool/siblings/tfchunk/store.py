@@ -293,11 +293,7 @@ class TFChunkDb(Closing):
 
     def _runs(self, chunk: TFChunkFile) -> Iterator[ValidRun | StoredRecord | Damage]:
         rest = yield from chunk.walk(
-            chunk.written,
-            tfchunk.MAX_RECORD_SIZE,
-            partial(valid_run, chunk),
-            chunk.read_record,
-            partial(resume, chunk),
+            chunk.written, tfchunk.MAX_RECORD_SIZE, partial(valid_run, chunk), chunk.read_record, partial(resume, chunk)
         )
         at, frame = rest or (chunk.written, InvalidFrame("past-end", "the file ends"))
         end = self.data_end(chunk, at)

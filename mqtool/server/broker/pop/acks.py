@@ -154,8 +154,6 @@ class PopAcks(RequestProcessor):
         fields = {"popTime": str(now), "invisibleTime": str(invisible_ms), "reviveQid": str(info.revive_queue)}
         return ok(command, fields)
 
-    # -- details -------------------------------------------------------------------------------------------------
-
     def _key(self, command: Command, peer: Peer) -> GroupQueue:
         """Returns the queue that a request names; raises RefusalError if it does not exist."""
         topic = text(command, "topic")

@@ -39,8 +39,6 @@ class Lite:
         """Returns the handler of each request code."""
         return {RequestCode.POP_LITE_MESSAGE: self.pop, **self.subscriptions.handlers()}
 
-    # -- popping -------------------------------------------------------------------------------------------------
-
     async def pop(self, command: Command, _peer: Peer) -> Command:
         """Returns messages of a client's lite topics; if there are none, waits as long as the request allows."""
         group, topic, client = text(command, "consumerGroup"), text(command, "topic"), text(command, "clientId")
@@ -109,8 +107,6 @@ class Lite:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"the topic [{topic}] message type not match")
         if bind_topic(broker.consuming_group(group, f"not exist, {FAQ}")) != topic:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {group}")
-
-    # -- old lite topics -----------------------------------------------------------------------------------------
 
     def clean(self) -> None:
         """Removes subscriptions of inactive clients, and deletes expired lite topics."""
@@ -277,8 +273,6 @@ class LiteAdmin(RequestProcessor):
             if known.group == group and client in {None, "", name}:
                 self._subscriptions.wake(name)
         return ok(command)
-
-    # -- details -------------------------------------------------------------------------------------------------
 
     def _release_5(self, command: Command) -> Broker:
         self._broker.check_release_5(command)

@@ -104,8 +104,6 @@ class LiteSubscriptions(RequestProcessor):
                 return
         self.wake(client)
 
-    # -- changes -------------------------------------------------------------------------------------------------
-
     def _add(self, client: str, group: str, topic: str, queues: list[str], option: object, peer: Peer) -> None:
         self._check_group(group)
         self._check_quota(client, queues)
@@ -203,8 +201,6 @@ class LiteSubscriptions(RequestProcessor):
         """Wakes a client's waiting pop to check for messages again."""
         self._broker.long_polling.wake(CHANGED + client, 0)
 
-    # -- offsets -------------------------------------------------------------------------------------------------
-
     def _reset(self, group: str, queue: str, option: object) -> None:
         """Sets a group's consumer offset as a subscriber requests; the option TIMESTAMP has no effect in 5.5.0."""
         if not isinstance(option, dict):
@@ -226,8 +222,6 @@ class LiteSubscriptions(RequestProcessor):
             self._broker.offsets.reset(group, queue, 0, offset)
             self._orders.clear(GroupQueue(group, queue, 0))
 
-    # -- checks --------------------------------------------------------------------------------------------------
-
     def _check_group(self, group: str) -> None:
         config = self._broker.groups.find(group)
         if config is None or not config.consume_enable:
@@ -244,8 +238,6 @@ class LiteSubscriptions(RequestProcessor):
     def _attribute(self, group: str, name: str) -> str:
         config = self._broker.groups.get(group)
         return str((config.attributes or {}).get(name, "")) if config is not None else ""
-
-    # -- reading -------------------------------------------------------------------------------------------------
 
     def queues_of(self, client: str, group: str, topic: str) -> list[str]:
         """Returns the light queues from which a client pops; for a wildcard group, all light queues of the topic."""

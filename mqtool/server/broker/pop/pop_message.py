@@ -87,8 +87,6 @@ class PeekProcessor(RequestProcessor):
         key = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)[0]
         return ok(command, {"pollingNum": str(self._broker.long_polling.waiting(key.topic, key.queue_id))})
 
-    # -- details -------------------------------------------------------------------------------------------------
-
     def _get(self, key: GroupQueue, at: int, count: int) -> GetResult:
         messages = self._broker.messages
         result: GetResult = messages.get_message(key.topic, key.queue_id, at, count)
@@ -177,8 +175,6 @@ class PopProcessor:
                 await self._written(taken)
                 return self._answer(command, request, taken, pop_time, revive_queue)
             await self.wait(request, left)
-
-    # -- taking --------------------------------------------------------------------------------------------------
 
     def _position(self, request: PopRequest, key: GroupQueue) -> int:
         """Returns the queue offset to pop next; for a new consumer group it depends on the request's initMode."""
@@ -287,8 +283,6 @@ class PopProcessor:
                 info = self.orders.find(key)
                 seconds = min(seconds, max(0.01, (info.free_at - now) / 1000)) if info is not None else seconds
         await self._broker.long_polling.wait(queues, seconds)
-
-    # -- answering -----------------------------------------------------------------------------------------------
 
     def _answer(
         self, command: Command, request: PopRequest, popped: list[PoppedMessages], pop_time: int, revive_queue: int

@@ -256,8 +256,6 @@ class SendProcessor(RequestProcessor):
                 fields["recallHandle"] = handle
         return put.command.reply(code, None, fields)
 
-    # -- checks --------------------------------------------------------------------------------------------------
-
     def _exhausted(self, header: SendHeader, config: TopicConfig) -> tuple[SendHeader, TopicConfig]:
         """Returns header and topic for a message of a retry topic, or of the dead letter topic after too many retries.
 

@@ -55,8 +55,6 @@ class Transactions(RequestProcessor):
         self._ops: deque[tuple[int, int]] = deque()
         self._op_read = 0
 
-    # -- commit and rollback -------------------------------------------------------------------------------------
-
     @handles(RequestCode.END_TRANSACTION)
     async def end(self, command: Command, _peer: Peer) -> Command | None:
         """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided.
@@ -130,8 +128,6 @@ class Transactions(RequestProcessor):
         result = await self._broker.writer.store(message)
         if not result.ok:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the end could not be stored: {result.status.value}")
-
-    # -- asking --------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Runs one round of checks: skips settled half messages, asks about others, and advances both positions."""
@@ -221,8 +217,6 @@ class Transactions(RequestProcessor):
         await self._broker.writer.store(
             requeued(half, CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
         )
-
-    # -- positions -----------------------------------------------------------------------------------------------
 
     def _position(self, topic: str) -> int:
         lowest, highest = self._broker.messages.queue_bounds(topic, 0)
