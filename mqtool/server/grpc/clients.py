@@ -278,19 +278,17 @@ class Clients:
                 topic, self._core.broker.clients.client_of(client.peer, client.client_id, client.language, 0)
             )
 
-    def heartbeat(self, call: Call, data: bytes) -> bytes:
+    def heartbeat(self, call: Call, request: s.HeartbeatRequest) -> bytes:
         """Handles the RPC Heartbeat: renews a client's entry."""
         client = self._known(call)
-        request = s.HeartbeatRequest.FromString(data)
         _check_kind(client)
         if client.is_consumer:
             self._core.group(request.group)
         self.register(client)
         return s.HeartbeatResponse(status=OK).SerializeToString()
 
-    def terminate(self, call: Call, data: bytes) -> bytes:
+    def terminate(self, call: Call, request: s.NotifyClientTerminationRequest) -> bytes:
         """Handles the RPC NotifyClientTermination: removes a client."""
-        request = s.NotifyClientTerminationRequest.FromString(data)
         client = self._known(call)
         self.leave(client)
         _check_kind(client)
@@ -298,9 +296,8 @@ class Clients:
             self._core.group(request.group)
         return s.NotifyClientTerminationResponse(status=OK).SerializeToString()
 
-    def sync_lite(self, call: Call, data: bytes) -> bytes:
+    def sync_lite(self, call: Call, request: s.SyncLiteSubscriptionRequest) -> bytes:
         """Handles the RPC SyncLiteSubscription: changes a client's subscriptions to lite topics."""
-        request = s.SyncLiteSubscriptionRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         bound = bind_topic(self._core.group_config(group))
         if bound != topic:

@@ -69,12 +69,11 @@ class Consuming:
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
-    async def receive(self, call: Call, data: bytes) -> list[bytes]:
+    async def receive(self, call: Call, request: s.ReceiveMessageRequest) -> list[bytes]:
         """ReceiveMessage: returns the messages of the answer stream in order: status, messages, delivery timestamp.
 
         The queue in the request is ignored: every poll takes messages from all queues (ReceiveMessageQueueSelector).
         """
-        request = s.ReceiveMessageRequest.FromString(data)
         popped: list[_Popped] = []
         try:
             popped = await self._receive(call, request)
@@ -254,9 +253,8 @@ class Consuming:
         except (MqtoolError, OSError) as error:
             stored(error)
 
-    def ack(self, call: Call, data: bytes) -> Awaitable[bytes]:
+    def ack(self, call: Call, request: s.AckMessageRequest) -> Awaitable[bytes]:
         """Handles the RPC AckMessage."""
-        request = s.AckMessageRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         client_id = call.header("x-mq-client-id")
         if not request.entries:
@@ -272,9 +270,8 @@ class Consuming:
             self._acknowledge(call, group, topic, receipt, entry.lite_topic, partial(answer.set, place))
         return answer.future
 
-    async def change(self, call: Call, data: bytes) -> bytes:
+    async def change(self, call: Call, request: s.ChangeInvisibleDurationRequest) -> bytes:
         """Handles the RPC ChangeInvisibleDuration."""
-        request = s.ChangeInvisibleDurationRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         invisible_ms = duration_ms(request.invisible_duration)
         _check_invisible(invisible_ms, 0)
@@ -284,9 +281,8 @@ class Consuming:
         changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, **more)  # type: ignore[arg-type]
         return s.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.text).SerializeToString()
 
-    async def forward(self, call: Call, data: bytes) -> bytes:
+    async def forward(self, call: Call, request: s.ForwardMessageToDeadLetterQueueRequest) -> bytes:
         """Handles the RPC ForwardMessageToDeadLetterQueue."""
-        request = s.ForwardMessageToDeadLetterQueueRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         receipt = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
         await self._dead_letter(call, group, topic, receipt, request.lite_topic)

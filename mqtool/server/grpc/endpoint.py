@@ -40,6 +40,7 @@ _CONSUMERS = frozenset({d.PUSH_CONSUMER, d.SIMPLE_CONSUMER, d.PULL_CONSUMER})
 
 _NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
+RpcHandler = Callable[[Call, Any], Awaitable[Result] | Result]
 _SERVICE = "/apache.rocketmq.v2.MessagingService/"
 _PERMISSIONS = {PERM_READ: d.READ, PERM_READ | PERM_WRITE: d.READ_WRITE}
 
@@ -193,9 +194,8 @@ class Offsets:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def pull(self, call: Call, data: bytes) -> list[bytes]:
+    async def pull(self, call: Call, request: s.PullMessageRequest) -> list[bytes]:
         """PullMessage: returns status, messages, and the queue offset of the next pull."""
-        request = s.PullMessageRequest.FromString(data)
         core = self._core
         topic, group = core.topic(request.message_queue.topic), core.group(request.group)
         core.topic_config(topic)
@@ -246,9 +246,8 @@ class Offsets:
             raise StatusError(d.BAD_REQUEST, f"queue {queue.id}: the topic has {config.read_queue_nums}")
         return {"topic": topic, "queueId": str(queue.id)}
 
-    async def update(self, call: Call, data: bytes) -> bytes:
+    async def update(self, call: Call, request: s.UpdateOffsetRequest) -> bytes:
         """Handles the RPC UpdateOffset."""
-        request = s.UpdateOffsetRequest.FromString(data)
         group = self._core.group(request.group)
         if request.offset < 0:
             raise StatusError(d.ILLEGAL_OFFSET, f"offset {request.offset} is negative")
@@ -257,9 +256,8 @@ class Offsets:
         await self._core.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields, call.peer)
         return s.UpdateOffsetResponse(status=OK).SerializeToString()
 
-    async def get(self, call: Call, data: bytes) -> bytes:
+    async def get(self, call: Call, request: s.GetOffsetRequest) -> bytes:
         """Handles the RPC GetOffset."""
-        request = s.GetOffsetRequest.FromString(data)
         fields = {"consumerGroup": self._core.group(request.group), **self._queue(request.message_queue)}
         fields["setZeroIfNotFound"] = "false"
         answer = await self._core.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, call.peer)
@@ -269,9 +267,8 @@ class Offsets:
             raise refused(answer)
         return s.GetOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()
 
-    async def query(self, call: Call, data: bytes) -> bytes:
+    async def query(self, call: Call, request: s.QueryOffsetRequest) -> bytes:
         """Handles the RPC QueryOffset."""
-        request = s.QueryOffsetRequest.FromString(data)
         fields, code = self._queue(request.message_queue), RequestCode.GET_MIN_OFFSET
         if request.query_offset_policy == d.END:
             code = RequestCode.GET_MAX_OFFSET
@@ -297,28 +294,25 @@ class GrpcEndpoint:
         offsets = Offsets(core)
         clients.on_leave.append(self._left)
         service.tasks.forever(consuming.renewals.turn)
-        unary: dict[str, tuple[Handler, Any]] = {
-            "QueryRoute": (self.route, s.QueryRouteResponse),
-            "Heartbeat": (clients.heartbeat, s.HeartbeatResponse),
-            "SendMessage": (producing.send, s.SendMessageResponse),
-            "QueryAssignment": (self.assignment, s.QueryAssignmentResponse),
-            "ReceiveMessage": (consuming.receive, s.ReceiveMessageResponse),
-            "AckMessage": (consuming.ack, s.AckMessageResponse),
-            "ForwardMessageToDeadLetterQueue": (consuming.forward, s.ForwardMessageToDeadLetterQueueResponse),
-            "PullMessage": (offsets.pull, s.PullMessageResponse),
-            "UpdateOffset": (offsets.update, s.UpdateOffsetResponse),
-            "GetOffset": (offsets.get, s.GetOffsetResponse),
-            "QueryOffset": (offsets.query, s.QueryOffsetResponse),
-            "EndTransaction": (producing.end, s.EndTransactionResponse),
-            "NotifyClientTermination": (clients.terminate, s.NotifyClientTerminationResponse),
-            "ChangeInvisibleDuration": (consuming.change, s.ChangeInvisibleDurationResponse),
-            "SyncLiteSubscription": (clients.sync_lite, s.SyncLiteSubscriptionResponse),
-            "RecallMessage": (producing.recall, s.RecallMessageResponse),
+        unary: dict[str, RpcHandler] = {
+            "QueryRoute": self.route,
+            "Heartbeat": clients.heartbeat,
+            "SendMessage": producing.send,
+            "QueryAssignment": self.assignment,
+            "ReceiveMessage": consuming.receive,
+            "AckMessage": consuming.ack,
+            "ForwardMessageToDeadLetterQueue": consuming.forward,
+            "PullMessage": offsets.pull,
+            "UpdateOffset": offsets.update,
+            "GetOffset": offsets.get,
+            "QueryOffset": offsets.query,
+            "EndTransaction": producing.end,
+            "NotifyClientTermination": clients.terminate,
+            "ChangeInvisibleDuration": consuming.change,
+            "SyncLiteSubscription": clients.sync_lite,
+            "RecallMessage": producing.recall,
         }
-        calls = {
-            _SERVICE + name: answering(handler, answer, check and _checking(check, getattr(s, f"{name}Request")))
-            for name, (handler, answer) in unary.items()
-        }
+        calls = {_SERVICE + name: answering(name, handler, check) for name, handler in unary.items()}
         polls = frozenset({_SERVICE + "ReceiveMessage", _SERVICE + "PullMessage"})
         self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry}, polls)
 
@@ -330,9 +324,8 @@ class GrpcEndpoint:
         if not self._core.broker.is_stopping:
             self._service.tasks.spawn(self._consuming.renewals.free(client.client_id))
 
-    def route(self, call: Call, data: bytes) -> bytes:
+    def route(self, call: Call, request: s.QueryRouteRequest) -> bytes:
         """QueryRoute: returns all queues of a topic, at the hosts that the client used and the connection's port."""
-        request = s.QueryRouteRequest.FromString(data)
         topic = self._core.topic(request.topic)
         config, answer = self._core.topic_config(topic), s.QueryRouteResponse(status=OK)
         endpoints = self._endpoints(call, request.endpoints)
@@ -344,9 +337,8 @@ class GrpcEndpoint:
             queue.accept_message_types.extend(kinds)  # type: ignore[arg-type]
         return answer.SerializeToString()
 
-    def assignment(self, call: Call, data: bytes) -> bytes:
+    def assignment(self, call: Call, request: s.QueryAssignmentRequest) -> bytes:
         """QueryAssignment: returns the whole broker as queue -1; each queue for a group that consumes in order."""
-        request = s.QueryAssignmentRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         config, answer = self._core.topic_config(topic), s.QueryAssignmentResponse(status=OK)
         readable = self._core.readable_queues(config)
@@ -388,18 +380,12 @@ class GrpcEndpoint:
         queue.broker.endpoints.CopyFrom(endpoints)
 
 
-def _checking(check: Check, request: Any) -> Callable[[Call, bytes], None]:
-    """Returns a function that checks a call before its handler runs, based on the type of its request."""
-    return lambda call, data: check(call, request.FromString(data))
-
-
-def answering(
-    handler: Handler, answer: Callable[..., Any], check: Callable[[Call, bytes], None] | None = None
-) -> Handler:
-    """Wraps a handler so that a StatusError becomes an answer with this status, which `answer` builds.
+def answering(name: str, handler: RpcHandler, check: Check | None = None) -> Handler:
+    """Wraps the handler of an RPC: parses its requests, and turns a StatusError into an answer with this status.
 
     A future that the handler returns must end with an answer. `check` is called before; it raises StatusError.
     """
+    parse, answer = getattr(s, f"{name}Request").FromString, getattr(s, f"{name}Response")
 
     def failed(error: StatusError) -> bytes:
         return bytes(answer(status=error.status).SerializeToString())
@@ -412,11 +398,12 @@ def answering(
 
     def handle(call: Call, data: bytes) -> Awaitable[Result] | Result:
         try:
+            request = parse(data)
             if check is not None:
-                check(call, data)
+                check(call, request)
             if b"x-mq-client-id" not in call.headers:
                 return failed(StatusError(d.CLIENT_ID_REQUIRED, "client-id cannot be empty"))
-            result = handler(call, data)
+            result = handler(call, request)
         except StatusError as error:
             return failed(error)
         except DecodeError as error:

@@ -97,9 +97,8 @@ class Producing:
         self._halves = _Halves()
         self._answer = s.SendMessageResponse(status=OK, entries=[s.SendResultEntry(status=OK)])
 
-    def send(self, call: Call, data: bytes) -> Awaitable[bytes] | bytes:
+    def send(self, call: Call, request: s.SendMessageRequest) -> Awaitable[bytes] | bytes:
         """Handles the RPC SendMessage."""
-        request = s.SendMessageRequest.FromString(data)
         if not request.messages:
             raise StatusError(d.MESSAGE_CORRUPTED, "no message to send")
         first = request.messages[0]
@@ -200,9 +199,8 @@ class Producing:
                 self.clients.add_topic(client, topic)
         return s.SendMessageResponse(status=status, entries=[entry]).SerializeToString()
 
-    async def end(self, call: Call, data: bytes) -> bytes:
+    async def end(self, call: Call, request: s.EndTransactionRequest) -> bytes:
         """Handles the RPC EndTransaction."""
-        request = s.EndTransactionRequest.FromString(data)
         topic = self._core.topic(request.topic)
         if java.is_blank(request.transaction_id):
             raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
@@ -268,9 +266,8 @@ class Producing:
         data = self._core.broker.messages.message_at(half.record.physical_offset)
         return parsed_record(data or b"").record.queue_offset
 
-    async def recall(self, call: Call, data: bytes) -> bytes:
+    async def recall(self, call: Call, request: s.RecallMessageRequest) -> bytes:
         """Handles the RPC RecallMessage."""
-        request = s.RecallMessageRequest.FromString(data)
         topic = self._core.topic(request.topic)
         self._core.check_type(topic, d.DELAY)
         try:

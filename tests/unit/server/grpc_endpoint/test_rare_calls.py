@@ -80,6 +80,14 @@ def test_bytes_that_are_no_command_end_the_stream(client):
     assert refused.value.code() is grpc.StatusCode.INTERNAL
 
 
+@pytest.mark.parametrize("name", ["QueryRoute", "GetOffset"])
+def test_bytes_that_are_no_request_are_refused(client, name):
+    call = client.channel.unary_unary(f"{SERVICE}{name}", lambda data: data, lambda data: data)
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"\xff", metadata=client.metadata, timeout=30)
+    assert refused.value.code() is grpc.StatusCode.INTERNAL
+
+
 def test_a_trace_context_comes_with_the_message(client, topic):
     client.consume("GContext", topic)
     assert code(client.send(topic, b"x", trace_context="00-0af7-b7ad-01")) == "OK"
