@@ -26,7 +26,7 @@ from mqtool.store.files import open_regular
 PAGE_SIZE = 4096
 """Bytes of a page in the broker's flush rules (MappedFile.OS_PAGE_SIZE)."""
 
-_POPULATE_WRITE = 23
+POPULATE_WRITE = 23
 """Advice: make pages present and writable, so that writing causes no page fault (Linux 5.14)."""
 WILL_NEED = 3
 
@@ -186,7 +186,7 @@ class File:
 
     def populate(self, start: int, end: int, *, lock: bool = False) -> None:
         """Faults in the pages of a reserved range."""
-        if not call_on_pages("madvise", self.mapping, start, end, _POPULATE_WRITE):
+        if not call_on_pages("madvise", self.mapping, start, end, POPULATE_WRITE):
             call_on_pages("madvise", self.mapping, start, end, WILL_NEED)
         if lock:
             call_on_pages("mlock", self.mapping, start, end)

@@ -105,10 +105,21 @@ def test_a_writer_that_gets_on_is_not_busy(opened, clock):
             clock.time += 900
 
 
+def replace_calls(monkeypatch, **replacements):
+    """Replaces system calls on pages, by the name of the call or of its advice; others reach the system."""
+    real, advices = disk_files.call_on_pages, {disk_files.POPULATE_WRITE: "populate", disk_files.WILL_NEED: "will_need"}
+
+    def call(name, mapping, start, end, *advice):
+        replacement = replacements.get(advices[advice[0]] if advice else name)
+        return real(name, mapping, start, end, *advice) if replacement is None else replacement(start, end)
+
+    monkeypatch.setattr(disk_files, "call_on_pages", call)
+
+
 @pytest.mark.parametrize("lock", [False, True])
 def test_pages_made_ahead_and_locked_change_no_byte_and_are_let_go_with_the_file(opened, lock, monkeypatch):
     let_go = []
-    monkeypatch.setattr(disk_files, "unlock_pages", lambda mapping, start, end: let_go.append((start, end)) or True)
+    replace_calls(monkeypatch, munlock=lambda start, end: let_go.append((start, end)) or True)
     store = opened(background=True, lock_memory=lock, reserve_bytes=8192)
     places = [store.put("T", 0, bytes([n]) * 900).physical_offset for n in range(20)]
     assert store.wait_for("T", 0, 19, 30)
@@ -121,12 +132,12 @@ def test_pages_are_made_from_where_the_writer_is_when_its_requests_are_late(open
     """Requests that waited in a queue once asked for pages that the writer had passed, and left it to make them all."""
     made, busy = [], threading.Semaphore(0)
 
-    def populate(mapping, start, end):
+    def populate(start, end):
         made.append((start, end))
         busy.acquire(timeout=30)
         return True
 
-    monkeypatch.setattr(disk_files, "populate_pages", populate)
+    replace_calls(monkeypatch, populate=populate)
     store = opened(background=True, commit_log_file_size=1 << 20, reserve_bytes=1 << 16)
     end = store.put("T", 0, b"x" * 40_000).end
     until(lambda: made)
@@ -157,9 +168,12 @@ def test_pages_for_columns_of_messages_are_made_ahead_in_the_page_cache(opened, 
 @pytest.mark.parametrize("lock", [False, True])
 def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch, lock):
     asked, locked = [], []
-    monkeypatch.setattr(disk_files, "populate_pages", lambda *_: False)
-    monkeypatch.setattr(disk_files, "will_need", lambda mapping, start, end: asked.append((start, end)) or True)
-    monkeypatch.setattr(disk_files, "lock_pages", lambda mapping, start, end: locked.append((start, end)) or True)
+    replace_calls(
+        monkeypatch,
+        populate=lambda *_: False,
+        will_need=lambda start, end: asked.append((start, end)) or True,
+        mlock=lambda start, end: locked.append((start, end)) or True,
+    )
     file = Files().create(tmp_path / "file", 8192)
     file.populate(0, 4096, lock=lock)
     file.close()
