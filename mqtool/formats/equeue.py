@@ -13,8 +13,7 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from mqtool.errors import FormatError
-from mqtool.formats.codec import Buffer, Unit, le32, le64, raw
-from mqtool.formats.sequence import Sequence, bytes32
+from mqtool.formats.codec import Buffer, Sequence, Unit, bytes32, le32, le64, raw
 
 MESSAGE_CHUNKS = "message-chunks"
 QUEUE_CHUNKS = "queue-chunks"

@@ -16,9 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.errors import BadMagicError, FormatError
-from mqtool.formats.codec import Buffer, Unit, le16u, le32, le64, raw, u8
+from mqtool.formats.codec import Buffer, Sequence, Unit, bytes32, bytes_leb, le16u, le32, le64, raw, u8
 from mqtool.formats.equeue import MAX_TICKS
-from mqtool.formats.sequence import Sequence, bytes32, bytes_leb
 
 CHUNK_FILE_TYPE = 2
 ALIGNMENT = 4096

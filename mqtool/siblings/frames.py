@@ -14,9 +14,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.errors import CorruptionError, StoreError, UnreadableError
-from mqtool.formats.codec import Buffer
+from mqtool.formats.codec import Buffer, Sequence, Step
 from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
-from mqtool.formats.sequence import Sequence, Step
 from mqtool.records.damage import Damage
 from mqtool.siblings import Row
 from mqtool.store.files import ReadFile

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, equeue, tfchunk
-from mqtool.formats.codec import Unit
-from mqtool.formats.sequence import Sequence
+from mqtool.formats.codec import Sequence, Unit
 
 
 class Pair(Struct):
