@@ -340,9 +340,7 @@ def _undo_file(plan: Path) -> Path:
 def _save(path: Path, plan: BrokerPlan) -> None:
     """Writes an undo file; keeps one that an interrupted run has written.
 
-    Raises:
-        RefusedError: the file belongs to another plan.
-        StoreError: it cannot be written.
+    Raises RefusedError if the file belongs to another plan, StoreError if it cannot be written.
     """
     from mqtool.jobs.atomic import create_file
     from mqtool.server.offsets import BrokerPlan

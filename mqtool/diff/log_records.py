@@ -107,11 +107,7 @@ def without(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
 
 
 def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_progress: OnProgress = ignore) -> Runs:
-    """Compares two logs in the given ranges, which both logs must have.
-
-    Raises:
-        StoreError: a file cannot be read, or was cut meanwhile.
-    """
+    """Compares two logs in the given ranges, which both must have; raises StoreError, also if a file was cut."""
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     same = done = 0
     total = sum(high - low for low, high in ranges)
@@ -204,11 +200,7 @@ class DifferingRecords(Struct):
 
 
 def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
-    """Returns the records, damage and filler of one log where bytes differ.
-
-    Raises:
-        StoreError: a file cannot be read.
-    """
+    """Returns the records, damage and filler of one log where bytes differ; raises StoreError."""
     differing = DifferingRecords()
     for number, segment in enumerate(log.segments):
         if not runs.overlapping(np.array([segment.base]), np.array([segment.end]))[0]:

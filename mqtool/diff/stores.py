@@ -164,13 +164,10 @@ class _OffsetRanges(Struct):
 
 
 def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
-    """Compares one queue; returns None if both stores have the same messages at the same queue offsets.
+    """Compares one queue; returns None if both stores have the same messages at the same queue offsets; raises StoreError.
 
     Only units whose record is in the CommitLog count: units of deleted messages and units that point past the end of
     the log are ignored.
-
-    Raises:
-        StoreError: a file cannot be read.
     """
     bounds = _queue_bounds(a), _queue_bounds(b)
     only, different = (_OffsetRanges(), _OffsetRanges()), _OffsetRanges()
@@ -255,11 +252,7 @@ def _by_first_offset(queue: Queue | None) -> dict[int, np.void]:
 
 
 def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -> LogDifference:
-    """Compares two logs; reports the number of bytes compared so far, and of those that both have.
-
-    Raises:
-        StoreError: a file cannot be read.
-    """
+    """Compares two logs; reports the number of bytes compared so far, and of those that both have; raises StoreError."""
     in_a, in_b = coverage(a), coverage(b)
     both = common(in_a, in_b)
     runs = compare_bytes(a, b, both, on_progress)
@@ -323,15 +316,10 @@ def _tail(log: CommitLog, other: CommitLog) -> LogTail | None:
 
 
 def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnProgress = ignore) -> Difference:
-    """Compares two stores; nothing is written to either.
+    """Compares some of `PARTS` of two stores; nothing is written to either.
 
-    Args:
-        a, b: the stores.
-        parts: which of `PARTS` to compare.
-        on_progress: called with the number of CommitLog bytes compared so far, and the number that both stores have.
-
-    Raises:
-        StoreError: a file was deleted or cut meanwhile.
+    Progress is the number of CommitLog bytes compared so far, and the number that both stores have. Raises StoreError
+    if a file was deleted or cut meanwhile.
     """
     unread: dict[str, list[str]] = {}
     log: LogDifference | None = None

@@ -52,12 +52,8 @@ _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, err
 def create_mark(path: Path) -> int:
     """Creates a mark and locks it; returns its descriptor, which keeps the lock until it is closed.
 
-    On a file system without locks the mark has none, and `claim_mark` never takes it.
-
-    Raises:
-        FileExistsError: it exists.
-        BlockingIOError: another process claimed it before it was locked.
-        OSError: it cannot be created.
+    On a file system without locks the mark has none, and `claim_mark` never takes it. Raises FileExistsError;
+    BlockingIOError if another process claimed it before it was locked; OSError.
     """
     descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
     try:

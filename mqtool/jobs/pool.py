@@ -142,15 +142,10 @@ def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Eve
 def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
     """Yields pieces of work in the order in which they were started, each as soon as it is done.
 
-    While the first piece is not done and the window is not full, more are started. So workers are busy while the
-    caller handles a result, and memory is bounded.
-
-    Args:
-        begun: starts a piece each time it is asked for the next one.
-        window: maximum number of pieces in work or waiting to be yielded.
-
-    Yields:
-        A piece that is done, or the first of a full window, whose result must be waited for.
+    While the first piece is not done and the window, the maximum number of pieces in work or waiting to be yielded, is
+    not full, more are started. So workers are busy while the caller handles a result, and memory is bounded. `begun`
+    starts a piece each time it is asked for the next one. The first piece of a full window is yielded before it is
+    done.
     """
     source, waiting, is_more = iter(begun), deque[Piece](), True
     while is_more or waiting:

@@ -27,12 +27,10 @@ class Throttle:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Starts the clock.
+        """Starts the clock; the rate is in units per second, None for no limit.
 
-        Args:
-            rate: units per second; None for no limit.
-            on_spent: called with each number of units.
-            makes_up: whether slower times are made up for later, so that the rate holds on average.
+        `on_spent` is called with each number of units. With `makes_up`, slower times are made up for later, so that the
+        rate holds on average.
         """
         self._rate = rate
         self._on_spent = on_spent

@@ -59,9 +59,7 @@ class ResumeFile:
     def load(self) -> dict[str, Any] | None:
         """Returns what was saved, None if there is no file.
 
-        Raises:
-            ConfigFileError: it is not such a state; `save` would destroy it.
-            OSError: it cannot be read.
+        Raises ConfigFileError if it is not such a state, which `save` would destroy; OSError.
         """
         try:
             data = self.path.read_bytes()

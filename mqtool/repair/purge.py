@@ -110,10 +110,8 @@ def redacted(record: Record) -> bytes:
 def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
     """Builds a log without some topics, and new versions of all files that contain physical offsets.
 
-    Raises:
-        UnsupportedFormatError: queues, timers, transactions or the index are in RocksDB, or the broker runs in
-            controller mode.
-        RefusedError: log or queues are damaged.
+    Raises UnsupportedFormatError if queues, timers, transactions or the index are in RocksDB, or the broker runs in
+    controller mode; RefusedError if log or queues are damaged.
     """
     names = purgeable_topics([store], change.topics)
     _check(store)

@@ -98,9 +98,8 @@ class RecoveredQueue(Queue):
     ) -> None:
         """Adds units to a queue.
 
-        Args:
-            first: queue offset of the first of them; in a BatchConsumeQueue they follow the last unit instead.
-            file_size: bytes of a file of the store, at least one unit.
+        `first` is the queue offset of the first of them; in a BatchConsumeQueue they follow the last unit instead.
+        `file_size` is in bytes, at least one unit.
         """
         listed = MappedFileList(disk.files, disk.strays)
         super().__init__(disk.topic, disk.queue_id, disk.kind, disk.path, bounds, UnitCache(), listed)

@@ -346,12 +346,10 @@ class Store(Closing):
         return lags_of(self.metadata.consumer_offsets, self.queue)
 
     def messages(self, **conditions: object) -> Iterator[Message | Damage]:
-        """Yields messages in CommitLog order, and damage between them.
+        """Yields messages in CommitLog order, and damage between them; conditions are those of `Selection`.
 
-        Args:
-            conditions: see `Selection`; `check_crc=False` accepts records with a wrong body too. With
-                `inner_batches=True`, tags, keys, properties and bodies are those of each message of an inner batch,
-                which is yielded alone.
+        `check_crc=False` accepts records with a wrong body too. With `inner_batches=True`, tags, keys, properties and
+        bodies are those of each message of an inner batch, which is yielded alone.
         """
         check_crc, inner = bool(conditions.pop("check_crc", True)), bool(conditions.pop("inner_batches", False))
         selection = Selection.of(**conditions)
@@ -453,12 +451,9 @@ class Store(Closing):
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: str = "LOWER", *, version: str | None = None
     ) -> int:
-        """Returns the queue offset for a store time in ms.
+        """Returns the queue offset for a store time in ms since the epoch; the boundary is "LOWER" or "UPPER".
 
-        Args:
-            timestamp: ms since epoch.
-            boundary: "LOWER" or "UPPER".
-            version: "4.9" or "5.5" to overrule the store's own.
+        `version` is "4.9" or "5.5", to overrule the store's own.
         """
         release = self.version.release if version is None else assumed_release(version)
         queue = self.queue(topic, queue_id)

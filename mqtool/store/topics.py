@@ -34,11 +34,8 @@ def _is_in_log(store: Store, glob: str) -> bool:
 def purgeable_topics(stores: Sequence[Store], globs: Sequence[str]) -> tuple[str, ...]:
     """Returns the topics selected by globs; a glob skips topics in which the broker keeps its own records.
 
-    Args:
-        stores: copies of one log; a topic in any of them counts.
-
-    Raises:
-        UsageError: a glob selects no topic; a name is that of a topic with the broker's own records.
+    The stores are copies of one log; a topic in any of them counts. Raises UsageError if a glob selects no topic, or a
+    name is that of a topic with the broker's own records.
     """
     known = {name for store in stores for name in (*store.metadata.topics, *(q.topic for q in store.disk_queues()))}
     chosen: set[str] = set()

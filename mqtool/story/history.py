@@ -105,11 +105,8 @@ class MessageHistory(Struct):
 def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list[str]]:
     """Returns the lives of the messages that an address, id or key identifies, and the limits of the answer.
 
-    Args:
-        address: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id, a unique key or a key.
-
-    Raises:
-        StoreError: a file cannot be read.
+    The address is a physical offset, TOPIC/QUEUE@OFFSET, an offset message id, a unique key or a key. Raises
+    StoreError.
     """
     messages, notes, is_scanned = _named(store, address)
     by_key: dict[str | int, Message] = {}

@@ -102,8 +102,7 @@ class Step(Struct, frozen=True):
 def transaction_ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iterator[Step]:
     """Yields the steps that ended the half messages of one message, except commits, which are records of their own.
 
-    Args:
-        is_complete: all records of the message are known, so that the absence of a committed one means a rollback.
+    If the records are complete, the absence of a committed one means a rollback.
     """
     halves = [record for record in records if record.topic in topics.HALF_TOPICS]
     if not halves:

@@ -96,9 +96,8 @@ def ledger_directories(root: Path) -> tuple[Path, ...]:
 def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     """Returns the place of the DLedger log that contains a broker's messages; None without a log or a known node.
 
-    Raises:
-        UsageError: the name of the node cannot be one.
-        LayoutError: there are several logs, and the configuration does not say which is in use.
+    Raises UsageError if the name of the node cannot be one; LayoutError if there are several logs, and the
+    configuration does not say which is in use.
     """
     is_enabled = config.flag("enableDLegerCommitLog")
     directories = ledger_directories(root)

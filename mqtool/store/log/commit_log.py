@@ -47,12 +47,10 @@ class CommitLog:
     bytes_read = 0
 
     def __init__(self, segments: tuple[Segment, ...], hint: "Callable[[], list[int]] | None" = None) -> None:
-        """Takes the segments.
+        """Takes the segments, by base.
 
-        Args:
-            segments: by base.
-            hint: returns physical offsets at which records start or end, as a ConsumeQueue knows them, to find the
-                end faster.
+        `hint` returns physical offsets at which records start or end, as a ConsumeQueue knows them, to find the end
+        faster.
         """
         self.segments = _without_overlap(segments)
         self.min_offset = segments[0].base if segments else 0

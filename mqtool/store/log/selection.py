@@ -126,8 +126,8 @@ class Selection(Struct, frozen=True, dict=True):
     def narrow(self, frames: Frames, *, inner_batches: bool = False) -> Frames:
         """Returns the frames that pass all column tests and a byte search in the properties.
 
-        Args:
-            inner_batches: return inner batches without the byte search: each of their messages has own properties.
+        With `inner_batches`, inner batches are returned without the byte search: each of their messages has own
+        properties.
         """
         keep = np.ones(len(frames), bool)
         if self.queue_id is not None:

@@ -86,14 +86,9 @@ class Queue:
         cache: UnitCache | None = None,
         files: MappedFileList | None = None,
     ) -> None:
-        """Takes a queue directory.
+        """Takes a queue directory, whose content is listed if `files` are not given; raises StoreError.
 
-        Args:
-            bounds: returns minimum and maximum physical offset of the CommitLog.
-            files: content of the directory; listed if not given.
-
-        Raises:
-            StoreError: the directory cannot be listed.
+        `bounds` returns minimum and maximum physical offset of the CommitLog.
         """
         self.topic = topic
         self.queue_id = queue_id
@@ -330,11 +325,9 @@ def lags_of(positions: Positions, queue_of: Callable[[str, int], Queue | None]) 
 
 
 def ext_units(file: ReadFile) -> Iterator[tuple[int, ConsumeQueueExtUnit]]:
-    """Yields position and unit of each unit of a file.
+    """Yields position and unit of each unit of a file; raises StoreError.
 
-    Raises:
-        FormatError: the bytes at a position are no unit; the units before it have been yielded.
-        StoreError: the file cannot be read.
+    Raises FormatError if the bytes at a position are no unit; the units before it have been yielded.
     """
     data, start, at = b"", 0, 0
     while file.size - at > EXT_END_BLANK_SIZE:

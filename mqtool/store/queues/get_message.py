@@ -287,12 +287,9 @@ def get_message(
     max_bytes: int = LONGEST_PULL,
     limits: GetLimits = DEFAULT_LIMITS,
 ) -> Found[R]:
-    """Returns messages of a queue from an offset on.
+    """Returns messages of a queue, None if it is unknown, from an offset on; the filter selects some of them.
 
-    Args:
-        queue: None if topic or queue are unknown.
-        message_filter: selects messages; None for all.
-        max_bytes: maximum sum of the records' sizes; the first record is returned whatever its size.
+    `max_bytes` limits the sum of the records' sizes; the first record is returned whatever its size.
     """
     if queue is None:
         return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], [])
