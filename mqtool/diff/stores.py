@@ -164,7 +164,7 @@ class _OffsetRanges(Struct):
 
 
 def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
-    """Compares one queue; returns None if both stores have the same messages at the same queue offsets; raises StoreError.
+    """Compares one queue; returns None if both have the same messages at the same queue offsets; raises StoreError.
 
     Only units whose record is in the CommitLog count: units of deleted messages and units that point past the end of
     the log are ignored.
@@ -252,7 +252,7 @@ def _by_first_offset(queue: Queue | None) -> dict[int, np.void]:
 
 
 def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -> LogDifference:
-    """Compares two logs; reports the number of bytes compared so far, and of those that both have; raises StoreError."""
+    """Compares two logs; reports the bytes compared so far, and those that both have; raises StoreError."""
     in_a, in_b = coverage(a), coverage(b)
     both = common(in_a, in_b)
     runs = compare_bytes(a, b, both, on_progress)
