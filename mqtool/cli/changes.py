@@ -123,7 +123,6 @@ def undo_schema(name: str, doc: str) -> OutputSchema:
     """Returns the output of `undo` or `discard-undo`."""
     return OutputSchema(
         name,
-        1,
         doc,
         (
             text("store", "root of the store"),

@@ -15,7 +15,7 @@ SECTION_ROWS = 20
 """Rows of each list that `--format table` prints; `wide` prints all."""
 
 _FLAT = OutputSchema(
-    "document", 1, "a document as lines", (Column("field", "string", "path"), Column("value", "any", "value"))
+    "document", "a document as lines", (Column("field", "string", "path"), Column("value", "any", "value"))
 )
 
 

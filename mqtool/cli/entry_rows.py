@@ -16,7 +16,6 @@ _FILE = Column("file", "string", "name of the file", show=TABLE)
 
 FIELD = OutputSchema(
     "field",
-    1,
     "a field of a record, unit, entry or header, with its bytes",
     (
         Column("record", "int64", "address of the record or unit: physical offset, or position", show=TABLE),
@@ -36,7 +35,6 @@ def _int(name: str, doc: str, *, long: bool = True, time: bool = False, show: st
 SCHEMAS = {
     "consume-queue": OutputSchema(
         "consume-queue",
-        1,
         "a unit of a ConsumeQueue",
         (
             _TOPIC,
@@ -50,7 +48,6 @@ SCHEMAS = {
     ),
     "batch-consume-queue": OutputSchema(
         "batch-consume-queue",
-        1,
         "a unit of a BatchConsumeQueue, or of a compacted queue",
         (
             _TOPIC,
@@ -69,7 +66,6 @@ SCHEMAS = {
     ),
     "consume-queue-ext": OutputSchema(
         "consume-queue-ext",
-        1,
         "a unit of a ConsumeQueue's extension",
         (
             _TOPIC,
@@ -85,7 +81,6 @@ SCHEMAS = {
     ),
     "index-file": OutputSchema(
         "index-file",
-        1,
         "an entry of an index file",
         (
             _FILE,
@@ -100,7 +95,6 @@ SCHEMAS = {
     ),
     "index-header": OutputSchema(
         "index-header",
-        1,
         "the header of an index file",
         (
             _FILE,
@@ -117,7 +111,6 @@ SCHEMAS = {
     ),
     "checkpoint": OutputSchema(
         "checkpoint",
-        1,
         "a store's checkpoint",
         (
             _int("physic_msg_timestamp", "store time up to which the CommitLog is flushed, ms since epoch", time=True),
@@ -131,7 +124,6 @@ SCHEMAS = {
     ),
     "timer-wheel": OutputSchema(
         "timer-wheel",
-        1,
         "a slot of the timer wheel that has been used",
         (
             _int("slot", "number of the slot", long=False),
@@ -145,7 +137,6 @@ SCHEMAS = {
     ),
     "timer-log": OutputSchema(
         "timer-log",
-        1,
         "a unit of the timer log",
         (
             _int("position", "in the timer log's files taken together"),
@@ -163,7 +154,6 @@ SCHEMAS = {
     ),
     "timer-checkpoint": OutputSchema(
         "timer-checkpoint",
-        1,
         "how far the timer has come",
         (
             _int("last_read_time_ms", "slots before it are delivered, ms since epoch", time=True),
@@ -177,7 +167,6 @@ SCHEMAS = {
     ),
     "config": OutputSchema(
         "config",
-        1,
         "a member of a configuration file",
         (
             _FILE,
@@ -188,7 +177,6 @@ SCHEMAS = {
     ),
     "epoch-file": OutputSchema(
         "epoch-file",
-        1,
         "an epoch of controller mode",
         (
             _int("epoch", "its number", long=False),
@@ -198,7 +186,6 @@ SCHEMAS = {
     ),
     "dledger-entry": OutputSchema(
         "dledger-entry",
-        1,
         "the header of an entry of a DLedger log",
         (
             _FILE,
@@ -215,7 +202,6 @@ SCHEMAS = {
     ),
     "dledger-index": OutputSchema(
         "dledger-index",
-        1,
         "a unit of a DLedger log's index",
         (
             _FILE,
@@ -228,7 +214,6 @@ SCHEMAS = {
     ),
     "marker": OutputSchema(
         "marker",
-        1,
         "a small text file: abort, lock, brokerIdentity",
         (_FILE, _int("size", "bytes"), Column("text", "string", "what it holds, at most 64 KiB", show=TABLE)),
     ),

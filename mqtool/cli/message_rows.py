@@ -39,7 +39,6 @@ Row = dict[str, Any]
 
 DAMAGE = OutputSchema(
     "damage",
-    1,
     "a byte range of the CommitLog that holds no valid record; among the rows with --damage rows only",
     (
         nested(
@@ -58,7 +57,6 @@ DAMAGE = OutputSchema(
 
 MESSAGE = OutputSchema(
     "message",
-    1,
     "a message of the CommitLog",
     (
         Column("physical_offset", "int64", "byte address of its record in the CommitLog", show=TABLE),

@@ -154,11 +154,11 @@ class OutputSchema(Struct, frozen=True):
     """One kind of output."""
 
     name: str  # stable, e.g. "dump.message".
-    version: int  # raised when a consumer of the old one would break
     doc: str  # meaning of a row, or of the object
     columns: tuple[Column, ...]  # of a row, or of the object
     single: bool = False  # one object, not rows
     mixed: tuple["OutputSchema", ...] = ()  # other kinds of rows that may occur among the rows in JSON
+    version: int = 1  # raised when a consumer of the old one would break
 
     def shown(self, wide: bool) -> tuple[Column, ...]:
         """Returns the columns of a table."""

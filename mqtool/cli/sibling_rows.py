@@ -14,7 +14,7 @@ _FINDING = (
     Column("next_step", "string", "what to do"),
 )
 
-VERIFY_KIND = OutputSchema("verify.kind", 2, "a broken invariant of a store of another kind", _FINDING)
+VERIFY_KIND = OutputSchema("verify.kind", "a broken invariant of a store of another kind", _FINDING, version=2)
 
 _UNSERVED = (
     Column("topic", "string", "topic", show=TABLE),
@@ -29,7 +29,6 @@ _UNSERVED = (
 
 EXPLAIN_KIND = OutputSchema(
     "explain-start.kind",
-    1,
     "what a start of its own system would do to a store of another kind",
     (
         Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
@@ -57,7 +56,6 @@ EXPLAIN_KIND = OutputSchema(
 
 KIND_INFO = OutputSchema(
     "info.kind",
-    1,
     "what a store of another kind is",
     (
         Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
@@ -78,7 +76,6 @@ KIND_INFO = OutputSchema(
 
 EXPORT_KIND = OutputSchema(
     "export.kind",
-    1,
     "a table of a store of another kind, written as Parquet",
     (
         Column("table", "string", "as in `mqtool dump --table`", show=TABLE),
@@ -90,7 +87,6 @@ EXPORT_KIND = OutputSchema(
 
 REBUILD_KIND = OutputSchema(
     "rebuild.kind",
-    1,
     "a rebuilt queue of a store of another kind",
     (
         Column("queue", "string", "topic/queue id", show=TABLE),
@@ -103,7 +99,6 @@ REBUILD_KIND = OutputSchema(
 
 SALVAGE_KIND = OutputSchema(
     "salvage.kind",
-    1,
     "a file of a store of another kind, and what it still holds",
     (
         Column("file", "string", "its name", show=TABLE),

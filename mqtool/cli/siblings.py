@@ -59,9 +59,7 @@ def _columns(table: Table) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-TABLES = {
-    table.name: OutputSchema(table.name, 1, table.doc, _columns(table)) for kind in KINDS for table in kind.tables
-}
+TABLES = {table.name: OutputSchema(table.name, table.doc, _columns(table)) for kind in KINDS for table in kind.tables}
 """Output of each table, by its name."""
 
 

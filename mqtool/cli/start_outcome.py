@@ -53,7 +53,6 @@ _WAITING_DOC = "messages that are waiting to be delivered; null if that cannot b
 
 EXPLAIN_START = OutputSchema(
     "explain-start",
-    1,
     "what a broker would do to a store",
     (
         text("path", "the store's root directory"),

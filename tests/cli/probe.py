@@ -15,7 +15,6 @@ from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 
 ROWS = OutputSchema(
     "probe",
-    3,
     "a row of the probe",
     (
         Column("number", "int64", "a number", show=TABLE),
@@ -23,6 +22,7 @@ ROWS = OutputSchema(
         Column("stored", "int64", "a time", time=True),
         Column("tags", "object", "a mapping", show="data"),
     ),
+    version=3,
 )
 
 ERRORS = {

@@ -15,7 +15,6 @@ from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
 
 SCHEMA = OutputSchema(
     "things",
-    7,
     "a thing",
     (
         Column("number", "int64", "n", show=TABLE),
@@ -23,6 +22,7 @@ SCHEMA = OutputSchema(
         Column("at", "int64", "t", show=WIDE, time=True),
         Column("more", "object", "o", show=DATA),
     ),
+    version=7,
 )
 FIRST = SCHEMA.columns[0]
 ROW = {"number": 1, "name": "x", "at": 1700000000123, "more": {"k": "v"}}
@@ -105,7 +105,6 @@ def test_a_line_is_as_long_as_the_terminal_at_most(monkeypatch, columns):
 
 READ = OutputSchema(
     "read",
-    1,
     "a document for readers",
     (
         Column("answer", "string", "a", show=TABLE, is_verdict=True),
@@ -247,7 +246,6 @@ def test_an_integer_of_more_than_64_bits_becomes_a_string_of_digits():
 
 LISTED = OutputSchema(
     "listed",
-    1,
     "a document with a long array",
     (
         Column("name", "string", "s", show=TABLE),

@@ -47,7 +47,6 @@ impact: writes to the store, under its lock; with --dry-run nothing
 
 ACK = OutputSchema(
     "append.ack",
-    1,
     "what became of a row",
     (
         Column("row", "int64", "line of the text, or row of the table, from 1 on", show=TABLE),

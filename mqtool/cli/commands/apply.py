@@ -35,7 +35,6 @@ impact: changes the store, or positions on the broker, as the plan says; after c
 
 APPLY = OutputSchema(
     "apply",
-    2,
     "result of applying a plan",
     (
         text("store", "root of the store"),
@@ -58,11 +57,11 @@ APPLY = OutputSchema(
         NEXT_STEPS,
     ),
     single=True,
+    version=2,
 )
 
 BROKER_APPLY = OutputSchema(
     "apply.broker",
-    1,
     "result of setting positions on a running broker",
     (
         text("broker", "HOST:PORT"),

@@ -31,7 +31,6 @@ impact: writes below the directory of -o; the store is only read
 
 BACKUP = OutputSchema(
     "backup",
-    1,
     "result of a backup",
     (
         text("store", "root of the store"),

@@ -107,7 +107,6 @@ _WAITING = (
 
 CLEAN = OutputSchema(
     "clean",
-    1,
     "what retention removes from a store",
     (
         Column(

@@ -46,7 +46,6 @@ _FIGURES = (
 
 CONVERT = OutputSchema(
     "convert",
-    1,
     "result of a conversion",
     (
         Column("what", "string", "the conversion", show=TABLE),

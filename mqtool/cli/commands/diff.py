@@ -129,7 +129,6 @@ _OFFSET = (
 
 DIFF = OutputSchema(
     "diff",
-    1,
     "what two stores do not have in common",
     (
         Column("verdict", "string", "in one line", TABLE, is_verdict=True),

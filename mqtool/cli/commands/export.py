@@ -51,7 +51,6 @@ impact: writes below --output and the --state file, and nothing else; stores are
 
 EXPORT = OutputSchema(
     "export",
-    1,
     "what an export wrote",
     (
         Column("target", "string", "directory or URL", show=TABLE),

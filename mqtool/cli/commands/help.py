@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CHECKS = OutputSchema(
     "checks",
-    1,
     "a code that verify can report",
     (
         text("code", "stable name"),
@@ -44,7 +43,6 @@ CHECKS = OutputSchema(
 
 FORMATS = OutputSchema(
     "formats",
-    1,
     "a kind of store or file",
     (
         Column("name", "string", "stable", show=TABLE),
@@ -108,7 +106,6 @@ _UPRIGHT = 3
 
 PAGES = OutputSchema(
     "help",
-    1,
     "a page of the documentation",
     (
         text("topic", "name of the page, for `mqtool help`"),

@@ -72,7 +72,6 @@ _DEEP = (
 
 INFO = OutputSchema(
     "info",
-    1,
     "what a store is",
     (
         text("path", "the store's root directory"),

@@ -33,7 +33,6 @@ impact: writes the copy under its lock; the master is not changed
 
 MIRROR = OutputSchema(
     "mirror",
-    1,
     "result of a mirror when it ended",
     (
         Column("master", "string", "address of the master", TABLE),

@@ -39,7 +39,6 @@ impact: read-only
 
 OFFSETS = OutputSchema(
     "offsets",
-    1,
     "the position of a consumer group in a queue",
     (
         text("kind", "committed, pulled or broadcast", show=WIDE),

@@ -34,7 +34,6 @@ _KIND = text("kind", "delay, timer, transaction, popped, retry or dead-letter")
 
 PENDING = OutputSchema(
     "pending",
-    1,
     "messages of one kind that wait for one topic and group",
     (
         _KIND,
@@ -51,7 +50,6 @@ PENDING = OutputSchema(
 
 PENDING_MESSAGE = OutputSchema(
     "pending.message",
-    1,
     "a message that waits",
     (
         _KIND,

@@ -137,7 +137,6 @@ ROCKETMQ_HOME, or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY."""
 
 PLAN = OutputSchema(
     "plan",
-    1,
     "what a plan will do",
     (
         text("store", "root of the store"),
@@ -167,7 +166,6 @@ PLAN = OutputSchema(
 
 BROKER_PLAN = OutputSchema(
     "plan.broker",
-    1,
     "what a plan will do to positions on a running broker",
     (
         text("broker", "HOST:PORT"),

@@ -65,7 +65,6 @@ NOTES = listing(
 
 REBUILD = OutputSchema(
     "rebuild",
-    1,
     "what a rebuild made",
     (
         Column("what", "string", "consumequeue, index, metadata, timer or all", show=TABLE),

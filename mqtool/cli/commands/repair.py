@@ -52,7 +52,6 @@ impact: changes the store, or writes what -o names, after consent
 
 REPAIR = OutputSchema(
     "repair",
-    1,
     "what is wrong with a store, and its repair",
     (
         text("store", "root of the store"),

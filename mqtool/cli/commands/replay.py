@@ -92,7 +92,6 @@ ReleaseOption = Annotated[
 
 REPLAY = OutputSchema(
     "replay",
-    1,
     "what a replay stored",
     (
         Column("source", "string", "where the messages come from", show=TABLE),

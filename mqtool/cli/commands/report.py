@@ -31,7 +31,6 @@ impact: writes --output atomically; the store is only read
 
 REPORT = OutputSchema(
     "report",
-    1,
     "the page that was written",
     (
         Column("store", "string", "as given", show=TABLE),

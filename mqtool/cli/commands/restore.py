@@ -35,7 +35,6 @@ impact: writes what -o names, next to it while it is incomplete; nothing with --
 
 RESTORE = OutputSchema(
     "restore",
-    1,
     "contents of a snapshot, and the result of restoring it",
     (
         text("backup", "directory with the backups"),

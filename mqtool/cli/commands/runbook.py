@@ -52,7 +52,6 @@ impact: `run` changes the store by a plan or writes the directory of -o, after c
 
 RUNBOOK_LIST = OutputSchema(
     "runbook-list",
-    1,
     "the runbooks",
     (
         text("id", "what `run` takes"),
@@ -64,7 +63,6 @@ RUNBOOK_LIST = OutputSchema(
 
 RUNBOOK_MATCH = OutputSchema(
     "runbook-match",
-    1,
     "a runbook that fits, in the order in which to run them",
     (
         text("id", "which"),
@@ -76,7 +74,6 @@ RUNBOOK_MATCH = OutputSchema(
 
 RUNBOOK_PAGE = OutputSchema(
     "runbook-page",
-    1,
     "the page of a runbook",
     (text("id", "which"), text("name", "the trouble"), text("page", "Markdown")),
     single=True,
@@ -84,7 +81,6 @@ RUNBOOK_PAGE = OutputSchema(
 
 RUNBOOK = OutputSchema(
     "runbook",
-    3,
     "result of running a runbook",
     (
         text("runbook", "id"),
@@ -134,6 +130,7 @@ RUNBOOK = OutputSchema(
         UNDO,
     ),
     single=True,
+    version=3,
 )
 
 LIST = """

@@ -36,7 +36,6 @@ impact: writes what -o names, next to it while it is incomplete, and the --map f
 
 SALVAGE = OutputSchema(
     "salvage",
-    1,
     "result of a salvage",
     (
         text("store", "root of the damaged store"),

@@ -43,7 +43,6 @@ STORE = "Store"
 
 SERVE = OutputSchema(
     "serve",
-    1,
     "where clients find the broker",
     (
         Column("broker", "string", "address of the broker", TABLE),

@@ -35,11 +35,10 @@ sql: see `mqtool help install`. Exit code 1 if the query read damaged data.
 impact: read-only
 """
 
-ROW = OutputSchema("sql.row", 1, "a row of the answer; its columns are those of the statement", ())
+ROW = OutputSchema("sql.row", "a row of the answer; its columns are those of the statement", ())
 
 SCAN = OutputSchema(
     "sql.scan",
-    1,
     "what the question has read of the messages of a store",
     (
         text("broker", "the store"),
@@ -180,7 +179,7 @@ def _answer(
     schema, batches = session.ask(statement)
     names = _distinct(schema.names)
     columns = () if explain else tuple(_column(name, field) for name, field in zip(names, schema, strict=True))
-    shape = SCAN if explain else OutputSchema(ROW.name, ROW.version, ROW.doc, columns)
+    shape = SCAN if explain else OutputSchema(ROW.name, ROW.doc, columns, version=ROW.version)
     output = Output(invocation, shape, output_format, upright=upright)
     for batch in batches:
         if not explain:

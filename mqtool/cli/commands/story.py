@@ -35,7 +35,6 @@ impact: writes --output atomically; the store is only read
 
 STORY = OutputSchema(
     "story",
-    1,
     "a step in the life of a message, in the order of time",
     (
         Column("at", "int64", "when, ms since epoch; null if unknown", show=TABLE, time=True, nullable=True),

@@ -169,7 +169,6 @@ _VERDICT_COLUMNS = (
 
 VERIFY = OutputSchema(
     "verify",
-    1,
     "the complete result",
     (
         *_VERDICT_COLUMNS,
@@ -185,7 +184,7 @@ VERIFY = OutputSchema(
 
 
 def _line(name: str, doc: str, fields: tuple[Column, ...]) -> OutputSchema:
-    return OutputSchema(f"verify.{name}", 1, doc, (nested(name, doc, *fields, show=WIDE),))
+    return OutputSchema(f"verify.{name}", doc, (nested(name, doc, *fields, show=WIDE),))
 
 
 FINDING = _line("finding", "one finding", FINDING_COLUMNS)
@@ -197,7 +196,7 @@ VERDICT = _line("verdict", "the last line", _VERDICT_COLUMNS)
 LINES = (FINDING, CHECK, LOST_RANGE, LOST_MESSAGES, GROUP_LOSS, VERDICT)
 """Kinds of lines of `--format jsonl`."""
 
-FINDING_ROWS = OutputSchema("verify.findings", 1, "a finding", FINDING_COLUMNS)
+FINDING_ROWS = OutputSchema("verify.findings", "a finding", FINDING_COLUMNS)
 """Rows of `--format csv`."""
 
 
