@@ -33,7 +33,7 @@ from mqtool.records.index_chains import IndexFileBuilder
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import IndexFile
 from mqtool.store.log.commit_log import CommitLog, Fingerprint, fingerprint_before, matches
-from mqtool.store.log.foreign_segments import claim_at
+from mqtool.store.log.misplaced_bytes import claim_at
 from mqtool.store.paths import is_inside, real_path, require_regular
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store

@@ -18,8 +18,8 @@ from mqtool.formats.release import V5_5, Release
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed, exits, load_fails
 from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile, list_entries, stated_base
 from mqtool.recovery.state import SegmentFiles
-from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.files import read_file
+from mqtool.store.layout import LedgerPlace
 
 _LAST_FILES = 3
 _WINDOW = 1 << 20

@@ -24,8 +24,8 @@ from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log.commit_log import CommitLog
-from mqtool.store.log.displaced_blocks import DisplacedRecords
 from mqtool.store.log.log_walk import walk_file
+from mqtool.store.log.misplaced_bytes import DisplacedRecords
 
 _HIGHEST_PORT = 0xFFFF
 _KINDS = (np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.bool_)

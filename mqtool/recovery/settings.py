@@ -18,7 +18,6 @@ from mqtool.formats.topics import is_lmq
 from mqtool.records.record_check import RecoveryRules
 from mqtool.store import layout
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig
-from mqtool.store.config.configured_place import LedgerPlace, epoch_file, ledger_place, place_or_name
 from mqtool.store.config.rules import has_further_queues, recovery_rules
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
@@ -30,6 +29,7 @@ from mqtool.store.file_sizes import (
     compaction_sizes,
 )
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
+from mqtool.store.layout import LedgerPlace, epoch_file, ledger_place, place_or_name
 from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database, queue_database
 from mqtool.store.waiting.timer import log_file_size
 

@@ -41,7 +41,7 @@ from mqtool.repair.paths import tree_of_links
 from mqtool.repair.plan import Forecast
 from mqtool.repair.staged_files import Moves
 from mqtool.store.config.broker_config import LOG_PATH_KEYS, BrokerConfig, ConfigSource
-from mqtool.store.config.configured_place import place_of
+from mqtool.store.layout import place_of
 from mqtool.store.store import Store, open_store
 
 LOSSES = "losses"

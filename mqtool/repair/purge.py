@@ -28,14 +28,13 @@ from mqtool.records.damage import Damage
 from mqtool.records.number_sets import among
 from mqtool.repair.changes import Purge, Redact
 from mqtool.repair.derived import replace_index
-from mqtool.repair.salvage.merge import Run, blank_between
-from mqtool.repair.salvage.new_log import MovedLog
+from mqtool.repair.salvage.merge import MovedLog, Run, blank_between
 from mqtool.repair.staged_files import Moves, StagedFiles, check_queues
-from mqtool.store.config.configured_place import epoch_file, has_epochs
 from mqtool.store.config.rocksdb import has_data
 from mqtool.store.files import MappedFile, copy_file, list_directory, list_mapped_files
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.known_losses import NONE, content, known_losses
+from mqtool.store.layout import epoch_file, has_epochs
 from mqtool.store.log.selection import Selection
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store, open_store

@@ -3,6 +3,11 @@
 Sizes come from the files themselves or from a broker's configuration (`file_sizes`), and each states its source. The
 root is used as given: nothing is searched for above or next to it. A segment with a wrong name is recognised by its
 records: the physical offset that one states, minus its position in the file, is the offset that the name should have.
+
+A broker's configuration may name places of the log, of files of controller mode, and of the DLedger log of a node. They
+are found also in a copy of the store at another place. Source: MessageStoreConfig.getStorePathEpochFile,
+getStorePathBrokerIdentity (5.5.0); DLedgerCommitLog (4.9.7, 5.5.0), DLedgerConfig, DLedgerMmapFileStore (dledger
+0.3.1.2, 0.3.2).
 """
 
 import re
@@ -16,12 +21,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mqtool.errors import NotAStoreError, StoreError
-from mqtool.formats import commit_log, file_names
+from mqtool.errors import LayoutError, NotAStoreError, StoreError, UsageError
+from mqtool.formats import commit_log, dledger, file_names
 from mqtool.jobs.atomic import UNFINISHED, is_marked
 from mqtool.records.record_search import RECORD_CODES, records_anywhere
 from mqtool.store.config.broker_config import LEDGER_DATA_KEY, BrokerConfig
-from mqtool.store.config.configured_place import LedgerPlace, ledger_directories, ledger_place, require_place
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -42,16 +46,19 @@ from mqtool.store.files import (
     require_directory,
     subdirectories,
 )
+from mqtool.store.paths import named_below
 from mqtool.store.remote import is_remote
+
+CONTROLLER_KEYS = {"storePathEpochFile": file_names.EPOCH_FILE, "storePathBrokerIdentity": file_names.BROKER_IDENTITY}
+"""Broker key to the name of the file below the root, where it is by default."""
+
 
 _MAGIC_AT = commit_log.FRAME.size - 4
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _AGREEING = 2
 """Records that must agree before a file whose name is a possible one is believed to belong elsewhere: the stated
 offset of one record may be damaged."""
-
 _INTEGER = re.compile("-?[0-9]{1,10}")
-
 _MARKS = (
     file_names.COMMIT_LOG,
     file_names.CONSUME_QUEUE,
@@ -61,7 +68,6 @@ _MARKS = (
     file_names.CHECKPOINT,
     file_names.TIMER_LOG,
 )
-
 _KNOWN = {
     *_MARKS,
     file_names.CONSUME_QUEUE_EXT,
@@ -76,6 +82,104 @@ _KNOWN = {
     file_names.EPOCH_FILE,
     file_names.BROKER_IDENTITY,
 }
+
+
+def possible_places(path: Path, root: Path, config: BrokerConfig) -> tuple[Path, ...]:
+    """Returns where a configured path may be, also in a copy of the store at another place, the likeliest first."""
+    *likely, same_name = config.places_in_copy(path, root)
+    return (*likely, path, same_name)
+
+
+def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
+    """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
+    directory = next((place for place in possible_places(path, root, config) if place.is_dir()), None)
+    return directory if directory is None or is_remote(root) else named_below(root, directory)
+
+
+def place_or_name(path: Path, root: Path, config: BrokerConfig) -> Path:
+    """Returns where a configured directory is; below the root under its own name if it is missing."""
+    return place_of(path, root, config) or root / path.name
+
+
+def require_place(path: Path, root: Path, config: BrokerConfig, what: str) -> Path:
+    """Returns where a configured directory is, see `place_of`; raises LayoutError if it is missing."""
+    place = place_of(path, root, config)
+    if place is None:
+        tried = f"neither it nor {root / path.name} exists"
+        raise LayoutError(f"{config.source} names this {what} directory, but {tried}", path)
+    return place
+
+
+def epoch_file(root: Path, config: BrokerConfig) -> Path:
+    """Returns where a store's epoch file is, or would be; its backup has the same name with `.bak`."""
+    return _place(root, config, "storePathEpochFile")
+
+
+def broker_identity(root: Path, config: BrokerConfig) -> Path:
+    """Returns where a store's broker identity is, or would be."""
+    return _place(root, config, "storePathBrokerIdentity")
+
+
+def has_epochs(root: Path, config: BrokerConfig) -> bool:
+    """Whether there is an epoch file or its backup: the store belongs to a broker in controller mode."""
+    return _exists(epoch_file(root, config))
+
+
+def files_outside(root: Path, config: BrokerConfig) -> list[tuple[str, Path]]:
+    """Returns key and path of each existing file of controller mode that is not below the root."""
+    places = [(key, _place(root, config, key)) for key in CONTROLLER_KEYS]
+    return [(key, path) for key, path in places if _exists(path) and not path.is_relative_to(root)]
+
+
+def _place(root: Path, config: BrokerConfig, key: str) -> Path:
+    """Returns the configured place, also in a copy of the store at another place, or the default one."""
+    configured = next(iter(config.paths(key)), None)
+    if configured is None:
+        return root / CONTROLLER_KEYS[key]
+    places = possible_places(configured, root, config)
+    return next((path for path in places if _exists(path)), places[0])
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.with_name(path.name + file_names.BACKUP_SUFFIX).exists()
+
+
+class LedgerPlace(Struct, frozen=True):
+    """The place of a node's DLedger log. Its directories need not exist."""
+
+    directory: Path  # dledger-<node>, with the index and the small files
+    data: tuple[Path, ...]  # directories of its data files; several with a multi-path log
+
+
+def ledger_directories(root: Path) -> tuple[Path, ...]:
+    """Returns the directories `dledger-*` of a store, by name."""
+    names = (entry.name for entry in subdirectories(root))
+    return tuple(root / name for name in names if name.startswith(file_names.DLEDGER_PREFIX))
+
+
+def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
+    """Returns the place of the DLedger log that contains a broker's messages; None without a log or a known node.
+
+    Raises UsageError if the name of the node cannot be one; LayoutError if there are several logs, and the
+    configuration does not say which is in use.
+    """
+    is_enabled = config.flag("enableDLegerCommitLog")
+    directories = ledger_directories(root)
+    if is_enabled is False or (is_enabled is None and not directories):
+        return None
+    own = config.text("dLegerSelfId")
+    if own is not None and not file_names.is_directory_name(own):
+        raise UsageError(f"dLegerSelfId: expected the name of a node, such as n0, found {own[:80]!r}")
+    if own is None and len(directories) > 1:
+        names = ", ".join(path.name for path in directories)
+        raise LayoutError(
+            f"is one of several DLedger logs ({names}); dLegerSelfId of a broker.conf chooses", directories[0]
+        )
+    if own is None and not directories:
+        return None
+    directory = directories[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
+    named = tuple(place_or_name(path, root, config) for path in config.paths(LEDGER_DATA_KEY))
+    return LedgerPlace(directory, named or (directory / dledger.DATA,))
 
 
 def misplaced(

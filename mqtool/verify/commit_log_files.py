@@ -18,8 +18,7 @@ from mqtool.records.record_search import next_magic
 from mqtool.store import Store
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.layout import StoreLayout
-from mqtool.store.log.displaced_blocks import DisplacedRecords
-from mqtool.store.log.foreign_segments import ForeignSegments, units_by_place
+from mqtool.store.log.misplaced_bytes import DisplacedRecords, ForeignSegments, units_by_place
 from mqtool.store.version import had_log
 from mqtool.verify.consume_queue import Run
 from mqtool.verify.facts import Facts

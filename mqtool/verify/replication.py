@@ -18,8 +18,8 @@ from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.recovery.dledger_recovery import rewritten_units
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.configured_place import broker_identity, epoch_file
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
+from mqtool.store.layout import broker_identity, epoch_file
 from mqtool.store.log.log_walk import walk_file
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity

@@ -25,11 +25,10 @@ from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import DispatchRules
 from mqtool.records.index_chains import time_diffs
 from mqtool.store import Store
-from mqtool.store.config.configured_place import LedgerPlace
 from mqtool.store.config.rules import DELAY_LEVELS_KEY, is_possible_delay
 from mqtool.store.files import LARGEST, MappedFile, ReadFile, is_regular, list_directory, list_mapped_files, obstruction
 from mqtool.store.index_file import Shape, shape_of
-from mqtool.store.layout import queue_directories
+from mqtool.store.layout import LedgerPlace, queue_directories
 from mqtool.store.lock import lock_holder
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.log_walk import QueueStartIndex

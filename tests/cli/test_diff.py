@@ -12,7 +12,7 @@ import pytest
 
 from mqtool.cli.exits import ExitCode
 from mqtool.diff import log_records, stores
-from mqtool.repair.salvage.new_log import fillers
+from mqtool.repair.salvage.merge import fillers
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_messages, damage_case

@@ -20,11 +20,10 @@ from mqtool.formats.release import release_of
 from mqtool.recovery.settings import has_timer, with_defaults
 from mqtool.store.config import broker_config
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.configured_place import has_epochs, place_of
 from mqtool.store.file_sizes import CONSUME_QUEUE, TIMER_LOG, KnownSize
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.index_file import list_index_files, shape_of
-from mqtool.store.layout import StoreLayout
+from mqtool.store.layout import StoreLayout, has_epochs, place_of
 from mqtool.store.paths import kind_of, real_path
 from mqtool.store.queues.rocksdb_queues import PLACES
 from mqtool.store.store import open_store

@@ -40,8 +40,8 @@ from mqtool.repair.backup.snapshots import PIECE, FileEntry, Piece, Pieces, Snap
 from mqtool.repair.journal import check_finished
 from mqtool.repair.paths import parents_of
 from mqtool.store.config.broker_config import ConfigSource
-from mqtool.store.config.configured_place import files_outside
 from mqtool.store.config.metadata import OFFSET_DATABASE, SINGLE_DATABASE
+from mqtool.store.layout import files_outside
 from mqtool.store.lock import lock_holder
 from mqtool.store.paths import is_inside, owner_of, real_path, require_permission
 from mqtool.store.queues.rocksdb_queues import has_queue_database

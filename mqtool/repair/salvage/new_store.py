@@ -34,8 +34,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.rebuild.timer import rebuild_timer
 from mqtool.repair.derived import timer_notes
 from mqtool.repair.journal import check_finished
-from mqtool.repair.salvage.merge import Merge
-from mqtool.repair.salvage.new_log import KeptLog, MovedLog
+from mqtool.repair.salvage.merge import KeptLog, Merge, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
 from mqtool.store.config.metadata import SINGLE_DATABASE, unread_database

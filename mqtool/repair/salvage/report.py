@@ -12,7 +12,7 @@ from mqtool.commands import Opened, command
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.rebuild.compaction import CompactedQueue
 from mqtool.recovery.losses import ranges
-from mqtool.repair.salvage.new_log import Hole
+from mqtool.repair.salvage.merge import Hole
 from mqtool.repair.salvage.unit_evidence import ForeignRecords
 from mqtool.store.known_losses import known_losses
 from mqtool.store.queues.consume_queue import Queue, has_record

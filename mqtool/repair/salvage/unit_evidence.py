@@ -17,7 +17,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.records.dispatch import Dispatcher, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.record_search import UNQUEUED, confirmed_record
-from mqtool.store.log.foreign_segments import ForeignSegments, UnitsByPlace, claim_at, units_by_place
+from mqtool.store.log.misplaced_bytes import ForeignSegments, UnitsByPlace, claim_at, units_by_place
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
 from mqtool.verify.record_rules import Continuity

@@ -11,7 +11,7 @@ from mqtool.recovery import predict
 from mqtool.recovery.action_log import ActionLog, StartFailed
 from mqtool.recovery.dledger_recovery import DataFiles, LedgerFiles, LedgerRecovery, rewritten_units
 from mqtool.recovery.mapped_files import list_entries
-from mqtool.store.config.configured_place import LedgerPlace
+from mqtool.store.layout import LedgerPlace
 from tests.support.ledger import UNIT, into_ledger
 from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named
 

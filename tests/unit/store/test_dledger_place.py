@@ -9,8 +9,7 @@ from mqtool.convert.dledger import convert
 from mqtool.errors import LayoutError, UnsupportedFormatError
 from mqtool.recovery import predict
 from mqtool.repair.backup import backup
-from mqtool.store.config.configured_place import LedgerPlace, ledger_place
-from mqtool.store.layout import detect
+from mqtool.store.layout import LedgerPlace, detect, ledger_place
 from mqtool.verify.findings import State
 from mqtool.verify.store import verify
 from tests.support.stores import copy_store, shape_keys, store_fixture

@@ -9,7 +9,7 @@ from mqtool.repair.backup import backup
 from mqtool.repair.changes import Purge
 from mqtool.repair.plan_builder import make_plan
 from mqtool.store.config.broker_config import load
-from mqtool.store.config.configured_place import epoch_file
+from mqtool.store.layout import epoch_file
 from mqtool.verify import State, verify
 from tests.support.stores import copy_store
 

@@ -8,7 +8,7 @@ from mqtool.recovery import predict
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
 from mqtool.store.log.commit_log import CommitLog, Segment
-from mqtool.store.log.displaced_blocks import DisplacedRecords
+from mqtool.store.log.misplaced_bytes import DisplacedRecords
 from mqtool.verify import verify
 from tests.support.builder import encode
 from tests.support.damage import damage_case, exchanged_blocks

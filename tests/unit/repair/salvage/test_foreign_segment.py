@@ -9,7 +9,7 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.repair.outlook import outlook
 from mqtool.repair.salvage import SalvageOptions, salvage
-from mqtool.store.log.foreign_segments import ForeignSegments, units_by_place
+from mqtool.store.log.misplaced_bytes import ForeignSegments, units_by_place
 from mqtool.verify import State, verify
 from tests.support.damage import base_messages, damage_case, foreign_segment
 from tests.support.engine import HeldClock, open_small

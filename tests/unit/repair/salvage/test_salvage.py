@@ -25,8 +25,7 @@ from mqtool.records.frames import Frames
 from mqtool.recovery import predict
 from mqtool.repair.outlook import Preview
 from mqtool.repair.salvage import SalvageOptions, merge, salvage
-from mqtool.repair.salvage.merge import Run, correct_fields
-from mqtool.repair.salvage.new_log import LARGEST, KeptLog, MovedLog, fillers
+from mqtool.repair.salvage.merge import LARGEST, KeptLog, MovedLog, Run, correct_fields, fillers
 from mqtool.repair.salvage.unit_evidence import UnitEvidence
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
