@@ -210,8 +210,8 @@ def export(
     from mqtool.export.sources import resolve
 
     filters = Filters(offset=offset, time=time, topic=topic, queue=queue)
-    files = _Files(partition_by, file_size, split, level, table)
-    options = _Options(state, rewind, include, columns, body, redact, mode, filters, files, workers, config)
+    files = (partition_by, file_size, split, level, table)
+    options = _Options(state, rewind, include, columns, body, redact, mode, filters, *files, workers, config)
     where = on_spark(spark, master, conf)
     kind = _sibling(stores[0]) if len(stores) == 1 else None
     if kind is not None:
@@ -265,16 +265,6 @@ def _follow(
             signal.signal(number, handler)
 
 
-class _Files(Struct, frozen=True):
-    """Options that `--help` lists under Files."""
-
-    partition_by: str | None = None
-    file_size: str = SIZE
-    split: str | None = None
-    level: int = 1
-    table: TableFormat | None = None
-
-
 class _Options(Struct, frozen=True):
     """Options other than stores and target; equal to `_Options()` if none was given."""
 
@@ -286,7 +276,11 @@ class _Options(Struct, frozen=True):
     redact: list[str] | None = None
     mode: Mode = Mode.PERMISSIVE
     filters: Filters = field(default_factory=Filters)
-    files: _Files = field(default_factory=_Files)
+    partition_by: str | None = None
+    file_size: str = SIZE
+    split: str | None = None
+    level: int = 1
+    table: TableFormat | None = None
     workers: int | None = None
     config: Path | None = None
 
@@ -295,15 +289,14 @@ class _Options(Struct, frozen=True):
         from mqtool.export.parquet import WriteOptions
         from mqtool.export.run import ExportRequest
 
-        files = self.files
         return ExportRequest(
             tuple(sources),
             target,
             self._read(sources),
-            WriteOptions(tuple(_names([files.partition_by])), ranges.parse_size(files.file_size), files.level),
+            WriteOptions(tuple(_names([self.partition_by])), ranges.parse_size(self.file_size), self.level),
             self.state,
-            None if files.split is None else ranges.parse_size(files.split),
-            files.table,
+            None if self.split is None else ranges.parse_size(self.split),
+            self.table,
             self.rewind,
         )
 
