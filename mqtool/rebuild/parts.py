@@ -25,7 +25,7 @@ from mqtool.records.queue_build import pack, queue_numbers, queue_of
 from mqtool.store.files import ReadFile
 from mqtool.store.log.commit_log import CommitLog, Segment, gap_between
 from mqtool.store.log.cuts import cuts_of
-from mqtool.store.log.log_walk import refilling_walk
+from mqtool.store.log.log_walk import walk_file
 from mqtool.store.log.selection import Globs
 
 _AHEAD = 2
@@ -176,7 +176,7 @@ def walk_part(part: Part, builder: BatchBuilder, scope: RebuildScope) -> Iterato
     segment = part.segment
     with ReadFile(segment.path) as file:
         is_last = part.is_last and part.end is None
-        walk = refilling_walk(file, segment, start=part.start, end=part.end, is_last=is_last)
+        walk = walk_file(file, segment, start=part.start, end=part.end, is_last=is_last, crc=False, refills=True)
         if part.gap is not None:
             yield DispatchBatch(segment.base, damage=[part.gap])
         for item in walk:

@@ -22,7 +22,7 @@ from mqtool.records.number_sets import run_starts
 from mqtool.records.segment_bytes import page_aligned
 from mqtool.records.walk import SegmentWalk, Skimmed
 from mqtool.store.files import MappedFile, ReadFile
-from mqtool.store.log.log_walk import refilling_walk
+from mqtool.store.log.log_walk import walk_file
 from mqtool.verify import record_rules
 from mqtool.verify.checksums import BUCKET_BITS, Sums, mix_batches, mix_entries, mix_units, queue_key
 from mqtool.verify.finding_collector import FindingCollector
@@ -275,12 +275,14 @@ class _Check:
             with ReadFile(segment.path) as file:
                 is_last = facts.number >= self._survey.last_used and end is None
                 plain = self._plain_pass(file, size)
-                walk = refilling_walk(
+                walk = walk_file(
                     ThrottledFile(file, self._throttle),
                     segment,
                     start=start,
                     end=end,
                     is_last=is_last,
+                    crc=False,
+                    refills=True,
                     with_crc=True,
                     start_index=self._survey.start_index(),
                     skim=None if plain is None else plain.skim,
