@@ -16,15 +16,7 @@ from msgspec.structs import replace
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.store.find import (
-    KeyMatches,
-    helps,
-    is_unique_key,
-    messages_by_key,
-    messages_by_scan,
-    not_queued,
-    resolve,
-)
+from mqtool.store.find import KeyMatches, helps, is_unique_key, messages_by_key, messages_by_scan, not_queued, resolve
 from mqtool.store.log.message import Message
 from mqtool.store.queues import pull
 from mqtool.store.store import Store

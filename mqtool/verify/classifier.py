@@ -14,14 +14,7 @@ from mqtool.store.known_losses import NONE, KnownLosses, LostOffsets, known_loss
 from mqtool.store.paths import denied_to_owner
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.rocksdb_queues import has_queue_database, queue_database
-from mqtool.verify import (
-    checkpoint,
-    commit_log_files,
-    config,
-    consume_queue,
-    queue_findings,
-    replication,
-)
+from mqtool.verify import checkpoint, commit_log_files, config, consume_queue, queue_findings, replication
 from mqtool.verify.commit_log_files import displaced_messages, foreign_ranges, without_foreign
 from mqtool.verify.compaction import CompactionCheck
 from mqtool.verify.consume_queue import QueueFacts

@@ -34,6 +34,9 @@ from mqtool.verify.record_rules import MAX_JUMPS, join, report_without_crc
 from mqtool.verify.segment import SegmentFacts, check_segment
 from mqtool.verify.survey import Survey
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 MAX_PARTS = 16
 """Parts of a large log for each process. A part begins without known topics and queues, which costs about 2 ms."""
 
@@ -118,10 +121,6 @@ def _findings(survey: Survey, parts: Sequence[SegmentFacts]) -> list[Finding]:
 
 def _all(lists: Iterable[list[T]]) -> list[T]:
     return list(chain.from_iterable(lists))
-
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 
 class Task(Struct, frozen=True):

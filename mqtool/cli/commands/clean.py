@@ -17,14 +17,7 @@ from mqtool.cli import cells, ranges
 from mqtool.cli.changes import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import (
-    FormatOption,
-    FoundConfigOption,
-    StoreArgument,
-    UsedOption,
-    ZoneOption,
-    option,
-)
+from mqtool.cli.options import FormatOption, FoundConfigOption, StoreArgument, UsedOption, ZoneOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import (
     CONFIG,

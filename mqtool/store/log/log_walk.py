@@ -12,7 +12,6 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
-from mqtool.jobs.progress import Refillable
 from mqtool.records.entries import walk_kind
 from mqtool.records.record_search import RecordStartIndex
 from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
