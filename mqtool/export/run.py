@@ -266,7 +266,8 @@ class ExportRun:
         totals = self._totals(files, damage)
         incremental = self._request.state is not None
         removed = [entry.path for entry in self._removed]
-        manifest = Manifest(state, incremental, _covered(plans), [*files, *kept], totals, removed)
+        covered = {p.source.broker: {"path": p.source.path, "start": p.start, "end": p.end} for p in plans}
+        manifest = Manifest(state, incremental, covered, [*files, *kept], totals, removed)
         update_table = partial(tables.publish, self._request.table, self._target)
         try:
             protocol.commit(self._target, manifest, self._last, self._request.state, update_table)
@@ -371,7 +372,3 @@ class ExportRun:
             "damaged_bytes": planned + sum(result.damaged_bytes for result in self._results),
             "log_bytes": sum(result.log_bytes for result in self._results),
         }
-
-
-def _covered(plans: list[StorePlan]) -> dict[str, dict[str, Any]]:
-    return {p.source.broker: {"path": p.source.path, "start": p.start, "end": p.end} for p in plans}

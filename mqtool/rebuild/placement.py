@@ -146,7 +146,7 @@ class Placement:
         for number in range(len(edges) - 1):
             start, end = edges[number], edges[number + 1]
             following = int(offsets[end]) if end < len(offsets) else None
-            if following is None and not is_end and end - start == 1 and not self._is_next(offsets[start]):
+            if following is None and not is_end and end - start == 1 and offsets[start] - self.shift != self.next:
                 self.waiting = offsets[start:], units[start:]
                 return
             yield from self._place_run(int(offsets[start]), units[start:end], following)
@@ -168,9 +168,6 @@ class Placement:
 
     def _is_own(self, offset: np.int64, unit: np.void) -> bool:
         return self._claim(int(offset)) in (None, int(unit["physical_offset"]))
-
-    def _is_next(self, offset: int) -> bool:
-        return bool(offset - self.shift == self.next)
 
     def _run(self, units: np.ndarray) -> Run:
         assert self.next is not None

@@ -49,11 +49,6 @@ _PLACE = "physical_offset"
 _DOCS = {b"docs": b"one of the words of KEYS"}
 
 
-def is_plain(names: Iterable[str]) -> bool:
-    """Whether all columns are plain record fields."""
-    return _PLAIN.issuperset(names)
-
-
 def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every_class: bool) -> Any:
     """Returns columns of the frames that match the bounds, and `store_size`; None if fields are not sufficient.
 
@@ -204,7 +199,7 @@ class Scan:
         needed = [*self.schema.names, *(name for name in self._tested.names if name not in self.schema.names)]
         self._needed = schema_of(needed, keyed=self.options.keyed)
         self._every = self.options.every_class
-        self._is_plain = not self.options.keyed and is_plain(self._needed.names)
+        self._is_plain = not self.options.keyed and _PLAIN.issuperset(self._needed.names)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields `pa.RecordBatch`, in CommitLog order."""

@@ -324,16 +324,13 @@ class IndexReport:
                 self._collector.add("index-order", after.path, evidence, position=0)
 
     def _missing(self, missing: MissingKeys) -> None:
-        if self._survey.live and missing.end > self._indexed_end():
+        if self._survey.live and missing.end > max((facts.high for facts in self._facts), default=0):
             return  # dispatch may not have come so far
         repaired = self._recovery.repairs_records(missing.start)
         severity = Severity.WARNING if repaired else None
         evidence = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
         directory, span = self._survey.root / file_names.INDEX, (missing.start, missing.end)
         self._collector.add("index-missing-entry", directory, evidence, span=span, severity=severity)
-
-    def _indexed_end(self) -> int:
-        return max((facts.high for facts in self._facts), default=0)
 
     def _ahead(self) -> None:
         """Reports entries past the end of the log: the broker indexes no record before the end of the last file."""

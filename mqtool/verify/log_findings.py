@@ -185,14 +185,11 @@ class LogReport:
         if kind == _GAP and (segment is None or end > segment.end):
             return "log-segment-missing"
         reaches_end = segment is not None and end == segment.end
-        if kind == DamageKind.ZEROS and reaches_end and not messages and self._continues(end):
+        if kind == DamageKind.ZEROS and reaches_end and not messages and self._survey.end > end:
             return "log-no-blank"
         if kind == DamageKind.BAD_BLANK and not (reaches_end and not messages):
             return "log-bad-header"
         return _CODES[kind]
-
-    def _continues(self, end: int) -> bool:
-        return self._survey.end > end
 
     def _ends(self) -> None:
         """Checks how each segment ends."""

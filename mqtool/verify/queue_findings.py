@@ -14,7 +14,7 @@ from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.java import parse_int
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
-from mqtool.store.files import MappedFile, ReadFile, is_directory, list_directory, list_mapped_files
+from mqtool.store.files import ReadFile, is_directory, list_directory, list_mapped_files
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.finding_collector import FindingCollector
@@ -61,13 +61,9 @@ def check_queue_files(
             evidence = f"{units} unit(s) between {before.path.name} and {after.path.name}"
             collector.add("queue-file-missing", queue.path, evidence, queue=queue.key)
     last = queue.files[-1] if len(queue.files) > 1 else None
-    if last is not None and last.size and is_whole and not survey.live and _is_extra(queue, last, facts):
+    is_extra = last is not None and facts.used_end * queue.unit.size < last.base  # empty, the one before is not full
+    if last is not None and last.size and is_whole and not survey.live and is_extra:
         collector.add("queue-file-extra", last.path, f"units end at {facts.used_end}", queue=queue.key)
-
-
-def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
-    """Whether the last file is empty although the previous one is not full."""
-    return facts.used_end * queue.unit.size < last.base
 
 
 def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, collector: FindingCollector) -> None:
@@ -274,7 +270,7 @@ def absent_queues(
     """
     if survey.has_rocksdb or survey.has_dledger:
         return ""
-    in_the_way = {name for name in _TREES if _is_in_the_way(survey.root / name)}
+    in_the_way = {name for name in _TREES if (path := survey.root / name).exists() and not path.is_dir()}
     blocked = dict.fromkeys(sorted(in_the_way), 0)
     undecided = 0
     known = {queue.topic for queue in survey.queues} | set(topics)
@@ -309,10 +305,6 @@ def _without_files(
         count = int(span.messages[number]) - explained.get(queue, 0)
         if queue not in here and count > 0 and survey.includes(queue[0]) and not survey.is_unlisted(queue):
             yield number, queue, count
-
-
-def _is_in_the_way(path: Path) -> bool:
-    return path.exists() and not path.is_dir()
 
 
 class Dispatched:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mqtool.store import Message, Store
     from mqtool.store.config.broker_config import BrokerConfig
     from mqtool.store.known_file import KnownFile
-    from mqtool.store.log.selection import Globs
 
 
 HELP = """
@@ -207,7 +206,7 @@ def _files(
     keys = broker_config.load(config)
     globs = Globs(filters.topic)
     require_selected_files(files, filters.topic, filters.queue)
-    chosen = [file for file in files if _is_wanted(file, globs, filters.queue)]
+    chosen = [file for file in files if filters.queue in (None, file.queue_id) and globs.matches(file.topic or "")]
     report = DamageReport()
     if view.hex:
         each = (_readable(file_fields(file, keys, _noting(report)), report, chosen) for file in chosen)
@@ -219,10 +218,6 @@ def _files(
     if output.is_blank:
         note("no entry matches")
     return output.finish(report.code())
-
-
-def _is_wanted(file: KnownFile, globs: Globs, queue_id: int | None) -> bool:
-    return queue_id in (None, file.queue_id) and globs.matches(file.topic or "")
 
 
 def _noting(report: DamageReport) -> Callable[[FormatError], None]:

@@ -187,10 +187,6 @@ def _displaced(store: Store) -> Iterator[Store]:
         yield opened
 
 
-def _unmoved(physical: np.ndarray) -> np.ndarray:
-    return physical
-
-
 _MAP_MARK = "map-written"
 """File next to an unfinished store that names the map of offsets which its run wrote."""
 
@@ -222,7 +218,7 @@ class _Salvage:
     def run(self, on_progress: OnProgress) -> SalvageResult:
         """Does everything except naming the new store."""
         log = self._copy_log(on_progress)
-        moved = log.moves.records if isinstance(log, MovedLog) else _unmoved
+        moved = log.moves.records if isinstance(log, MovedLog) else lambda physical: physical
         self._derive(moved)
         self._keep_config()
         self._rebuild_timer()

@@ -258,7 +258,8 @@ def event_of(message: Message) -> ParkingEvent | None:
     if identity is None:
         return None
     is_parked = message.topic in PARKING_TOPICS
-    return ParkingEvent(identity, message.physical_offset, is_parked, not is_parked or _is_rolled(message))
+    is_rolled = message.topic == topics.TIMER_TOPIC and message.properties.get(properties.TIMER_ROLL_TIMES, "0") != "0"
+    return ParkingEvent(identity, message.physical_offset, is_parked, not is_parked or is_rolled)
 
 
 def delivered_offsets(events: Iterable[ParkingEvent | None]) -> set[int]:
@@ -282,7 +283,3 @@ def delivered_offsets(events: Iterable[ParkingEvent | None]) -> set[int]:
         if event.is_parked:
             parked.append(event.physical_offset)
     return delivered
-
-
-def _is_rolled(message: Message) -> bool:
-    return message.topic == topics.TIMER_TOPIC and message.properties.get(properties.TIMER_ROLL_TIMES, "0") != "0"
