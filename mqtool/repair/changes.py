@@ -145,15 +145,21 @@ _NUMBERS = ("queue_id", "at", "before", "time")
 _CHOICES = {"release": ("4.9", "5.5"), "mode": ("careful", "compatible")}
 
 
+def verb_of(change: Change) -> str:
+    """Returns the name of a change in plans."""
+    return next(name for name, kind in VERBS.items() if type(change) is kind)
+
+
 def change_to_json(change: Change) -> dict[str, Any]:
     """Returns a change as plans store it."""
-    verb = next(name for name, kind in VERBS.items() if type(change) is kind)
-    values: dict[str, Any] = structs.asdict(change)
+    values: dict[str, Any] = {"verb": verb_of(change), **structs.asdict(change)}
     if isinstance(change, RecordLosses):
         values["lost"] = msgspec.to_builtins(change.lost)
     if isinstance(change, MoveOffsets):
         values["moves"] = tuple(asdict(move) for move in change.moves)
-    return {"verb": verb} | {name: list(value) if type(value) is tuple else value for name, value in values.items()}
+    return {"verb": verb_of(change)} | {
+        name: list(value) if type(value) is tuple else value for name, value in values.items()
+    }
 
 
 def change_from_json(value: Any) -> Change:

@@ -6,30 +6,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mqtool.commands import Opened
 from mqtool.errors import NothingToChangeError, RefusedError, StoreLockedError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
-from mqtool.repair.changes import (
-    Change,
-    MoveOffsets,
-    Pad,
-    Purge,
-    RebuildIndex,
-    RebuildMetadata,
-    RebuildQueues,
-    RebuildTimer,
-    RecordLosses,
-    Recover,
-    Redact,
-    RenameSegments,
-    SetAside,
-    Trim,
-    Truncate,
-    Undelete,
-)
+from mqtool.repair.changes import Change, MoveOffsets, Purge, Trim, Truncate, verb_of
 from mqtool.repair.derived import rebuild_index, rebuild_metadata, rebuild_queues, rebuild_timer, undelete
 from mqtool.repair.files import fingerprint, is_left_out, result_of
 from mqtool.repair.log_files import pad, record_losses, rename_segments, set_aside, trim, trimmed, truncate
@@ -59,23 +41,24 @@ _NOT_MESSAGES = (
     file_names.KNOWN_LOSSES,
 )
 """Files on which it does not depend which messages a start of the broker keeps."""
-_BUILDERS: dict[type[Any], Builder] = {
-    RebuildQueues: rebuild_queues,
-    RebuildIndex: rebuild_index,
-    RebuildMetadata: rebuild_metadata,
-    RebuildTimer: rebuild_timer,
-    Undelete: undelete,
-    Truncate: truncate,
-    Redact: redact,
-    Trim: trim,
-    Purge: purge,
-    SetAside: set_aside,
-    RenameSegments: rename_segments,
-    Pad: pad,
-    RecordLosses: record_losses,
-    MoveOffsets: move_offsets,
-    Recover: recover,
+_BUILDERS: dict[str, Builder] = {
+    "rebuild-consumequeue": rebuild_queues,
+    "rebuild-index": rebuild_index,
+    "rebuild-metadata": rebuild_metadata,
+    "rebuild-timer": rebuild_timer,
+    "undelete": undelete,
+    "truncate": truncate,
+    "redact": redact,
+    "trim": trim,
+    "purge": purge,
+    "set-aside": set_aside,
+    "rename-segments": rename_segments,
+    "pad": pad,
+    "record-losses": record_losses,
+    "offsets": move_offsets,
+    "recover": recover,
 }
+"""By the names of changes in plans."""
 
 
 def make_plan(
@@ -299,7 +282,7 @@ def build(store: Store, requested: Sequence[Change], out: Path) -> StagedFiles:
     for number, change in enumerate(requested):
         own = out / str(number)
         own.mkdir()
-        _BUILDERS[type(change)](store, change, own, staged)
+        _BUILDERS[verb_of(change)](store, change, own, staged)
     for name in (*staged.files, *staged.removed):
         staged.reads.pop(name, None)
     return staged
