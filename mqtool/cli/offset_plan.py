@@ -307,9 +307,7 @@ def _lints(moves: list[Move], groups: set[str], committed: dict[str, Any]) -> It
 def apply_to_broker(data: bytes, path: Path, *, dry_run: bool = False) -> dict[str, Any]:
     """Sets positions according to a plan; returns the result as a document.
 
-    Raises:
-        RefusedError: the plan was edited; a precondition does not hold.
-        ConnectionError, RemoteProtocolError: the broker does not answer, or refuses.
+    Raises RefusedError if the plan was edited or a precondition does not hold; ConnectionError, RemoteProtocolError.
     """
     from mqtool.server.offsets import BrokerPlan, BrokerPositions, apply_moves, check_broker
 

@@ -449,10 +449,8 @@ def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None
 def spark_session(where: OnSpark) -> Iterator[Any]:
     """Starts a session and stops it.
 
-    Raises:
-        UsageError: the master's name is invalid.
-        UnavailableError: pyspark or Java is missing, or Java is too old.
-        SparkJobError: Spark does not start, or does not reach the master.
+    Raises UsageError if the master's name is invalid; UnavailableError if pyspark or Java is missing, or Java is too
+    old; SparkJobError if Spark does not start, or does not reach the master.
     """
     from mqtool.spark.session import build
 

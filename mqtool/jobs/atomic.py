@@ -341,14 +341,9 @@ def write_all(descriptor: int, data: "bytes | memoryview", position: int | None 
 def staged_directory(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
     """Yields a directory to build in. On exit without an error its `store` is renamed to the target, durably.
 
-    Args:
-        target: must not exist.
-        into_empty: an empty directory of that name may exist; the rename replaces it.
-
-    Raises:
-        RefusedError: it exists, or something that is not from an interrupted run is next to it, such as the directory
-            of a run that is in progress.
-        StoreError: the system reports an error; what was built is removed.
+    The target must not exist, unless `into_empty` allows an empty directory, which the rename replaces. Raises
+    RefusedError if it exists, or something that is not from an interrupted run is next to it, such as the directory of
+    a run that is in progress; StoreError if the system reports an error, and what was built is removed.
     """
     if not target.name:
         raise RefusedError("target", "this exists; give the name of a new directory", target)

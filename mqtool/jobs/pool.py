@@ -114,13 +114,11 @@ def process_pool(
 
 @contextmanager
 def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Event]]":
-    """Yields a pool of threads, for work that mostly runs without the interpreter's lock.
+    """Yields a pool of threads, for work that mostly runs without the interpreter's lock, and an event.
 
-    Threads share this process's memory: no process has to start, and results are not copied.
-
-    Yields:
-        The pool, and an event that is set if an exception, such as Ctrl-C, makes the work unneeded. The work should
-        then end soon, because a thread cannot be killed; one that waits for a disk that does not answer is left behind.
+    Threads share this process's memory: no process has to start, and results are not copied. The event is set if an
+    exception, such as Ctrl-C, makes the work unneeded. The work should then end soon, because a thread cannot be
+    killed; one that waits for a disk that does not answer is left behind.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - one thread does without
 
@@ -206,12 +204,10 @@ def as_completed(
     *,
     may_begin: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[Item, Answer]]:
-    """Yields items with their results as they are completed.
+    """Yields items with their results as they are completed; at most `window` of them are in the pool at a time.
 
-    Args:
-        work: with processes, it and its arguments and results must be picklable.
-        window: maximum number of items handed to the pool at a time.
-        may_begin: asked before each item; once it returns False, only started items are waited for.
+    With processes, the work, its arguments and results must be picklable. `may_begin` is asked before each item; once
+    it returns False, only started items are waited for.
     """
     from concurrent.futures import FIRST_COMPLETED, Future, wait  # noqa: PLC0415 - one process does without
 
@@ -228,13 +224,10 @@ def as_completed(
 
 
 def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None]) -> Iterator[int]:
-    """Yields positions that cut a range into parts of about equal size.
+    """Yields positions that cut a half-open range into parts of about a size in bytes; neither bound is yielded.
 
-    Args:
-        low, high: bounds, half-open; neither is yielded.
-        size: target size of a part, bytes.
-        find: returns the first position in `[wanted, limit)` at which the range may be cut, such as the start of a
-            record; None if there is none, and the two parts stay one.
+    `find` returns the first position in `[wanted, limit)` at which the range may be cut, such as the start of a record;
+    None if there is none, and the two parts stay one.
     """
     count = max(1, round((high - low) / size))
     step = max(1, -(-(high - low) // count))

@@ -91,14 +91,9 @@ class TaskLog(Generic[Result]):
     def __init__(self, path: Path, head: Mapping[str, str], what: str, decode: Callable[[Any], Result]) -> None:
         """Opens or creates the file. An incomplete last line is cut off.
 
-        Args:
-            head: what the results are of; the first key identifies the kind of file. If values have changed, the
-                file is started over.
-            decode: returns a result from its JSON.
-
-        Raises:
-            UsageError: it is another kind of file.
-            OSError: it cannot be read or written.
+        `head` is what the results are of; its first key identifies the kind of file. If values have changed, the file
+        is started over. `decode` returns a result from its JSON. Raises UsageError if it is another kind of file;
+        OSError.
         """
         self.done: dict[str, Result] = {}
         self._what, self._decode = what, decode

@@ -82,12 +82,9 @@ def rebuild(
 
     `claims` are what the units of old queues show, by default those of the store; `bit_maps` are for queues with an
     extension. A `surveyor` also gets every window, if this process reads the whole log in one pass. On return all data
-    has been passed to the operating system, but nothing is synced to disk.
-
-    Raises:
-        UsageError: the directory is not empty, it or the checkpoint file is inside the store, the checkpoint file
-            would replace another file, or the log has changed since it was written.
-        StoreError: a file cannot be read or written.
+    has been passed to the operating system, but nothing is synced to disk. Raises UsageError if the directory is not
+    empty, it or the checkpoint file is inside the store, the checkpoint file would replace another file, or the log has
+    changed since it was written. Raises StoreError.
     """
     scope, options = replace(scope or RebuildScope(), properties=bit_maps is not None), options or Options()
     check(store, out, resume=options.resume)

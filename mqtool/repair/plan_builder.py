@@ -152,11 +152,8 @@ def forecast_of(
     """Predicts what a start loses before and after changes; None if that is unknown, or no message depends on them.
 
     The forecast of a plan that is applied, `planned`, is returned if the start after the changes has the same outcome;
-    the start before them is then not predicted again.
-
-    Raises:
-        RefusedError: a start would lose messages that the store still holds.
-        StoreLockedError: the same, while a broker is running.
+    the start before them is then not predicted again. Raises RefusedError if a start would lose messages that the store
+    still holds; StoreLockedError if so, while a broker is running.
     """
     names = {step.path for step in steps}
     no_messages = all(name.startswith(_NOT_MESSAGES) for name in names)

@@ -56,18 +56,11 @@ def plan_repair(
     release: str | None = None,
     work_dir: Path | None = None,
 ) -> RepairPlan:
-    """Plans the changes that repair findings.
+    """Plans the changes that repair findings: those given, or those of `verify` now.
 
-    Args:
-        root: of the store.
-        findings: of `verify`; None to verify the store now.
-        lost: what that proved lost; None if it is not at hand.
-        release: that will be started; None for the one that wrote the store.
-        config, work_dir: as for `make_plan`, which also has the other errors.
-
-    Raises:
-        NothingToChangeError: no finding asks for a change.
-        UsageError: the configuration does not fit the files.
+    `lost` is what `verify` proved lost, None if it is not at hand. `release` will be started, by default the one that
+    wrote the store. Other arguments and errors are those of `make_plan`. Raises NothingToChangeError if no finding asks
+    for a change; UsageError if the configuration does not fit the files.
     """
     with open_store(root, config) as store:
         if findings is None:
@@ -92,15 +85,8 @@ def plan_of(
 ) -> RepairPlan:
     """Plans proposed changes, unless a store with every intact record has to be made instead.
 
-    Args:
-        root: of the store.
-        proposal: the changes.
-        findings: of the store.
-        release, config, work_dir, allow_unread: as for `plan_repair` and `make_plan`.
-
-    Raises:
-        NotInPlaceError: after the changes, a start would lose messages, or there would be new errors.
-        NothingToChangeError, UsageError, RefusedError, UnsupportedFormatError, StoreError: as for `make_plan`.
+    Arguments and errors are those of `plan_repair` and `make_plan`. Raises NotInPlaceError if, after the changes, a
+    start would lose messages, or there would be new errors.
     """
     if not proposal.changes:
         raise NothingToChangeError(f"{root}: these findings contain nothing that a plan can repair")
@@ -141,10 +127,8 @@ def plan_recovery(
 ) -> Plan:
     """Plans the recovery that a broker carries out when it starts, by default one of the release that wrote the store.
 
-    Raises:
-        LayoutError: the broker would refuse the store, or never finish starting.
-        RefusedError: consumers would lose messages that the store still has, and not as many as were accepted.
-        NothingToChangeError, UnsupportedFormatError, StoreError: as for `make_plan`.
+    Raises LayoutError if the broker would refuse the store, or never finish starting; RefusedError if consumers would
+    lose messages that the store still has, and not as many as were accepted; otherwise as `make_plan` does.
     """
     rules = options_for(root, config, release, recovery=mode).compat.value
     expected = predict(root, rules, config)
@@ -186,9 +170,8 @@ def diagnose(
 ) -> Diagnosis:
     """Verifies a store and plans its repair, with `in_place` a change of the store. The store is only read.
 
-    Raises:
-        StoreLockedError: a broker has the store open.
-        NotAStoreError, LayoutError, StoreError, UnsupportedFormatError: the store cannot be read.
+    Raises StoreLockedError if a broker has the store open; NotAStoreError, LayoutError, StoreError,
+    UnsupportedFormatError.
     """
     with open_store(root, config) as store:
         verification = verify(store, Options(broker=release))

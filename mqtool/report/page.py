@@ -424,12 +424,9 @@ def report(
 ) -> tuple[str, Verification]:
     """Checks a store and returns the page as HTML, and the answer of verify that it shows.
 
-    Args:
-        options: as for verify; messages over time are always counted, whatever the options state.
-        advise: returns the commands to run; without one, or if it returns none, each finding has its own.
-
-    Raises:
-        UsageError: the state file is not a verify state file.
+    Messages over time are always counted, whatever the options of verify state. `advise` returns the commands to run;
+    without one, or if it returns none, each finding has its own. Raises UsageError for a state file that is not one of
+    verify.
     """
     chosen = options or Options()
     verify_options = Options(

@@ -177,14 +177,10 @@ class Scan:
         broker: str = "",
         zones: Zones | None = None,
     ) -> None:
-        """Reads nothing yet; raises UsageError for an unknown column.
+        """Reads nothing yet; raises UsageError for an unknown column. The store must stay open.
 
-        Args:
-            store: open; it must stay open.
-            columns, where: as for `scan`, or a `Where`.
-            options: how to read.
-            broker: the value of the column `broker`.
-            zones: what earlier scans of this store have proved; this scan adds to it.
+        Columns and condition are those of `scan`, or a `Where`. `broker` is the value of that column; `zones` are what
+        earlier scans of this store have proved, and this scan adds to it.
         """
         self.options = options or Options()
         schema = schema_of(keyed=self.options.keyed)

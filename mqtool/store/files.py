@@ -197,11 +197,8 @@ def obstruction(path: Path) -> str:
 def open_regular(path: Path, flags: int) -> int:
     """Opens a regular file and refuses anything else: a FIFO would block, a device might react to being opened.
 
-    For writing it must not be a symbolic link either, which could lead out of the store.
-
-    Raises:
-        StoreError: it is not a regular file.
-        OSError, ValueError: it cannot be opened; the name contains a NUL.
+    For writing it must not be a symbolic link either, which could lead out of the store. Raises StoreError; OSError or
+    ValueError if it cannot be opened, or the name contains a NUL.
     """
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
     if writes:

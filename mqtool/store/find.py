@@ -309,13 +309,10 @@ class AddressMatches(Struct, frozen=True):
 def resolve(store: Store, address: str) -> AddressMatches:
     """Returns the messages at an address.
 
-    Args:
-        address: a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal digits)
-            or a unique key (anything else). An id that may be either is tried as an offset id first; it is one if the
-            record there has exactly this id.
-
-    Raises:
-        UsageError: the address looks like an incomplete place in a queue, and no message has it as its unique key.
+    It is a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal digits) or a
+    unique key (anything else). An id that may be either is tried as an offset id first; it is one if the record there
+    has exactly this id. Raises UsageError if the address looks like an incomplete place in a queue, and no message has
+    it as its unique key.
     """
     if _is_physical_offset(address):
         return _at(store, int(address))

@@ -166,16 +166,10 @@ class KnownFile(Struct, frozen=True):
 
 
 def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
-    """Recognises one file.
+    """Recognises one ordinary file; opening anything else could block. A given kind overrides name and content.
 
-    Args:
-        path: an ordinary file; opening anything else could block.
-        kind: overrides name and content.
-
-    Raises:
-        NotAStoreError: it is not a file of a store.
-        UnsupportedFormatError: its kind is not supported: a snapshot of DLedger, RocksDB.
-        StoreError: it cannot be opened.
+    Raises NotAStoreError if it is not a file of a store; UnsupportedFormatError for a snapshot of DLedger or RocksDB;
+    StoreError if it cannot be opened.
     """
     _require_file(path)
     topic, queue_id = _queue_of(path)

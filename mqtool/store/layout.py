@@ -336,10 +336,8 @@ class StoreLayout(Struct, frozen=True, dict=True):
 def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     """Detects the layout of a store directory.
 
-    Raises:
-        NotAStoreError: it contains no part of a store.
-        LayoutError: a directory that the configuration names is missing.
-        UsageError: a configured size is impossible.
+    Raises NotAStoreError if it contains no part of a store, LayoutError if a directory that the configuration names is
+    missing, UsageError if a configured size is impossible.
     """
     require_directory(root)
     ledgers = ledger_directories(root)

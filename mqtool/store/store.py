@@ -75,14 +75,10 @@ def open_store(path: str | Path, config: broker_config.ConfigSource = None, *, n
 
 @contextlib.contextmanager
 def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -> Iterator["Store"]:
-    """Opens a store like `open_store`, even if some of its directories cannot be listed.
+    """Opens a store like `open_store`, even if some of its directories cannot be listed; raises the same errors.
 
     Within the context these count as empty and are in `Store.unlisted`. The caller must report them, and must not
-    conclude anything from what they do not show.
-
-    Raises:
-        NotAStoreError: see `open_store`; also for the unfinished result of a command.
-        LayoutError, ConfigFileError: see `open_store`.
+    conclude anything from what they do not show. NotAStoreError is raised also for the unfinished result of a command.
     """
     if is_marked(Path(path).parent):
         raise NotAStoreError(f"is {UNFINISHED}", path)

@@ -101,14 +101,10 @@ class Target(Struct, frozen=True):
 
 
 def open_target(path: Path, kind: FileKind | None = None, config: Path | None = None) -> Target:
-    """Opens a store, a part of one, or a single file. The caller closes the stores.
+    """Opens a store, a part of one (commitlog, one queue, index, …), or a single file. The caller closes the stores.
 
-    Args:
-        path: a store, a part of one (commitlog, one queue, index, …) or a single file.
-        kind: what to read there: the part of a store, or the kind of an unknown file.
-
-    Raises:
-        NotAStoreError, UnsupportedFormatError, StoreError, ConfigFileError: it cannot be read.
+    `kind` is what to read there: the part of a store, or the kind of an unknown file. Raises NotAStoreError,
+    UnsupportedFormatError, StoreError or ConfigFileError if it cannot be read.
     """
     if not is_directory(path):
         return _target_of(path, [recognise(path, kind)])
@@ -156,13 +152,10 @@ def follow(
 ) -> Iterator[Message | Damage]:
     """Yields existing messages and then new ones; ends at the end of the range, otherwise never.
 
-    An unfinished record at the end does not count yet. If the log is cut meanwhile, as by a recovering broker, that
-    is reported as damage, and following continues from the new end.
-
-    Args:
-        wait: called when there is nothing new; None sleeps for `INTERVAL`. An exception that it raises ends the
-            following.
-        conditions: as for `Store.messages`, without limit.
+    An unfinished record at the end does not count yet. If the log is cut meanwhile, as by a recovering broker, that is
+    reported as damage, and following continues from the new end. `wait` is called when there is nothing new; an
+    exception that it raises ends the following. None sleeps for `INTERVAL`. Conditions are those of `Store.messages`,
+    without limit.
     """
     pause = wait or (lambda: time.sleep(INTERVAL))
     at, until = conditions.pop("start", None), conditions.pop("end", None)

@@ -271,10 +271,8 @@ def restore(
     """Restores a snapshot, by default the newest one, into a new store; without a target only checks it.
 
     The new store must not exist; it appears when it is complete and on disk. The configuration says where its log is.
-
-    Raises:
-        RefusedError: the snapshot is incomplete or damaged, or the target exists; nothing was created.
-        StoreError: a file cannot be read or written.
+    Raises RefusedError if the snapshot is incomplete or damaged, or the target exists; nothing was created. Raises
+    StoreError.
     """
     snapshot = load(destination, name)
     pieces = Pieces(destination)

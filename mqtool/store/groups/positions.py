@@ -65,13 +65,8 @@ def positions_of(
 ) -> Iterator[Position]:
     """Yields positions by source, kind, group, topic and queue id.
 
-    Args:
-        groups, topics: globs; None for all. Files of clients do not name their group, so `groups` leaves them out.
-        broadcast: `offsets.json` files of clients of broadcasting groups.
-
-    Raises:
-        UsageError: a client's file is not one.
-        StoreError: a file cannot be read.
+    Groups and topics are globs, None for all. `broadcast` are `offsets.json` files of clients of broadcasting groups;
+    they do not name their group, so `groups` leaves them out. Raises UsageError if one is not such a file; StoreError.
     """
     queues, selected, named = StoredQueues(store), Globs(groups), Globs(topics)
     popped, tables = in_flight(store), store.metadata.offset_tables
@@ -135,12 +130,8 @@ def _position(
 def broadcast_offsets(store: Store, path: Path) -> dict[tuple[str, int], int]:
     """Returns the positions in a client's `offsets.json`, by topic and queue id.
 
-    Args:
-        store: its configuration may state `brokerName`; positions on other brokers are then left out.
-
-    Raises:
-        UsageError: it is not such a file, or it has several brokers and the configuration does not say which.
-        StoreError: it cannot be read.
+    The store's configuration may state `brokerName`; positions on other brokers are then left out. Raises UsageError if
+    it is not such a file, or it has several brokers and the configuration does not say which; StoreError.
     """
     try:
         table = config_files.parse_broadcast_offsets(read_file(path))

@@ -190,13 +190,10 @@ def _ready() -> bool:
 def json_lines(
     store: Store, body_mode: str = "text", *, raw: bool = False, jobs: int = 1, **conditions: object
 ) -> Iterator[Lines | Damage]:
-    """Yields the messages of `Store.messages` as blocks of lines, and damage between them.
+    """Yields the messages of `Store.messages` as blocks of lines, and damage between them; conditions as there.
 
-    Args:
-        body_mode: "none", "text", "hex" or "base64"; see `store.log.json_rows.row_of`.
-        jobs: number of processes, or of threads if `native.lines` builds the lines, including this one; the lines
-            are the same.
-        conditions: as for `Store.messages`.
+    `body_mode` is that of `store.log.json_rows.row_of`. `jobs` is the number of processes, or of threads if
+    `native.lines` builds the lines, including this one; the lines are the same.
     """
     make, selection = LineMaker(body_mode, raw), Selection.of(**conditions)
     items = _items(store, selection)
