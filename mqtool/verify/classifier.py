@@ -108,10 +108,10 @@ class Classifier:
             ]
         refine(self._store.commit_log, units.wrong)
         saved = {} if self._survey.live else displaced_messages(self._store, facts, damages, self._collector)
-        if not self._survey.live:
-            for queue, parts in confirmed_messages(self._store, units.wrong, facts.queues).items():
-                saved.setdefault(queue, []).extend(parts)
-        account = LossAccount(damages, saved)
+        confirmed = {} if self._survey.live else confirmed_messages(self._store, units.wrong, facts.queues)
+        for message in confirmed.values():
+            saved.setdefault(message.queue, []).append((message.offset, message.offset))
+        account = LossAccount(damages, saved, confirmed)
         bodies = [body for segment in facts.segments for body in segment.bad_bodies]
         add_proved_losses(account, units.wrong, facts.queues, bodies)
         wrong = explain_jumps(jumps, account, units.wrong)

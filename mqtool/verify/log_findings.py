@@ -165,8 +165,14 @@ class LogReport:
         if len(taken) > 1:
             parts = (f"{count} of {topic}/{queue_id}" for (topic, queue_id), count in sorted(taken.items()))
             evidence += "; lost " + ", ".join(islice(parts, _MAX_NAMED)) + (", …" if len(taken) > _MAX_NAMED else "")
-        queue = next(iter(taken)) if len(taken) == 1 else None
-        lost = 0 if harmless else damage.end - damage.start
+        confirmed = [item for at, item in self._account.confirmed.items() if damage.start <= at < damage.end]
+        if confirmed:
+            named = (f"{item.queue[0]} queue {item.queue[1]} offset {item.offset}" for item in confirmed)
+            evidence += f"; not lost, as its unit confirms it: {', '.join(islice(named, _MAX_NAMED))}"
+            evidence += ", …" if len(confirmed) > _MAX_NAMED else ""
+        whose = {*taken, *(item.queue for item in confirmed)}
+        queue = next(iter(whose)) if len(whose) == 1 else None
+        lost = 0 if harmless else damage.end - damage.start - sum(item.size for item in confirmed)
         self._collector.add(
             code,
             path,
@@ -174,7 +180,7 @@ class LogReport:
             position=position,
             span=(damage.start, damage.end),
             queue=queue,
-            lost_bytes=lost,
+            lost_bytes=max(0, lost),
             lost_messages=messages,
         )
         if harmless:

@@ -29,12 +29,21 @@ CUT_OFF = "cut-off"
 Interval = tuple[int, int]
 
 
+class Confirmed(Struct, frozen=True):
+    """A message whose record does not prove itself, but is confirmed by its unit."""
+
+    queue: TopicQueue
+    offset: int  # queue offset
+    size: int  # of the record, bytes
+
+
 class LossAccount(Struct):
     """Lost messages by queue, and how many of them are in each damaged range."""
 
     damages: list[DamagedRange]  # in log order
     # Queue offsets of messages that are not lost: their records are in displaced blocks, or their units confirm them.
     saved: Mapping[TopicQueue, list[Interval]] = field(default_factory=dict)
+    confirmed: Mapping[int, Confirmed] = field(default_factory=dict)  # by physical offset
     by_damage: list[dict[TopicQueue, int]] = field(default_factory=list)  # queues and messages, one item per damage
     _units: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
     _offsets: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
@@ -100,8 +109,8 @@ def add_proved_losses(
 
 def confirmed_messages(
     store: Store, wrong_units: Iterable[WrongUnits], queues: Iterable[QueueFacts]
-) -> dict[TopicQueue, list[Interval]]:
-    """Returns the queue offsets of messages whose units lead to no record, and confirm one all the same."""
+) -> dict[int, Confirmed]:
+    """Returns messages, by physical offset, whose units lead to no record, and confirm one all the same."""
     runs: dict[TopicQueue, list[Interval]] = {}
     for units in wrong_units:
         if not units.code:
@@ -117,8 +126,11 @@ def confirmed_messages(
             claims[queue.topic, queue.queue_id] = claim.select(among(claim.offsets, spread(first, last - first + 1)))
     places = confirmed_places(store.commit_log.read, claims)
     return {
-        key: [(offset, offset) for offset in claim.offsets[among(claim.physical, places)].tolist()]
+        physical: Confirmed(key, offset, size)
         for key, claim in claims.items()
+        for offset, physical, size in zip(
+            *(column.tolist() for column in claim.select(among(claim.physical, places)).columns), strict=True
+        )
     }
 
 

@@ -227,3 +227,17 @@ def test_lost_messages_that_wait_for_delivery_are_named(mqtool, tmp_path):
     lost = re.search(r"lost: \d+ messages, (\d+) of them waiting for delivery, ", mqtool("verify", store).text)
     assert lost is not None
     assert int(lost[1]) == len(waiting) == 14
+
+
+def test_a_damaged_record_that_its_unit_confirms_is_named_as_a_message(mqtool, tmp_path):
+    store = copy_store("crash-5.5.0", tmp_path)
+    with library.open(store) as opened:
+        message = opened.commit_log.record(564_433)
+        topic, queue_id, offset = message.topic.decode(), message.queue_id, message.queue_offset
+    with (store / "commitlog" / f"{524_288:020}").open("r+b") as segment:
+        segment.seek(564_433 + 4 - 524_288)
+        segment.write(b"\xdb")
+    found = mqtool("verify", store, "-f", "json").document
+    (finding,) = (row for row in found["findings"] if row["code"] == "log-bad-header")
+    assert (finding["topic"], finding["queue_id"], finding["lost_bytes"]) == (topic, queue_id, 0)
+    assert finding["evidence"].endswith(f"; not lost, as its unit confirms it: {topic} queue {queue_id} offset {offset}")
