@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mqtool.cli import cells, document
 from mqtool.cli.cells import counted
 from mqtool.cli.terminal import Style, paint
-from mqtool.commands import Opened, command, new_store_command
+from mqtool.commands import PLAN_FILE, Opened, command, new_store_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.recovery.losses import waiting_words
 from mqtool.recovery.outcome import GIVEN
@@ -351,12 +351,10 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     nothing to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are more findings than
     `TRIED_FINDINGS`.
     """
-    if (
-        verification.live
-        or not verification.complete
-        or not any(finding.severity is not Severity.NOTE for finding in verification.findings)
-        or corrections(verification.findings)
-    ):
+    is_wrong = any(finding.severity is not Severity.NOTE for finding in verification.findings)
+    if verification.missing_config and verification.complete and not verification.live and not is_wrong:
+        return (command("plan", "rebuild", "metadata", _opened(store, verification), "-o", PLAN_FILE),)
+    if verification.live or not verification.complete or not is_wrong or corrections(verification.findings):
         return ()
     from mqtool.repair.journal import ending_command  # a clean store does without
 

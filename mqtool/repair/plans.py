@@ -194,6 +194,8 @@ def diagnose(
             reason, next_step = error.why, error.next_step
         except (RefusedError, UnsupportedFormatError) as error:
             reason = str(error)
+    if plan is None:
+        reason = reason or verification.missing_config
     return Diagnosis(verification, gone, plan, reason, next_step)
 
 

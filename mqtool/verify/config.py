@@ -29,7 +29,7 @@ from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import delivered_offsets, event_of, identity_of
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
-from mqtool.verify.findings import Severity
+from mqtool.verify.findings import NO_CONFIG, Severity
 from mqtool.verify.survey import Survey
 
 _PARSERS: dict[str, Callable[[bytes], object]] = {
@@ -82,7 +82,7 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
         if any(queue.is_batch for queue in survey.queues):
             evidence = f"{file_names.CONFIG}/ is missing, and only topics.json states which topics have batch queues"
             collector.add("config-missing", directory / file_names.TOPICS, evidence)
-        return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
+        return NO_CONFIG, frozenset()
     names = {entry.name for entry in list_directory(directory)}
     release = survey.release if survey.line is not None else None
     positions = offset_file(directory, config)

@@ -171,6 +171,11 @@ class Statistics(Struct, frozen=True):
 
 OWNER_DENIED = "owner-denied"
 """Code of anything that the owner of the store, as whom the broker runs, may not use."""
+NO_CONFIG = (
+    "config/ is missing: copy it from a backup or a replica; without one, rebuild it, which makes topics "
+    "and groups, but cannot restore the groups' positions"
+)
+"""Detail of the check of config/ if there is none."""
 _SIZE = "lint-size"
 """Code of a size in broker.conf that does not fit the files."""
 
@@ -214,6 +219,12 @@ class Verification(Struct, frozen=True):
     config: Path | None = None  # the broker's configuration file; None without one
     # Messages that an earlier repair could not save, according to its record; see `store.known_losses`.
     known_lost: int = 0
+
+    @property
+    def missing_config(self) -> str:
+        """What to do about a missing config/; "" if it is there."""
+        details = (check.detail for check in self.checks if check.area is Area.CONFIG)
+        return next((detail for detail in details if detail == NO_CONFIG), "")
 
     def count(self, severity: Severity) -> int:
         """Returns how many findings have a severity."""

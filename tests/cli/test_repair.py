@@ -68,6 +68,19 @@ def test_a_repair_names_topics_in_which_no_group_has_a_position(mqtool, broken):
     assert mqtool("help", *re.findall(r"`mqtool help (\S+)`", text)).code == ExitCode.OK
 
 
+def test_a_missing_config_has_one_answer_that_leads_to_a_clean_store(mqtool, tmp_path, monkeypatch):
+    monkeypatch.chdir(copy_store("orders-5.5.0", tmp_path).parent)
+    shutil.rmtree("store/config")
+    before = tree_digest(tmp_path / "store")
+    verified, shown = (mqtool(name, "store", "--json").document for name in ("verify", "repair"))
+    assert shown["reason"].startswith("config/ is missing: copy it from a backup or a replica; without one, rebuild it")
+    assert verified["next_steps"] == shown["next_steps"] == ["mqtool plan rebuild metadata store -o plan.json"]
+    assert mqtool(*shlex.split(shown["next_steps"][0])[1:]).code == ExitCode.OK
+    assert mqtool("apply", "plan.json", "--yes", "--json").document["status"] == "clean"
+    assert mqtool("undo", "store", "--yes").code == ExitCode.OK
+    assert tree_digest(tmp_path / "store") == before
+
+
 def test_the_text_is_ten_lines(mqtool, broken):
     lines = mqtool("repair", broken).text.splitlines()
     assert len(lines) <= 10

@@ -139,7 +139,7 @@ def repair(
         return output.document(document, code)
 
     if target is None and diagnosis.plan is None:
-        if document["wrong"]:
+        if document["wrong"] or diagnosis.reason:
             steps = [diagnosis.next_step] if diagnosis.next_step else []
             document["next_steps"] = steps or next_steps_of(store, config, diagnosis.verification)
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
