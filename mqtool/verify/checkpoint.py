@@ -127,4 +127,7 @@ def _process(survey: Survey) -> str:
         text = read_file(survey.root / file_names.ABORT, 4096).decode("ascii", "replace").strip()
     except StoreError as error:
         return str(error)
-    return f"written by process {text}" if text.isdigit() else "the file is there"
+    process = f" (process {text})" if text.isdigit() else ""
+    return (
+        f"the broker{process} was not shut down cleanly: its next start scans the log and cuts it where it is damaged"
+    )

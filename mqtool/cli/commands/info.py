@@ -183,8 +183,6 @@ _LISTED = 1000
 """Damaged ranges in the output; the counts have all."""
 _SHOWN = 4
 """Topics and oddities that are printed without --all."""
-_BESIDES = 32
-"""Columns that a topic's row has besides its name."""
 
 
 @prints(INFO, KIND_INFO)
@@ -255,9 +253,7 @@ def _biggest(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     system = [topic for topic in by_size if not is_for_consumers(topic["topic"])]
     biggest = [topic for topic in own[:_SHOWN] if topic["messages"]]
     rest = {f"{len(own) - len(biggest)} more: --all": own[len(biggest) :], f"{len(system)} system topics": system}
-    limit = max((cells.screen_width() or cells.TEXT_WIDTH) - _BESIDES, _BESIDES // 2)
-    first = [{**topic, "topic": cells.clip(topic["topic"], limit)} for topic in biggest]
-    return [*first, *(_together(name, topics) for name, topics in rest.items() if topics)]
+    return [*biggest, *(_together(name, topics) for name, topics in rest.items() if topics)]
 
 
 def _together(name: str, topics: list[dict[str, Any]]) -> dict[str, Any]:

@@ -215,9 +215,9 @@ def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
     if document["target"] is not None:
         yield f"Repair: copy {_COPIED}, to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
-        is_new = any(" -o " in step for step in document["next_steps"])
+        is_new = any(step.startswith("mqtool repair ") for step in document["next_steps"])
         way = f"; the one way is a new store with {_COPIED}" if is_new else ""
-        yield f"No repair in place: {document['reason']}{way}"
+        yield f"No repair{' in place' if is_new else ''}: {document['reason']}{way}"
     elif not document["changes"]:
         yield "nothing to repair"
     else:
