@@ -23,6 +23,7 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, compression, hosts, java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.ingest.bulk_ingest import Row
+from mqtool.records.columns import DEFAULT_COLUMNS
 from mqtool.records.frames import body_crc
 from mqtool.store.paths import require_regular
 
@@ -49,20 +50,9 @@ _NUMBERS = {
 
 _TAKEN = {"topic", "body", "body_base64", "body_encoding", "properties", "born_host", "store_host", *_NAMED, *_NUMBERS}
 
-IGNORED = {
-    "physical_offset",
-    "store_size",
-    "queue_offset",
-    "store_timestamp",
-    "body_crc",
-    "offset_message_id",
-    "body_size",
-    "batch_index",
-    "broker",
-    "record_class",
-    "body_decoded",
-    "magic_code",
-}
+_ALSO_SHOWN = {"body_decoded", "body_size", "batch_index", "broker", "record_class"}
+
+IGNORED = {*DEFAULT_COLUMNS, *_ALSO_SHOWN} - _TAKEN
 """Columns of `dump` and `export` that are not stored: the store sets them again, or they only explain others."""
 
 _NO_BODY = "body: missing; write the row with its body (`dump --body base64`, `export --body-type binary`)"
