@@ -1,5 +1,6 @@
 """Builds the extension modules of `mqtool.native`, and adds docs/ to the package for `mqtool help`."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 NATIVE = Path("mqtool", "native")
+OPTIMISED = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]  # it would come after what CFLAGS asks for
 
 
 class BuildWithDocs(build_py):
@@ -31,7 +33,7 @@ def extension(name: str, *further: str) -> Extension:
         [str(NATIVE / f"{name}.pyx"), *(str(NATIVE / source) for source in further)],
         include_dirs=[str(NATIVE)],
         depends=[str(NATIVE / "bytes.h"), str(NATIVE / "bytes.pxd")],
-        extra_compile_args=["-O3", "-g0"],
+        extra_compile_args=[*OPTIMISED, "-g0"],
     )
 
 

@@ -7,6 +7,7 @@ does the same for the usual kinds of values and leaves everything else, such as 
 """
 
 import atexit
+import functools
 import os
 import signal
 import sys
@@ -164,7 +165,8 @@ _UNUSED = {"pandas": _BY_ARROW, "dateutil": _BY_ARROW, "typing_extensions": ("ms
 """Modules that are not imported, by which packages; they take them for not installed."""
 
 
-def _parsed(name: str, function: Any, help_text: str, summary: str) -> Any:
+@functools.cache
+def parsed_command(name: str, function: Any, help_text: str, summary: str) -> Any:
     """Returns the command of a function; the help text replaces its docstring."""
     typer_app = typer.Typer(rich_markup_mode=None, add_completion=False)
     typer_app.command(name, cls=Command, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
@@ -202,7 +204,7 @@ def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
     group: Any = typer.main.get_command(typer_app)
     for verb, (function, help_text) in subcommands.items():
         summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0].rstrip(".") + "."
-        group.add_command(_parsed(verb, function, help_text, summary), verb)
+        group.add_command(parsed_command(verb, function, help_text, summary), verb)
     return group
 
 
@@ -223,7 +225,7 @@ class LazyCommands(Mapping[str, Any]):
         module = import_module(entry.module or f"mqtool.cli.commands.{name.replace('-', '_')}")
         if hasattr(module, "SUBCOMMANDS"):
             return _group(name, module.HELP, module.SUBCOMMANDS)
-        return _parsed(name, getattr(module, name.replace("-", "_")), module.HELP, entry.summary)
+        return parsed_command(name, getattr(module, name.replace("-", "_")), module.HELP, entry.summary)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)

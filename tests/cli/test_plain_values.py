@@ -44,13 +44,15 @@ def parsed(line: str) -> object:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_values_are_those_of_typer(line, monkeypatch):
+def test_values_are_those_of_typer(line, monkeypatch, request):
     plain = parsed(line)
     monkeypatch.setattr(app, "convert_plainly", lambda command: None)
+    app.parsed_command.cache_clear()
+    request.addfinalizer(app.parsed_command.cache_clear)
     assert plain == parsed(line)
 
 
-def test_subcommands_too(monkeypatch):
+def test_subcommands_too(monkeypatch, request):
     def answer() -> object:
         group = LazyCommands()["plan"]
         found = {}
@@ -65,6 +67,8 @@ def test_subcommands_too(monkeypatch):
 
     plain = answer()
     monkeypatch.setattr(app, "convert_plainly", lambda command: None)
+    app.parsed_command.cache_clear()
+    request.addfinalizer(app.parsed_command.cache_clear)
     assert plain == answer()
 
 

@@ -1,13 +1,17 @@
 """The stores in `fixtures/`: where they are, what the broker answered, copies to write to, digests of a tree."""
 
 import contextlib
+import errno
+import functools
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import stat
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,8 @@ from typing import Any
 import zstandard
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-CHUNK = 1 << 20
+CHUNK = 1 << 16
+ZEROS = bytes(CHUNK)
 OTHER_SYSTEMS = ("equeue-", "tfchunk")
 """Beginnings of the names of fixtures that are no RocketMQ stores."""
 
@@ -113,28 +118,37 @@ def copy_store(name: str, tmp_path: Path) -> Path:
 def copy_tree(source: Path, target: Path) -> Path:
     """A writable copy of a directory below `fixtures/`; see `copy_store`."""
     shutil.copytree(source, target)
-    for path in target.rglob("*"):
+    for path in sorted(target.rglob("*")):
         path.chmod(path.stat().st_mode | stat.S_IWUSR)
+        if path.suffix == ".zst":
+            unpack(path, path.with_suffix(""))
+            path.unlink()
     for line in fixture("EMPTY_DIRECTORIES").read_text("utf-8").splitlines():
         with contextlib.suppress(ValueError):  # of another store
             (target / (FIXTURES / line).relative_to(source)).mkdir()
-    for packed in sorted(target.rglob("*.zst")):
-        unpack(packed, packed.with_suffix(""))
-        packed.unlink()
     return target
 
 
 def unpack(packed: Path, target: Path) -> None:
     """Decompress a zstd file, leaving holes where it is zero."""
-    zeros = bytes(CHUNK)
-    with packed.open("rb") as source, target.open("wb") as sink:
-        reader = zstandard.ZstdDecompressor().stream_reader(source)
-        while chunk := reader.read(CHUNK):
-            if chunk == zeros[: len(chunk)]:
-                sink.seek(len(chunk), 1)
-            else:
-                sink.write(chunk)
-        sink.truncate(sink.tell())
+    size, blocks = _unpacked(packed.read_bytes())
+    with target.open("wb") as sink:
+        for offset, block in blocks:
+            sink.seek(offset)
+            sink.write(block)
+        sink.truncate(size)
+
+
+@functools.cache
+def _unpacked(packed: bytes) -> tuple[int, list[tuple[int, bytes]]]:
+    """The size unpacked, and the blocks that are not zero with their offsets: tests unpack few files, very often."""
+    size, blocks = 0, []
+    reader = zstandard.ZstdDecompressor().stream_reader(packed)
+    while chunk := reader.read(CHUNK):
+        if chunk != ZEROS[: len(chunk)]:
+            blocks.append((size, chunk))
+        size += len(chunk)
+    return size, blocks
 
 
 def tree_digest(path: Path) -> str:
@@ -151,8 +165,28 @@ def tree_digest(path: Path) -> str:
             digest.update(str(entry.readlink()).encode())
         elif stat.S_ISREG(status.st_mode):
             with entry.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
+                for block in _blocks(file.fileno()):
+                    digest.update(block)
     return digest.hexdigest()
+
+
+def _blocks(descriptor: int) -> Iterator[bytes]:
+    """Yields the number of each block of a file that is not zero, and its bytes; holes are not read."""
+    following = end = 0
+    while True:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is no data after `end`
+                return
+            raise
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        for block in range(max(following, start // CHUNK), -(-end // CHUNK)):
+            following = block + 1
+            data = os.pread(descriptor, CHUNK, block * CHUNK)
+            if data != ZEROS[: len(data)]:
+                yield block.to_bytes(8, "big")
+                yield data
 
 
 def _find_stores() -> tuple[StoreFixture, ...]:
