@@ -331,7 +331,7 @@ def _word(kind: type[W], value: object, layout: str) -> W | None:
     if value is None:
         return None
     member = kind.of(value)
-    if member is None and isinstance(value, int) and value in kind._value2member_map_:
+    if member is None and isinstance(value, int) and value in [each.value for each in kind]:
         member = kind(value)
     if member is None:
         raise FormatError(f"expected a {kind.__name__}, found {value!r}", layout=layout)

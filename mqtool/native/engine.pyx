@@ -141,7 +141,7 @@ cdef class Appender:
 
         Args:
             log: `engine.write.commit_log.CommitLog`.
-            flags: `engine.flags.RunningFlags`.
+            flags: `engine.statuses.RunningFlags`.
             clock: function that returns ms since epoch; None for the system's clock.
             result_kind, status, append_status: PutResult, and its statuses of a message that is stored.
             message_kind: BatchMessage.

@@ -37,7 +37,7 @@ LANGUAGES = (
 
 
 class RequestCode(IntEnum):
-    """Codes of requests."""
+    """Codes of requests; a broker of `serve` answers those that are marked with `handles` in `mqtool/server/broker`."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

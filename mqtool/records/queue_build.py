@@ -94,7 +94,7 @@ def batch_min_offset(units: np.ndarray, min_physical_offset: int) -> int:
     return int(units[expired - 1]["base_queue_offset"]) + int(units[expired - 1]["batch_size"])
 
 
-def is_file_expired(last_unit: bytes, min_physical_offset: int) -> bool:
+def is_file_before_log(last_unit: bytes, min_physical_offset: int) -> bool:
     """Returns whether retention deletes a queue file that is not the last of its queue.
 
     Only the last unit for which the file has room counts; it is empty if the file ends before it. One of zeros names
@@ -107,7 +107,7 @@ def is_file_expired(last_unit: bytes, min_physical_offset: int) -> bool:
     return bool(physical_offset < min_physical_offset)
 
 
-def is_ext_file_expired(file_end: int, first_tags_code: int) -> bool:
+def is_ext_file_before_log(file_end: int, first_tags_code: int) -> bool:
     """Returns whether retention deletes a file of a queue's extension (ConsumeQueueExt.truncateByMinAddress, 5.5.0).
 
     The file ends at an offset over all files of the extension. The tags code is that of the queue's first unit whose

@@ -15,7 +15,7 @@ from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, R
 from mqtool.engine.statuses import RunningFlag, RunningFlags
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.formats.topics import is_system_topic
-from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
+from mqtool.records.queue_build import is_ext_file_before_log, is_file_before_log
 
 _LOG = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class Cleaner:
         for queue in self._queues.all():
             deleted = []
             for file in queue.files.files[:-1]:
-                if not _is_expired(queue, file, lowest) or not self._delete(queue.files, file, _QUEUE_GRACE_MS):
+                if not _is_before_log(queue, file, lowest) or not self._delete(queue.files, file, _QUEUE_GRACE_MS):
                     break
                 deleted.append(file.file.path)
             queue.correct_min_offset(lowest)
@@ -196,7 +196,7 @@ class Cleaner:
         return [
             file.file.path
             for file in files.files
-            if is_ext_file_expired(file.end, first[2]) and self._delete(files, file, _EXT_GRACE_MS)
+            if is_ext_file_before_log(file.end, first[2]) and self._delete(files, file, _EXT_GRACE_MS)
         ]
 
     def expired_queues(self) -> list[AnyQueue]:
@@ -216,13 +216,13 @@ class Cleaner:
         return len(queues)
 
 
-def _is_expired(queue: AnyQueue, file: MappedFile, lowest: int) -> bool:
+def _is_before_log(queue: AnyQueue, file: MappedFile, lowest: int) -> bool:
     """Whether a file of a queue may be deleted once the log begins at `lowest`."""
     try:
         last_unit = file.file.read((file.size // queue.unit_size - 1) * queue.unit_size, queue.unit_size)
     except ClosedFileError:  # deleted with its topic, or an earlier run could not remove its name
         return True
-    return is_file_expired(last_unit, lowest)
+    return is_file_before_log(last_unit, lowest)
 
 
 def _last_record_end(queue: AnyQueue) -> int:

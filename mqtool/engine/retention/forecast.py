@@ -18,7 +18,7 @@ from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, T
 from mqtool.engine.start.detect import log_directories
 from mqtool.errors import UnreadableError
 from mqtool.formats import topics
-from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
+from mqtool.records.queue_build import is_ext_file_before_log, is_file_before_log
 from mqtool.store import Store
 from mqtool.store.groups.unread import Needed, combined, cuts, first_needed, needed_by_segment
 from mqtool.store.queues.consume_queue import ExtUnits, Queue, units_from
@@ -78,7 +78,7 @@ def expiry_after_start(store: Store, now: int) -> str:
     policy = RetentionPolicy(batch_max=len(store.commit_log.segments))
     policy = policy if reserved is None else replace(policy, reserved_hours=reserved)
     oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:-1]][:1]
-    if not oldest or rules.expires_at(policy, oldest[0]) > now:
+    if not oldest or not rules.has_expired(policy, oldest[0], now):
         return ""
     prediction = forecast(store, policy, now, used=0.0, manual=True)
     if not combined(file.needed for file in prediction.deleted):
@@ -204,7 +204,7 @@ def derived_files_before(store: Store, lowest: int) -> list[Path]:
     for queue in store.disk_queues():
         for number, file in enumerate(queue.files[:-1]):
             last_unit = queue.unit_at(number, file.size // queue.unit_size - 1).tobytes()
-            if not is_file_expired(last_unit, lowest):
+            if not is_file_before_log(last_unit, lowest):
                 break
             paths.append(file.path)
         paths += _ext_files_before(store, queue, lowest)
@@ -222,4 +222,4 @@ def _ext_files_before(store: Store, queue: Queue, lowest: int) -> list[Path]:
     if first is None:
         return []
     tags_code = int(first[2]["tags_code"])
-    return [file.path for file in files if is_ext_file_expired(file.end, tags_code)]
+    return [file.path for file in files if is_ext_file_before_log(file.end, tags_code)]

@@ -197,7 +197,7 @@ def verdicts_of(policy: RetentionPolicy, candidates: list[Candidate], now: int, 
         stays = _LAST if is_last else blocked or _reason_to_keep(policy, file, number, now, trigger)
         if stays and not blocked:
             blocked = stays if trigger is Trigger.NONE else IN_ORDER
-        is_early = not stays and expires_at(policy, file) > now
+        is_early = not stays and not has_expired(policy, file, now)
         verdicts.append(Verdict(file.path, not stays, stays or _reason_to_delete(policy, file, now, trigger), is_early))
     return verdicts
 
@@ -211,16 +211,20 @@ def expires_at(policy: RetentionPolicy, file: Candidate) -> int:
     return file.modified + policy.reserved_hours * HOUR_MS
 
 
+def has_expired(policy: RetentionPolicy, file: Candidate, now: int) -> bool:
+    """Returns whether the retention time of a file is over at a time, ms since the epoch."""
+    return expires_at(policy, file) <= now
+
+
 def _reason_to_keep(policy: RetentionPolicy, file: Candidate, number: int, now: int, trigger: Trigger) -> str:
     """Returns why a file is kept although all files before it are deleted; "" if it is deleted."""
     if trigger is Trigger.NONE:
         return trigger.value
-    left = expires_at(policy, file) - now
-    if left > 0 and trigger is not Trigger.IMMEDIATE:
-        return f"it expires in {left / HOUR_MS:.1f} h"
+    if trigger is not Trigger.IMMEDIATE and not has_expired(policy, file, now):
+        return f"it expires in {(expires_at(policy, file) - now) / HOUR_MS:.1f} h"
     return f"at most {policy.batch_max} files are deleted in one run" if number >= max(1, policy.batch_max) else ""
 
 
 def _reason_to_delete(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:
-    reason = "the disk is too full to wait for its expiry" if expires_at(policy, file) > now else "it has expired"
+    reason = "it has expired" if has_expired(policy, file, now) else "the disk is too full to wait for its expiry"
     return f"{reason}; {trigger.value}"

@@ -20,8 +20,9 @@ from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
 from mqtool.store.files import Closing
 from mqtool.store.log.readable_parts import UnreadableParts
 
-_INDEX_CHUNK = 8
+_CHUNK_TYPE_AT = 8
 """Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is reserved."""
+_INDEX_CHUNK = 1
 
 
 class StoredMessage(Struct, frozen=True):
@@ -402,10 +403,10 @@ def _has_its_name(chunk: ChunkFile) -> bool:
 
 def _refuse_later_line(chunk: ChunkFile) -> None:
     header = equeue.HEADER.build(chunk.header)
-    kind = equeue.LENGTH.parse(header, _INDEX_CHUNK).length
-    if kind == 1 and not any(header[_INDEX_CHUNK + 8 :]):
+    kind = equeue.LENGTH.parse(header, _CHUNK_TYPE_AT).length
+    if kind == _INDEX_CHUNK and not any(header[_CHUNK_TYPE_AT + 8 :]):
         chunk.close()
         raise UnsupportedFormatError(
-            f"{chunk.path}: is an index chunk of ECommon's later line (type {kind} at byte {_INDEX_CHUNK}), "
+            f"{chunk.path}: is an index chunk of ECommon's later line (type {kind} at byte {_CHUNK_TYPE_AT}), "
             "which EQueue does not use and mqtool does not read"
         )

@@ -14,7 +14,7 @@ from mqtool.records.queue_build import (
     accepts_batch,
     batch_min_offset,
     is_dispatched,
-    is_file_expired,
+    is_file_before_log,
     pack,
     placement_of,
     queue_keys,
@@ -149,5 +149,5 @@ def test_a_queue_offset_whose_position_overflows_is_where_java_puts_it():
 
 def test_a_queue_file_expires_by_its_last_unit_if_it_has_one():
     unit = struct.pack(">qiq", 100, 10, 0)
-    assert (is_file_expired(unit, 100), is_file_expired(unit, 101)) == (False, True)
-    assert not is_file_expired(b"", 101)
+    assert (is_file_before_log(unit, 100), is_file_before_log(unit, 101)) == (False, True)
+    assert not is_file_before_log(b"", 101)
