@@ -90,7 +90,6 @@ def test_ctrl_c_ends_a_throttled_command(jobs):
 WORKERS = {
     "export": ("mqtool.export.task:read_partition", ["export", STORE, "--output", "{out}", "--split", "64K"]),
     "rebuild": ("mqtool.rebuild.parts:walk_part", ["rebuild", "consumequeue", STORE, "--output", "{out}"]),
-    "dump": ("mqtool.store.log.json_lines:_ready", ["dump", STORE, "--format", "jsonl"]),
 }
 
 
@@ -105,7 +104,7 @@ def test_ctrl_c_ends_a_command_whose_workers_do_not_answer(command, tmp_path):
 
     words = [str(tmp_path / "out") if word == "{out}" else str(word) for word in words]
     environment = {"MQTOOL_TEST_BLOCKED": blocked, "MQTOOL_TEST_MARKS": str(marks)}
-    environment["MQTOOL_NATIVE"] = "0"  # the compiled form needs no worker processes for dump and rebuild
+    environment["MQTOOL_NATIVE"] = "0"  # the compiled form needs no worker processes for rebuild
     check(
         interrupted(
             [sys.executable, BLOCKED, *words, "--jobs", "3"],
