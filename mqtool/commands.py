@@ -40,12 +40,7 @@ class Opened(Struct, frozen=True):
 
 
 def command(*words: object) -> str:
-    """Returns the command line `mqtool WORDS…`.
-
-    Args:
-        words: name of the command and its arguments. A tuple is expanded to its items, a store to its root and the
-            options that the command takes.
-    """
+    """Returns the command line `mqtool WORDS…`; a tuple stands for its items, a store for its root and options."""
     return shlex.join(["mqtool", *_flat(words)])
 
 
@@ -61,11 +56,9 @@ def path_word(path: "str | Path") -> str:
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """Returns a command line with values substituted for `{name}`.
+    """Returns a command line with values substituted for `{name}`, each a word of its own in the template.
 
-    Args:
-        template: words separated by blanks; each `{name}` is a separate word.
-        values: a word, a tuple of words, or None, which also removes the option before the placeholder.
+    A value is a word, a tuple of words, or None, which also removes the option before the placeholder.
     """
     words: list[object] = []
     for word in template.split():

@@ -57,9 +57,7 @@ def parse_size(text: str) -> int | None:
 def parse_time(text: str, zone: tzinfo | None) -> int | None:
     """Parses ms since the epoch, or a moment as `parse_moment` does. Returns None for other texts.
 
-    Returns:
-        Milliseconds since the epoch, rounded up: messages are stored at whole milliseconds, so this is the first that
-        can be at or after the moment.
+    A moment is rounded up to the first whole millisecond at which a message can have been stored.
     """
     if _NUMBER.fullmatch(text):
         return parse_integer(text)
@@ -70,8 +68,7 @@ def parse_time(text: str, zone: tzinfo | None) -> int | None:
 def parse_moment(text: str, zone: tzinfo | None) -> datetime | None:
     """Parses RFC 3339 or mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS`. Returns a time in UTC; None for other texts.
 
-    Args:
-        zone: of a time that does not state one; None for this machine's zone.
+    `zone` is that of a time that does not state one; None for this machine's zone.
     """
     mqadmin = _MQADMIN.fullmatch(text)
     if mqadmin:

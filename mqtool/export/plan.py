@@ -11,7 +11,7 @@ cut it off.
 from collections.abc import Iterator
 from itertools import pairwise
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.export.sources import Source
@@ -103,8 +103,6 @@ class StorePlan(Struct, frozen=True):
     log_end: int  # end of the log, even if less is read
     spans: tuple[Span, ...]  # all existing parts of that range
     damage: tuple[Damage, ...] = ()  # ranges without a file
-    # Number of cuts by the kind of proof that a record starts there.
-    proofs: dict[str, int] = field(default_factory=dict)
 
 
 def plan_store(
@@ -128,10 +126,9 @@ def plan_store(
     segments = [s for s in store.commit_log.segments if s.base < end and s.end > start]
     segments = _in_time(store, segments, selection)
     size = target or partition_size(sum(min(s.end, end) - max(s.base, start) for s in segments))
-    proofs: dict[str, int] = {}
     bounds = (start, end, last)
-    spans = [span for segment in segments for span in _cut(segment, bounds, selection, size, cuts, proofs)]
-    return StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)), proofs)
+    spans = [span for segment in segments for span in _cut(segment, bounds, selection, size, cuts)]
+    return StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)))
 
 
 def partition_size(total: int) -> int:
@@ -157,14 +154,11 @@ def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partit
     return tasks
 
 
-def _cut(
-    segment: Segment, bounds: tuple[int, int, int], selection: Selection, size: int, cuts: Cuts, proofs: dict[str, int]
-) -> Iterator[Span]:
+def _cut(segment: Segment, bounds: tuple[int, int, int], selection: Selection, size: int, cuts: Cuts) -> Iterator[Span]:
     """Yields the spans of one segment.
 
     Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters. `bounds`
-    are the first physical offset, the one after the last, and the end of the log, which no span may exceed. `proofs`
-    counts the kinds of proof.
+    are the first physical offset, the one after the last, and the end of the log, which no span may exceed.
     """
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
     if low > segment.base and low == selection.start:
@@ -177,10 +171,7 @@ def _cut(
 
     def record_after(position: int, limit: int) -> int | None:
         place = cuts.first_at(position, limit)
-        if place is None:
-            return None
-        proofs[place.proof] = proofs.get(place.proof, 0) + 1
-        return place.start
+        return None if place is None else place.start
 
     at = low
     for place in cut(low, high, size, record_after):

@@ -151,9 +151,7 @@ class Plan(Struct, frozen=True):
     def from_json(cls, text: "str | bytes", where: "str | Path" = "plan") -> "Plan":
         """Reads a plan; messages name where it is.
 
-        Raises:
-            RefusedError: it is not a plan, was edited, reaches outside of its store, or is of a release that this
-                one does not know.
+        Raises RefusedError if it is none, was edited, reaches outside of its store, or is of an unknown release.
         """
         path = Path(where)
         try:

@@ -131,8 +131,7 @@ class BrokerSettings:
     def checked(self, changes: Mapping[str, str]) -> dict[str, str]:
         """Returns changes as a broker reads those of a broker.conf: without trimming Booleans and numbers.
 
-        Raises:
-            UsageError: a key cannot change while the broker runs, or a value is invalid for its key.
+        A key that cannot change while the broker runs, or a value that is invalid for its key, is a UsageError.
         """
         effective = {}
         for key, value in changes.items():

@@ -301,9 +301,7 @@ class Timer(RequestProcessor):
         Like the broker, the timer continues there (TimerMessageStore.recover). Without the key in the configuration it
         is unknown whether the broker has it; messages would be delivered again if it has.
 
-        Raises:
-            UsageError: only the configuration can tell where to continue.
-            UnavailableError, StoreError: timerRocksDBEnable is set, and the RocksDB cannot be read.
+        It is a UsageError if only the configuration can tell where to continue.
         """
         broker, key = self._broker, "timerRocksDBEnable"
         root, is_known = broker.root, key in broker.settings.values
