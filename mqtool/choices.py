@@ -60,7 +60,10 @@ class Compat(enum.StrEnum):
     """Release whose on-disk format to write."""
 
     V4_9 = "4.9"
+    V5_3 = "5.3"
+    V5_4 = "5.4"
     V5_5 = "5.5"
+    V5_5_1 = "5.5.1"
 
 
 class RecoveryMode(enum.StrEnum):

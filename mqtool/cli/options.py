@@ -171,7 +171,7 @@ def _read_keys(path: Path | None) -> Path | None:
 
         with contextlib.suppress(StoreError):
             config = broker_config.load(path)
-            for words in [*config.unknown_keys(), *config.misread()][:_MAX_KEYS]:
+            for words in [*config.unread_keys(), *config.misread()][:_MAX_KEYS]:
                 note(f"{path}: {words}")
     return path
 
@@ -281,14 +281,17 @@ ProgressOption = Annotated[
 
 
 def release_option(words: str, panel: str | None = None) -> Any:
-    """Returns `--release` with its help; it takes 5.5.0 for 5.5 too."""
+    """Returns `--release` with its help; it takes every version of a known release."""
     return option("--release", metavar="X.Y", panel=panel, help=words, parser=_release)
 
 
 def _release(text: str) -> Compat:
+    from mqtool.errors import UsageError
+    from mqtool.formats.release import release_of
+
     try:
-        return Compat(".".join(text.split(".")[:2]))
-    except ValueError:
+        return Compat(str(release_of(text)))
+    except UsageError:
         raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, map(str, Compat)))}.") from None
 
 

@@ -129,10 +129,10 @@ def _keys() -> Iterator[str]:
 
     from mqtool.formats.release import V5_5
     from mqtool.server.broker.config import DEFAULTS
-    from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS, default
+    from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS, default_of
     from mqtool.store.config.rules import DELAY_LEVELS_KEY
 
-    values = DEFAULTS | {DELAY_LEVELS_KEY: default(DELAY_LEVELS_KEY, V5_5)}
+    values = DEFAULTS | {DELAY_LEVELS_KEY: default_of(DELAY_LEVELS_KEY, V5_5) or ""}
     users: dict[str, set[str]] = {}
     known = KEYS.keys() | LEGACY_KEYS.keys()
     for (package, *names), source in guide.texts(files("mqtool"), ".py"):

@@ -1,4 +1,4 @@
-"""Releases of RocketMQ as numbers that compare: `release >= (5, 5)`."""
+"""Releases of RocketMQ as numbers that compare: `release >= (5, 0)`."""
 
 import re
 from typing import NamedTuple
@@ -7,35 +7,42 @@ from mqtool.errors import UsageError
 
 
 class Release(NamedTuple):
-    """A release line; compares with any tuple of numbers."""
+    """A release; compares with any tuple of numbers."""
 
     major: int
     minor: int
+    patch: int = 0
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
+        return ".".join(map(str, self if self.patch else self[:2]))
 
 
 V4_9 = Release(4, 9)
+V5_3 = Release(5, 3)
+V5_4 = Release(5, 4)
 V5_5 = Release(5, 5)
+V5_5_1 = Release(5, 5, 1)
 
-_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?", re.ASCII)
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", re.ASCII)
 
-MEASURED = {V4_9: "4.9.7", V5_5: "5.5.0"}
-"""The releases whose rules are known, and the version of each whose behaviour was read and measured."""
+MEASURED = {V4_9: "4.9.7", V5_3: "5.3.3", V5_4: "5.4.0", V5_5: "5.5.0", V5_5_1: "5.5.1"}
+"""The releases whose rules are known, oldest first, and the version of each that was read and measured."""
 
 
 def release_of(text: str) -> Release:
-    """Returns the known release line that a version such as `5.5` or `5.5.0` belongs to; UsageError without one."""
-    for release in MEASURED:
-        if text == str(release) or text.startswith(f"{release}."):
+    """Returns the known release that a version is or stands for; UsageError without one.
+
+    `5.5` is 5.5.0. Of other lines each patch release, such as 5.3.1, stands for the one that was measured.
+    """
+    for release, version in MEASURED.items():
+        if text in (str(release), version) or (release < V5_5 and text.startswith(f"{release}.")):
             return release
     known = ", ".join(map(str, MEASURED))
     raise UsageError(f"how RocketMQ {text[:40]} starts is not known; expected one of {known}")
 
 
 def parse(text: str) -> Release:
-    """Returns the release line of a version such as `4.9`, `5.1` or `5.5.0`; for `4` and `5` alone the one assumed.
+    """Returns the release of a version such as `4.9`, `5.1` or `5.5.0`; for `4` and `5` alone the one assumed.
 
     Raises UsageError if it is not a version.
     """
@@ -44,7 +51,7 @@ def parse(text: str) -> Release:
     match = _VERSION.fullmatch(text)
     if match is None:
         raise UsageError(f"broker version {text[:40]!r}: expected a release such as 4.9 or 5.5")
-    return Release(int(match[1]), int(match[2]))
+    return Release(*(int(part or 0) for part in match.groups()))
 
 
 def assumed_release(line: str | None) -> Release:

@@ -195,12 +195,12 @@ def _keys_of(config: BrokerConfig, release: Release, topics: Collection[str]) ->
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch", default=has_light),
         "lmq": flag("enableLmq", default=has_light),
-        "timer_wheel": has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
+        "timer_wheel": has_timer(config, release) and not flag("timerWheelSnapshotFlush"),
     }
 
 
 def _compaction_sizes(root: Path, config: BrokerConfig, release: Release) -> tuple[int, int] | None:
-    if not config.flag_or_default("enableCompaction", release=release, default=release >= (5, 0), since=(5, 0)):
+    if not config.flag_or_default("enableCompaction", release):
         return None
     parts = (file_names.COMPACTION_LOG, file_names.COMPACTION_CONSUME_QUEUE)
     return compaction_sizes(config, *(layout.queue_files(root / part) for part in parts))
@@ -208,7 +208,7 @@ def _compaction_sizes(root: Path, config: BrokerConfig, release: Release) -> tup
 
 def has_timer(config: BrokerConfig, release: Release) -> bool:
     """Whether a broker has the timer for messages with a deliver time."""
-    return config.flag_or_default("timerWheelEnable", release=release, default=release >= (5, 0), since=(5, 0))
+    return config.flag_or_default("timerWheelEnable", release)
 
 
 def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:

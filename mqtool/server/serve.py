@@ -84,6 +84,7 @@ class ServeOptions(Struct, frozen=True):
     read_only: bool = False
     config: BrokerConfig = field(default_factory=BrokerConfig)  # keys of a broker.conf
     flush: FlushMode | None = None  # when messages are flushed to disk; None as configured
+    release: Compat | None = None  # whose files to write, and how to behave; None for that of the store
     grpc_port: int | None = None  # additional port for gRPC clients; 0 selects a free one, None opens none
     # port for metrics, health checks and web pages; 0 selects a free one, None opens none
     admin_port: int | None = None
@@ -163,7 +164,7 @@ class Server:
             messages = await loop.run_in_executor(None, self._open)
             started.callback(self._store.close)
             if isinstance(self._guard, Acl):
-                self._guard.since_5 = messages.options.release >= (5, 5)
+                self._guard.since_5 = messages.options.release >= (5, 0)
             started.callback(self._close_users)
             await loop.run_in_executor(None, self._open_users)
             await self._listen(messages, settings, started)
@@ -189,12 +190,12 @@ class Server:
             written_by = StoreOptions(compat=Compat(str(self._store.version.release)))
             return ReadOnlyMessages(self._store, replace(options_from_config(options.config, written_by), **chosen))
         try:
-            shape = options_for(options.store, options.config, **chosen)
+            shape = options_for(options.store, options.config, options.release, **chosen)
         except NotAStoreError:
             if not options.store.is_dir():
                 raise
             # like the broker, next to whatever is there
-            shape = options_of_new_store(options.store, options.config, **chosen)
+            shape = options_of_new_store(options.store, options.config, options.release or Compat.V5_5, **chosen)
         self._check_accounts(shape.release)
         _check_replicas(options.config, shape.release)
         self._store = open_store(options.store, shape, policy=policy_from_config(options.config))
@@ -207,7 +208,7 @@ class Server:
         """
         if self._is_guarded or not self.options.config.flag("aclEnable"):
             return
-        if release < (5, 5):
+        if release < (5, 0):
             raise UsageError(
                 "aclEnable=true: a broker of this release checks each request by the accounts in conf/plain_acl.yml. "
                 "Name that file with --acl, or set aclEnable=false to serve every client without a check"

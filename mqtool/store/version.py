@@ -13,7 +13,7 @@ from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
 from mqtool.formats.config_files import DataVersion
-from mqtool.formats.release import Release, assumed_release
+from mqtool.formats.release import MEASURED, V5_5, V5_5_1, Release, assumed_release
 from mqtool.store.config.metadata import Metadata
 from mqtool.store.files import read_file
 
@@ -32,21 +32,42 @@ RecordAt = Callable[[int], Record | None]
 class Version(Struct, frozen=True):
     """A release line and the evidence for it."""
 
-    line: str | None  # "4.9", "5.1" (5.1.1 to 5.3), "5.5", "5" (some 5.x) or None if nothing shows it
+    # The oldest release that leaves what was found: "4.9", "5.1" … "5.5"; "5" for some 5.x, None if nothing shows it.
+    line: str | None
     evidence: str  # in words
     # Evidence for the other of 4.x and 5.x, newest first; older files of a store that changed its release, or files of
     # another broker.
     contrary: tuple[str, ...] = ()
+    is_before_5_5_1: bool = False  # a table was written after the newest record, in a form that 5.5.1 does not write
 
     @property
     def release(self) -> Release:
         """The known release whose rules are assumed for the store: 4.9 or 5.5."""
         return assumed_release(self.line)
 
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """The known releases that may have written the store, oldest first."""
+        if self.line is None:
+            return tuple(MEASURED)
+        oldest = tuple(map(int, self.line.split(".")))
+        newest = V5_5 if self.is_before_5_5_1 else V5_5_1
+        return tuple(release for release in MEASURED if release[0] == oldest[0] and oldest <= release <= newest)
+
+    @property
+    def words(self) -> str:
+        """The releases that may have written the store, as far as the files prove it."""
+        if self.line in (None, "4.9", "5"):
+            return self.line or "an unknown release"
+        if self.line == "5.5":
+            return " or ".join(MEASURED[release] for release in self.releases)
+        return f"{self.line} or later"
+
 
 class _Trace(Struct, frozen=True):
-    line: str
+    line: str  # the oldest release that leaves it
     words: str
+    is_before_5_5_1: bool = False  # and the newest is 5.5.0
 
 
 def detect(
@@ -82,7 +103,8 @@ def detect(
     exact = max(agreeing, key=lambda trace: trace.line)
     words = [newest_trace.words] if exact.line == newest_trace.line else [newest_trace.words, exact.words]
     contrary = tuple(trace.words for trace in traces if trace.line[0] != newest_trace.line[0])
-    return Version(exact.line, "; ".join(words), contrary)
+    is_old = any(trace.is_before_5_5_1 for written, trace in tables if written >= stored)
+    return Version(exact.line, "; ".join(words), contrary, is_old)
 
 
 def _rewritten_by_every_run(metadata: Metadata) -> Iterator[tuple[int, _Trace]]:
@@ -94,9 +116,9 @@ def _rewritten_by_every_run(metadata: Metadata) -> Iterator[tuple[int, _Trace]]:
     tables = metadata.offset_tables
     for table in sorted(tables.tables, key=lambda table: table is not tables.read):
         if table.is_database:
-            trace = _Trace("5.5", f"{table.name} is a database")
+            trace = _Trace("5.2", f"{table.name} is a database")
         elif table.offsets.pull_offset_table is not None:
-            trace = _Trace("5.5", f"{table.name} has a pullOffsetTable")
+            trace = _Trace("5.5", f"{table.name} has a pullOffsetTable", is_before_5_5_1=True)
         elif table.offsets.data_version is not None or table.offsets.offset_table:
             trace = _of_version(table.name, table.offsets.data_version)
         else:
@@ -162,7 +184,7 @@ def _of_config(metadata: Metadata) -> Iterator[_Trace]:
 
 def _of_files(root: Path) -> Iterator[_Trace]:
     if (root / file_names.ROCKSDB_STORE).is_dir():
-        yield _Trace("5.5", f"{file_names.ROCKSDB_STORE}/ exists")
+        yield _Trace("5.4", f"{file_names.ROCKSDB_STORE}/ exists")
     for name in _SINCE_5:
         if _exists(root / name):
             yield _Trace("5", f"{name} exists")

@@ -18,7 +18,7 @@ from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.recovery.configuration import read_table, table_fits
 from mqtool.recovery.settings import with_defaults
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.broker_keys import LEGACY_KEYS
+from mqtool.store.config.broker_keys import KEYS, LEGACY_KEYS
 from mqtool.store.config.metadata import OFFSET_FILES, Metadata, offset_file, unread_database
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, TIMER_LOG
 from mqtool.store.files import list_directory, read_file
@@ -84,7 +84,7 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
             collector.add("config-missing", directory / file_names.TOPICS, evidence)
         return NO_CONFIG, frozenset()
     names = {entry.name for entry in list_directory(directory)}
-    release = survey.release if survey.line is not None else None
+    release = survey.release if survey.version.line is not None else None
     positions = offset_file(directory, config)
     unread = frozenset(
         name
@@ -325,8 +325,9 @@ def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector
     for old, new in LEGACY_KEYS.items():
         if old in config.values:
             collector.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
-    for unknown in config.unknown_keys():
-        collector.add("lint-unknown-key", path, str(unknown))
+    for unread in config.unread_keys(survey.releases):
+        severity = Severity.NOTE if unread.key in KEYS else None
+        collector.add("lint-unknown-key", path, unread.words, severity=severity)
     for wrong in config.misread():
         collector.add("lint-misread-value", path, str(wrong))
     _sizes(survey, config, path, collector)

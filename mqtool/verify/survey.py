@@ -19,7 +19,7 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE
-from mqtool.formats.release import Release, assumed_release
+from mqtool.formats.release import Release, release_of
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import DispatchRules
@@ -35,6 +35,7 @@ from mqtool.store.log.log_walk import QueueStartIndex
 from mqtool.store.log.selection import Globs
 from mqtool.store.queues.consume_queue import Queue, UnitCache
 from mqtool.store.queues.rocksdb_queues import has_queues_only_in_database
+from mqtool.store.version import Version
 from mqtool.verify.findings import Severity
 
 CHUNK_BYTES = 1 << 20
@@ -169,7 +170,7 @@ class Survey(Struct, frozen=True, dict=True):
     queues: tuple[QueueFiles, ...]  # all queues by topic and queue id
     live: bool  # a broker holds the lock
     clean_stop: bool  # there is no abort file
-    line: str | None  # release line, "4.9" or "5.5"; None if unknown
+    version: Version  # which release wrote the store
     rules: DispatchRules  # how records are dispatched
     delays_given: bool = False  # the configuration states messageDelayLevel; else `rules` has what most units show
     topics: tuple[str, ...] | None = None  # globs that narrow the check, None for all
@@ -190,8 +191,13 @@ class Survey(Struct, frozen=True, dict=True):
 
     @property
     def release(self) -> Release:
-        """The known release whose rules apply: 4.9 or 5.5."""
-        return assumed_release(self.line)
+        """The known release whose rules apply."""
+        return self.version.release
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """The releases of which one opens the store next: the given one, or those that may have written it."""
+        return self.version.releases if self.broker is None else (release_of(self.broker),)
 
     @property
     def with_index(self) -> bool:
@@ -248,7 +254,7 @@ def survey(
             queues=queues,
             live=live,
             clean_stop=store.clean_stop,
-            line=store.version.line,
+            version=store.version,
             rules=store.dispatch_rules,
             delays_given=bool(store.config.values.get(DELAY_LEVELS_KEY)),
             topics=topics,
@@ -324,7 +330,7 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
     directories, and deletes an empty file that sorts after all others (`is_last`).
     """
     if path.is_dir():
-        return None, "a directory", None if release < (5, 5) else Severity.NOTE
+        return None, "a directory", None if release < (5, 0) else Severity.NOTE
     length = path.stat().st_size if path.is_file() else 0
     evidence = f"{length} bytes under a name that is no {offset} of 20 digits"
     if obstacle := obstruction(path):
@@ -338,7 +344,7 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
         )
     if length > LARGEST:
         evidence = f"{length} bytes, more than a broker can map ({LARGEST})"
-    return length, evidence, Severity.WARNING if length == 0 and is_last and release >= (5, 5) else None
+    return length, evidence, Severity.WARNING if length == 0 and is_last and release >= (5, 0) else None
 
 
 class Recovery(Struct, frozen=True):

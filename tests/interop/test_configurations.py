@@ -9,8 +9,8 @@ from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.release import assumed_release
 from mqtool.store.config.broker_config import effective_value
-from mqtool.store.config.broker_keys import KEYS, TABLE, Type
-from tests.support.broker_keys import RELEASES, table
+from mqtool.store.config.broker_keys import KEYS, TABLE, VERSIONS, Type
+from tests.support.broker_keys import table
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -55,7 +55,7 @@ def is_same(key: str, mine: str | None, theirs: str) -> bool:
 
 
 def test_the_table_of_keys_is_that_of_the_classes(rocketmq):
-    assert table([rocketmq(version) for version in RELEASES]) == TABLE.read_text("utf-8")
+    assert table([rocketmq(version) for version in VERSIONS]) == TABLE.read_text("utf-8")
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])

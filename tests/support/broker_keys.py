@@ -1,21 +1,20 @@
-"""The table of a broker's keys, from the classes of both releases: `python -m tests.support.broker_keys` writes it."""
+"""The table of a broker's keys, from the published classes: `python -m tests.support.broker_keys` writes it."""
 
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from mqtool.store.config.broker_keys import AT_START, NOT_SHOWN, TABLE
+from mqtool.store.config.broker_keys import AT_START, NOT_READ, TABLE, VERSIONS
 from tests.support.rocketmq import RocketMQ, release
 
-RELEASES = ("4.9.7", "5.5.0")
 OF_A_MACHINE = {"brokerIP1", "brokerIP2", "brokerName", "rocketmqHome", "storePathRootDir"}
 OF_A_START = {"bitMapLengthConsumeQueueExt"}
 """Keys whose value ConsumerFilterManager sets."""
 
 
 def keys_of(rocketmq: RocketMQ, processors: int = 1) -> Mapping[str, list[str]]:
-    """Type and default by key, of a release on a machine with a number of processors."""
+    """Type, part and default by key, of a release on a machine with a number of processors."""
     with tempfile.TemporaryDirectory() as home:
         java, *words = rocketmq._java("BrokerKeys", home=Path(home))
         command = [java, f"-XX:ActiveProcessorCount={processors}", *words]
@@ -26,17 +25,17 @@ def keys_of(rocketmq: RocketMQ, processors: int = 1) -> Mapping[str, list[str]]:
 def table(rocketmqs: list[RocketMQ]) -> str:
     """The text of the table, of these releases."""
     small, large = ([keys_of(rocketmq, processors) for rocketmq in rocketmqs] for processors in (1, 64))
-    lines = ["\t".join(["key", "type", *(rocketmq.version for rocketmq in rocketmqs)])]
+    lines = ["\t".join(["key", "type", "part", *(rocketmq.version for rocketmq in rocketmqs)])]
     for key in sorted(set().union(*small)):
-        kind = next(keys[key][0] for keys in reversed(small) if key in keys)
+        kind, part = next(keys[key][:2] for keys in reversed(small) if key in keys)
         defaults = []
         for few, many in zip(small, large, strict=True):
-            default = few.get(key, ["", NOT_SHOWN])[1]
+            default = few[key][2] if key in few else NOT_READ
             varies = few.get(key) != many.get(key) or key in OF_A_MACHINE | OF_A_START
-            defaults.append(AT_START if varies and default != NOT_SHOWN else default)
-        lines.append("\t".join([key, kind, *defaults]))
+            defaults.append(AT_START if varies and default != NOT_READ else default)
+        lines.append("\t".join([key, kind, part, *defaults]))
     return "".join(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":
-    TABLE.write_text(table([release(version) for version in RELEASES]), "utf-8")
+    TABLE.write_text(table([release(version) for version in VERSIONS]), "utf-8")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.choices import TlsMode
+from mqtool.choices import Compat, TlsMode
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.options import ConfigOption, Flush, format_option, option
+from mqtool.cli.options import ConfigOption, Flush, format_option, option, release_option
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, PortInUseError, UsageError
@@ -143,6 +143,10 @@ FlushOption = Annotated[
     Flush | None,
     option("--flush", panel=STORE, help="Whether senders wait for the disk. Default: flushDiskType of --config."),
 ]
+ReleaseOption = Annotated[
+    Compat | None,
+    release_option("Release whose files to write. Default: that of the store; 5.5 for a new one.", panel=STORE),
+]
 SetOption = Annotated[
     list[str] | None,
     option(
@@ -186,6 +190,7 @@ def serve(
     settings: SetOption = None,
     topics: TopicOption = None,
     flush: FlushOption = None,
+    release: ReleaseOption = None,
     acl: AclOption = None,
     tls_cert: CertificateOption = None,
     tls_key: KeyOption = None,
@@ -228,6 +233,7 @@ def serve(
         config=configuration(config, settings or []),
         topics={name: kind or "NORMAL" for name, _, kind in (topic.partition("=") for topic in topics or [])},
         flush=server.parse_flush(flush),
+        release=release,
         admin_port=admin_port,
         acl=acl,
         certificate=tls_cert,
@@ -264,7 +270,7 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
     """
     from mqtool.store.config import broker_config
     from mqtool.store.config.broker_config import BrokerConfig
-    from mqtool.store.config.broker_keys import unknown_keys
+    from mqtool.store.config.broker_keys import unread_keys
 
     config = broker_config.load(file)
     given = {}
@@ -273,8 +279,8 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
         if not equals or not key.strip():
             raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
         given[key.strip()] = value.strip()
-    for unknown in unknown_keys(given):
-        _LOG.warning("--set: %s", unknown)
+    for unread in unread_keys(given):
+        _LOG.warning("--set: %s", unread)
     for wrong in broker_config.misread(given):
         raise UsageError(f"--set {wrong}")
     if not given:

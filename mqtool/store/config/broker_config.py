@@ -9,7 +9,7 @@ trimmed from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from mqtool.errors import ConfigFileError, FormatError, StoreError, UsageError
 from mqtool.formats import java, timer
-from mqtool.formats.release import Release
-from mqtool.store.config.broker_keys import CHOICES, KEYS, LEGACY_KEYS, Type, UnknownKey, unknown_keys
+from mqtool.formats.release import MEASURED, Release
+from mqtool.store.config.broker_keys import CHOICES, KEYS, LEGACY_KEYS, Type, UnreadKey, default_of, unread_keys
 from mqtool.store.files import read_file
 
 _TRIMS_SINCE = Release(5, 2)
@@ -120,9 +120,9 @@ class BrokerConfig(Struct, frozen=True):
         """The configuration file, None for values given directly."""
         return None if self.directory is None else Path(self.source)
 
-    def unknown_keys(self) -> list[UnknownKey]:
-        """Returns the keys that no broker reads; old spellings that brokers still read do not count."""
-        return unknown_keys(self.values)
+    def unread_keys(self, releases: Collection[Release] = MEASURED) -> list[UnreadKey]:
+        """Returns the keys that no broker of some releases reads; old spellings are not among them."""
+        return unread_keys(self.values, releases)
 
     def misread(self, release: Release | None = None) -> list[MisreadValue]:
         """Returns the values that a broker misreads; None stands for any release."""
@@ -163,12 +163,13 @@ class BrokerConfig(Struct, frozen=True):
         value = self.values.get(key)
         return None if value is None else java.parse_boolean(value)
 
-    def flag_or_default(
-        self, key: str, release: Release, *, default: bool = False, since: tuple[int, int] = (4, 9)
-    ) -> bool:
-        """Returns a Boolean as a broker uses it: the default without the key, or for a release before `since`."""
-        value = self.flag(key) if release >= since else None
-        return default if value is None else value
+    def flag_or_default(self, key: str, release: Release, *, default: bool | None = None) -> bool:
+        """Returns a Boolean as a broker of a release uses it; `default` overrides the release's own."""
+        own = default_of(key, release)
+        value = None if own is None else self.flag(key)
+        if value is None:
+            return own == "true" if default is None else default
+        return value
 
     def text(self, key: str, release: Release | None = None) -> str | None:
         """Returns a text; None if the key is absent, or if a broker ignores the value in the file.
@@ -241,7 +242,7 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
     except FormatError as error:
         raise ConfigFileError(f"a broker does not start with it: {error}; correct the file", path) from error
     loaded = BrokerConfig(values, path.parent, str(path))
-    unknown = loaded.unknown_keys()
+    unknown = loaded.unread_keys()
     if unknown and len(unknown) == len(loaded.values):
         first = unknown[0]._replace(key=unknown[0].key[:100])
         reason = f"expected a broker's properties file, found no key that a broker reads: {first}"

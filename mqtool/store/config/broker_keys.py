@@ -1,17 +1,17 @@
-"""The keys of a broker's properties file, of 4.9.7 and 5.5.0 together.
+"""The keys of a broker's properties file, of the known releases together.
 
 A broker ignores a key that it does not know, without a message, and so does every command of mqtool. Source: the
 setters of BrokerConfig, MessageStoreConfig (also of the tiered store), NettyServerConfig, NettyClientConfig and
 AuthConfig, which MixAll.properties2Object calls.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
 from pkgutil import get_data
 from typing import NamedTuple
 
-from mqtool.formats.release import MEASURED, Release
+from mqtool.formats.release import MEASURED, V4_9, V5_3, V5_5_1, Release
 from mqtool.jobs import pool
 
 LEGACY_KEYS = {
@@ -21,14 +21,21 @@ LEGACY_KEYS = {
 """Misspelt before 4.7; later brokers ignore them silently."""
 
 TABLE = Path(__file__).with_suffix(".tsv")
-"""A row for each key: its name, the type of its setter, its default by release. tests.support.broker_keys writes it."""
+"""A row for each key: its name, the type of its setter, the part that reads it, its default by release.
 
-NOT_SHOWN = "-"
-"""In the table: there is no setter, or the broker's answer to GET_BROKER_CONFIG has no such key."""
+`python -m tests.support.broker_keys` writes it from the published classes.
+"""
+
+NOT_READ = "-"
+"""In the table, of a type: the key has no setter; of a default: the release does not know the key."""
 AT_START = "*"
 """In the table, of a default: it depends on the machine, or is computed when the broker starts."""
+NOT_SHOWN = "?"
+"""In the table, of a default: the release reads the key, and its answer to GET_BROKER_CONFIG does not have it."""
 
 _HEAD, *_ROWS = (line.split("\t") for line in (get_data(__name__, TABLE.name) or b"").decode().splitlines())
+_FIRST = 3
+"""Column of the first release in the table."""
 
 CHOICES = {
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
@@ -36,6 +43,10 @@ CHOICES = {
     "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
 }
 """Texts of which only certain ones are taken: those of an enum, in capital letters."""
+
+
+_ELSEWHERE = "controller"
+"""The part in the table that reads another file than the broker."""
 
 
 class Type(Enum):
@@ -48,21 +59,27 @@ class Type(Enum):
     TEXT = "String"
 
 
-KEYS: Mapping[str, Type] = {key: Type(kind) for key, kind, *_ in _ROWS if kind != NOT_SHOWN}
+VERSIONS = tuple(_HEAD[_FIRST:])
+"""The releases in the table, oldest first."""
+_DEFAULTS = {row[0]: dict(zip(VERSIONS, row[_FIRST:], strict=True)) for row in _ROWS}
+_PARTS = {row[0]: row[2] for row in _ROWS}
+KEYS: Mapping[str, Type] = {key: Type(kind) for key, kind, part, *_ in _ROWS if kind != NOT_READ and part != _ELSEWHERE}
 
 PROXY_KEYS = frozenset({"useEndpointPortFromRequest"})
 """Keys of the proxy's ProxyConfig that `serve` has for gRPC clients; a broker does not know them."""
 
 
-def default(key: str, release: Release) -> str:
-    """Returns the default of a key that a broker of the release has."""
-    return next(row for row in _ROWS if row[0] == key)[_HEAD.index(MEASURED[release])]
+def default_of(key: str, release: Release) -> str | None:
+    """Returns the default of a key, None if the release does not read the key."""
+    default = _DEFAULTS[key][MEASURED[release]]
+    return None if default == NOT_READ else default
 
 
 def defaults(release: Release) -> dict[str, str]:
     """Returns the keys that GET_BROKER_CONFIG of a release answers, with their defaults; "" for names and places."""
-    column, started = _HEAD.index(MEASURED[release]), _values_at_start()
-    shown = {row[0]: row[column] for row in _ROWS if row[column] != NOT_SHOWN}
+    started, version = _values_at_start(), MEASURED[release]
+    known = {key: _DEFAULTS[key][version] for key, part in _PARTS.items() if part == "broker"}
+    shown = {key: value for key, value in known.items() if value not in (NOT_READ, NOT_SHOWN)}
     return {key: started.get(key, "") if value == AT_START else value for key, value in shown.items()}
 
 
@@ -84,25 +101,52 @@ def _values_at_start() -> dict[str, str]:
     return {key: str(number) for key, number in numbers.items()}
 
 
-class UnknownKey(NamedTuple):
-    """A key that no broker knows, and the known key that was probably meant."""
+class UnreadKey(NamedTuple):
+    """A key that a broker does not read."""
 
     key: str
-    suggestion: str | None
+    words: str  # why it has no effect, and the known key that was probably meant
 
     def __str__(self) -> str:
-        meant = f"; did you mean {self.suggestion}?" if self.suggestion else ""
-        return f"unknown key {self.key!r} has no effect{meant}"
+        return self.words
 
 
-def unknown_keys(keys: Iterable[str]) -> list[UnknownKey]:
-    """Returns the keys that no broker knows, each with the most similar known key."""
-    import difflib  # noqa: PLC0415 - few configurations have such a key
+def unread_keys(keys: Collection[str], releases: Collection[Release] = tuple(MEASURED)) -> list[UnreadKey]:
+    """Returns the keys that no broker of some releases reads; old spellings and keys of `serve` are not among them."""
+    known = KEYS.keys() | LEGACY_KEYS.keys() | PROXY_KEYS
+    unread = [UnreadKey(key, _words_of_unknown(key)) for key in keys if key not in known]
+    for key in (key for key in keys if key in KEYS):
+        reading = [release for release in MEASURED if default_of(key, release) is not None]
+        if not set(reading).intersection(releases):
+            since = "" if V4_9 in reading else f" since {'5.x' if V5_3 in reading else MEASURED[reading[0]]}"
+            until = "" if V5_5_1 in reading else f" up to {MEASURED[reading[-1]]}"
+            own = " or ".join(MEASURED[release] for release in releases)
+            unread.append(
+                UnreadKey(key, f"key {key!r} has no effect: read{since}{until}; this store's broker is {own}")
+            )
+    return unread
 
-    folded = {key.lower(): key for key in KEYS}
-    unknown = []
-    for key in keys:
-        if key not in KEYS.keys() | LEGACY_KEYS.keys() | PROXY_KEYS:
-            near = difflib.get_close_matches(key.lower(), folded, 1, 0.75)
-            unknown.append(UnknownKey(key, folded[near[0]] if near else None))
-    return unknown
+
+def _words_of_unknown(key: str) -> str:
+    if key in _PARTS and _PARTS[key] == _ELSEWHERE:
+        return f"key {key!r} has no effect: it belongs in the controller's or name server's file"
+    meant = next((known for known in KEYS if _is_typo(key, known)), None)
+    return f"unknown key {key!r} has no effect" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _is_typo(key: str, meant: str) -> bool:
+    """Whether keys differ in their case, or by one letter: missing, added, wrong or exchanged with the next one.
+
+    Two letters, a digit, or the first letter of a word make another key: `minX` of `maxX`, `appendCkAsync` of
+    `appendAckAsync`.
+    """
+    shorter, longer = sorted((key.lower(), meant.lower()), key=len)
+    letters = enumerate(zip(shorter, longer, strict=False))
+    at = next((place for place, (left, right) in letters if left != right), len(shorter))
+    if any(map(str.isdigit, shorter[at : at + 1] + longer[at : at + 1])) or meant[at : at + 1].isupper():
+        return False
+    if len(shorter) < len(longer):
+        return shorter[at:] == longer[at + 1 :]
+    return shorter[at + 1 :] == longer[at + 1 :] or (
+        shorter[at : at + 2] == longer[at : at + 2][::-1] and shorter[at + 2 :] == longer[at + 2 :]
+    )

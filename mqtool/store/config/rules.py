@@ -19,7 +19,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.records.dispatch import DispatchRules, rules_for
 from mqtool.records.record_check import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
 from mqtool.store.config.broker_config import BrokerConfig
-from mqtool.store.config.broker_keys import default
+from mqtool.store.config.broker_keys import default_of
 from mqtool.store.config.metadata import Metadata
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.queues.consume_queue import Queue, has_record
@@ -41,7 +41,7 @@ def is_possible_delay(delay: int) -> bool:
 
 def delays_of(configured: str | None, release: Release) -> tuple[int, ...]:
     """Returns the delay of each level in ms, level 1 first; without messageDelayLevel, those of the release."""
-    return parse_delay_levels(configured or default(DELAY_LEVELS_KEY, release))
+    return parse_delay_levels(configured or default_of(DELAY_LEVELS_KEY, release) or "")
 
 
 def delay_levels_of(config: BrokerConfig, release: Release, queues: Sequence[Queue], log: CommitLog) -> tuple[int, ...]:
@@ -82,15 +82,15 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
     """
     flag = partial(config.flag_or_default, release=release)
     recover_max = config.integer("commitLogRecoverMaxNum")
-    index = flag("messageIndexEnable", default=True)
+    index = flag("messageIndexEnable")
     return RecoveryRules(
         release=release,
-        check_crc=flag("checkCRCOnRecover", default=True),
-        force_property_crc=flag("forceVerifyPropCRC", since=(5, 5)),
-        check_offset_on_recover=flag("checkCommitLogOffsetOnRecover", since=(5, 5)),
-        index_enabled=index and flag("indexFileWriteEnable", default=True, since=(5, 5)),
+        check_crc=flag("checkCRCOnRecover"),
+        force_property_crc=flag("forceVerifyPropCRC"),
+        check_offset_on_recover=flag("checkCommitLogOffsetOnRecover"),
+        index_enabled=index and flag("indexFileWriteEnable", default=True),
         index_safe=index and flag("messageIndexSafe"),
-        recheck_reput=flag("recheckReputOffsetFromCq", since=(5, 5)),
+        recheck_reput=flag("recheckReputOffsetFromCq"),
         recover_max=recover_max if recover_max is not None and recover_max > 0 else DEFAULT_RECOVER_MAX,
         delay_levels_ms=delays_of(config.text(DELAY_LEVELS_KEY), release),
         heap_bytes=heap or DEFAULT_HEAP,

@@ -2,14 +2,17 @@
 
 import logging
 
+import pytest
+
 from mqtool.cli.app import run
 from mqtool.cli.commands.serve import configuration
 from mqtool.cli.exits import ExitCode
 from mqtool.engine.options import StoreOptions, config_values
 from mqtool.engine.retention.rules import RetentionPolicy
-from mqtool.formats.release import V5_5
+from mqtool.formats.release import MEASURED, V5_4, V5_5, V5_5_1
 from mqtool.server.broker.config import DEFAULTS
-from mqtool.store.config.broker_keys import KEYS, PROXY_KEYS, defaults, unknown_keys
+from mqtool.store.config import broker_keys
+from mqtool.store.config.broker_keys import KEYS, PROXY_KEYS, TABLE, defaults, unread_keys
 
 
 def test_every_key_that_serve_looks_at_is_a_broker_s_or_a_proxy_s():
@@ -23,8 +26,47 @@ def test_an_option_of_the_engine_has_the_default_of_a_broker():
 
 
 def test_an_unknown_key_is_named_with_the_one_that_was_meant():
-    found = unknown_keys(["flushDiskTyp", "FlushDiskType", "brokerName", "zzz", "mapedFileSizeCommitLog"])
-    assert found == [("flushDiskTyp", "flushDiskType"), ("FlushDiskType", "flushDiskType"), ("zzz", None)]
+    keys = ["flushDiskTyp", "FlushDiskType", "flsuhDiskType", "brokerName", "zzz", "mapedFileSizeCommitLog"]
+    meant = "unknown key {!r} has no effect; did you mean flushDiskType?".format
+    assert [one.words for one in unread_keys(keys)] == [*map(meant, keys[:3]), "unknown key 'zzz' has no effect"]
+
+
+@pytest.mark.parametrize(
+    "key", ["maxTransferBytesOnMessageInMemor2", "brokerIP3", "minAccessMessageInMemoryRatio", *KEYS]
+)
+def test_no_key_is_suggested_for_one_that_means_something_else(key, monkeypatch):
+    """Also not for a key that a later release adds: each known key in turn is taken for such a one."""
+    monkeypatch.setattr(broker_keys, "KEYS", {name: kind for name, kind in KEYS.items() if name != key})
+    assert [one.words for one in unread_keys([key])] == [f"unknown key {key!r} has no effect"]
+
+
+@pytest.mark.parametrize(
+    ("key", "releases", "why"),
+    [
+        ("rocksdbCQSelectiveDoubleWriteEnable", [V5_5], "read since 5.5.1; this store's broker is 5.5.0"),
+        (
+            "rocksdbCQSelectiveDoubleWriteEnable",
+            [V5_4, V5_5],
+            "read since 5.5.1; this store's broker is 5.4.0 or 5.5.0",
+        ),
+        ("rocksdbCQSelectiveDoubleWriteEnable", [V5_5, V5_5_1], ""),
+        ("enableLiteEventMode", [V5_5_1], "read since 5.5.0 up to 5.5.0; this store's broker is 5.5.1"),
+        ("longPollingEnable", list(MEASURED), ""),
+        ("controllerDLegerPeers", [V5_5], "it belongs in the controller's or name server's file"),
+    ],
+)
+def test_a_key_of_another_release_is_called_that(key, releases, why):
+    expected = [f"key {key!r} has no effect: {why}"] if why else []
+    assert [one.words for one in unread_keys([key], releases)] == expected
+
+
+def test_no_key_that_a_release_reads_is_called_unknown():
+    """A row of type - is shown by brokers, and has no setter."""
+    rows = [line.split("\t") for line in TABLE.read_text("utf-8").splitlines()[1:]]
+    words = [one.words for one in unread_keys([key for key, kind, *_ in rows if kind != "-"])]
+    assert len(rows) == 598
+    assert len(words) == 16
+    assert all("controller's" in one for one in words)
 
 
 def test_serve_names_each_unknown_key_of_set_and_config_once(tmp_path, caplog, capsys):

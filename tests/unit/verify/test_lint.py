@@ -5,9 +5,10 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.errors import ConfigFileError
+from mqtool.formats.release import MEASURED
 from mqtool.store.config import broker_config
-from mqtool.store.config.broker_keys import unknown_keys
-from mqtool.verify import verify
+from mqtool.store.config.broker_keys import unread_keys
+from mqtool.verify import Options, Severity, verify
 from tests.support.stores import FIXTURES, store_fixture
 
 ORDERS = store_fixture("orders-5.5.0")
@@ -21,7 +22,50 @@ def evidence(config, code, name="orders-5.5.0"):
 def test_every_key_that_real_brokers_were_given_is_known():
     given = {key for path in FIXTURES.rglob("*.conf") for key in broker_config.load(path).values}
     assert len(given) > 30
-    assert unknown_keys(sorted(given)) == []
+    assert unread_keys(sorted(given)) == []
+
+
+SAMPLE = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": "broker-a",
+    "brokerId": "0",
+    "deleteWhen": "04",
+    "fileReservedTime": "48",
+    "brokerRole": "ASYNC_MASTER",
+    "flushDiskType": "ASYNC_FLUSH",
+}
+"""What conf/broker.conf of the distributions states; conf/controller and conf/container of 5.x add the keys below."""
+SINCE_5 = {
+    "enableControllerMode": "false",
+    "controllerAddr": "127.0.0.1:9878",
+    "allAckInSyncStateSet": "true",
+    "totalReplicas": "2",
+    "inSyncReplicas": "1",
+    "minInSyncReplicas": "1",
+    "enableAutoInSyncReplicas": "true",
+    "brokerHeartbeatInterval": "1000",
+    "brokerNotActiveTimeoutMillis": "5000",
+    "sendHeartbeatTimeoutMillis": "1000",
+    "enableSlaveActingMaster": "true",
+}
+
+
+@pytest.mark.parametrize("release", MEASURED)
+def test_the_sample_configuration_of_a_release_has_no_finding(release):
+    keys = SAMPLE | (SINCE_5 if release >= (5, 0) else {})
+    with mqtool.open(ORDERS.directory, keys) as store:
+        found = verify(store, Options(broker=str(release))).findings
+    assert [one.evidence for one in found if one.code.startswith("lint-")] == []
+
+
+def test_a_key_of_another_release_is_a_note_that_says_so():
+    key = "rocksdbCQSelectiveDoubleWriteEnable"
+    with mqtool.open(ORDERS.directory, {key: "true"}) as store:
+        (found,) = [one for one in verify(store).findings if one.code == "lint-unknown-key"]
+        later = verify(store, Options(broker="5.5.1")).findings
+    assert found.severity is Severity.NOTE
+    assert found.evidence == f"key {key!r} has no effect: read since 5.5.1; this store's broker is 5.5.0"
+    assert "lint-unknown-key" not in {one.code for one in later}
 
 
 @pytest.mark.parametrize(
