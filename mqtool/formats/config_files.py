@@ -122,7 +122,7 @@ class ConsumerOffsets(Struct, frozen=True):
     offset_table: dict[str, Offsets]  # "topic@group" to next queue offset by queue id
     # "topic@group" of an LMQ to next queue offset; None in consumerOffset.json.
     lmq_offset_table: dict[str, int] | None = None
-    pull_offset_table: dict[str, Offsets] | None = None  # offsets of the last pulls, not of commits; 5.5 only
+    pull_offset_table: dict[str, Offsets] | None = None  # offsets of the last pulls, not of commits; 5.5.0 only
     data_version: DataVersion | None = None  # since 5.0
     # All other members, e.g. `groupTopicMap`, which the broker derives and does not read.
     extra: Document = field(default_factory=dict)

@@ -15,6 +15,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import config_files, config_json, file_names, java
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, split_topic_group
+from mqtool.formats.release import V5_5
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import is_lmq
 from mqtool.server.broker.config import ConfigPersister, next_version
@@ -61,15 +62,22 @@ class OffsetTable:
         light = None
         if self._lmq:
             light = {key: table.pop(key)[0] for key in list(table) if _is_light(key) and 0 in table[key]}
-        offsets = replace(self._loaded, offset_table=table, lmq_offset_table=light, data_version=self._version)
-        return config_files.build_consumer_offsets(offsets, self._persister.configs.style)
+        configs = self._persister.configs
+        offsets = replace(
+            self._loaded,
+            offset_table=table,
+            lmq_offset_table=light,
+            pull_offset_table=self._loaded.pull_offset_table if configs.release == V5_5 else None,
+            data_version=self._version,
+        )
+        return config_files.build_consumer_offsets(offsets, configs.style)
 
     def persist(self) -> None:
         """Schedules writing the file if an offset has changed."""
         if self._changed:
             self._changed = False
             release = self._persister.configs.release
-            if release >= (5, 5):  # the file has no data version before
+            if release >= (5, 0):  # the file has no data version before
                 self._version = next_version(self._version, release)
             self._persister.mark(self._name)
 
