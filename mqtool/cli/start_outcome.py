@@ -57,13 +57,13 @@ EXPLAIN_START = OutputSchema(
     (
         text("path", "the store's root directory"),
         CONFIG,
-        text("release", "of the broker: 4.9 or 5.5"),
+        text("release", "of the broker, such as 4.9, 5.5 or 5.5.1"),
         text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
         nested(
             "other",
-            "the start of the other known release, if the evidence for the release disagrees; if the store may be of "
+            "the start of another release, if the evidence for the release disagrees; if the store may be of "
             "4.9, also if its outcome is another one; else null",
-            text("release", "4.9 or 5.5"),
+            text("release", "which one"),
             text("verdict", "in one line"),
             nullable=True,
         ),

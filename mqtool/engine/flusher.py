@@ -174,8 +174,9 @@ class StoreCheckpoint:
             values = written = self.values
             if values == self._written:
                 return
-            if self._release < (5, 5):  # fields that 4.9 does not know stay zero
-                values = Checkpoint(**{name: getattr(values, name) for name in checkpoint.TIMES})
+            if self._release < (5, 5):  # fields that a release does not know stay zero
+                known = checkpoint.TIMES + checkpoint.OFFSETS[: 2 if self._release >= (5, 1) else 0]
+                values = Checkpoint(**{name: getattr(values, name) for name in known})
             if not self._path.exists():
                 self._files.create(self._path, checkpoint.FILE_SIZE)
                 self._files.sync_directory(self._path.parent)

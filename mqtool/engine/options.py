@@ -17,7 +17,7 @@ from mqtool.errors import UsageError
 from mqtool.formats import consume_queue as queue_format
 from mqtool.formats import index_file
 from mqtool.formats.hosts import Host
-from mqtool.formats.release import V4_9, V5_5, Release
+from mqtool.formats.release import Release, release_of
 from mqtool.records.dispatch import DispatchRules, rules_for
 from mqtool.records.record_check import RecoveryRules
 from mqtool.store import file_sizes
@@ -28,6 +28,7 @@ from mqtool.store.index_file import DEFAULT_MAX_QUERY
 DEFAULT_HOST = Host("127.0.0.1", 10911)
 
 
+_RELEASES = {compat: release_of(compat) for compat in Compat}
 _MIN = {
     "commit_log_file_size": file_sizes.COMMIT_LOG.minimum,
     "consume_queue_file_size": file_sizes.CONSUME_QUEUE.minimum,
@@ -190,8 +191,8 @@ class StoreOptions(Struct, frozen=True):
 
     @property
     def release(self) -> Release:
-        """The release whose rules and bytes apply: 4.9 or 5.5."""
-        return V4_9 if self.compat is Compat.V4_9 else V5_5
+        """The release whose rules and bytes apply."""
+        return _RELEASES[self.compat]
 
     @property
     def delays_ms(self) -> tuple[int, ...]:

@@ -88,7 +88,7 @@ def build(document: Document, style: JsonStyle) -> bytes:
 
 def json_style(release: Release) -> JsonStyle:
     """Returns the style in which a release writes its configuration files."""
-    return JsonStyle.PRETTY_2 if release >= (5, 5) else JsonStyle.PRETTY_1
+    return JsonStyle.PRETTY_2 if release >= (5, 0) else JsonStyle.PRETTY_1
 
 
 def style_of(data: Buffer) -> JsonStyle:

@@ -253,7 +253,7 @@ class _Parser:
 
     def __init__(self, text: str, *, release: Release) -> None:
         self._text = text
-        self._words = _WORDS | _TEXT_WORDS if release >= (5, 5) else _WORDS
+        self._words = _WORDS | _TEXT_WORDS if release >= (5, 0) else _WORDS
         self._end = 0
         self._depth = 0
         self._at, self._kind, self._token = 0, "", ""

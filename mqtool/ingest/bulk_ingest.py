@@ -290,11 +290,11 @@ def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
         old = table.get(topic)
         if topic == SCHEDULE_TOPIC or is_lmq(topic) or (old is not None and old.read_queue_nums >= count):
             continue
-        new = old or TopicConfig(topic, count, count, attributes=None if store.options.release < (5, 5) else {})
+        new = old or TopicConfig(topic, count, count, attributes=None if store.options.release < (5, 0) else {})
         table[topic] = replace(new, read_queue_nums=count, write_queue_nums=max(count, new.write_queue_nums))
         changed.append(topic)
     if changed:
-        before = known.data_version or DataVersion(0, 0, None if store.options.release < (5, 5) else 0)
+        before = known.data_version or DataVersion(0, 0, None if store.options.release < (5, 0) else 0)
         version = replace(before, counter=before.counter + 1, timestamp=SystemClock.now())
         data = config_files.build_topics(Topics(table, version, known.extra), tables.style)
         tables.save(file_names.TOPICS, data)

@@ -188,7 +188,7 @@ def _is_packed(stored_crc: Any, body: bytes, sys_flag: int) -> bool:
 
 
 def _encoded(values: dict[str, str], options: StoreOptions) -> bytes:
-    return properties.encode(values.items(), trailing_separator=options.release >= (5, 5))
+    return properties.encode(values.items(), trailing_separator=options.release >= (5, 0))
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:

@@ -227,7 +227,7 @@ class _Composer:
     def _version(self, known: DataVersion | None) -> DataVersion:
         if known is not None:
             return known
-        return DataVersion(1, self._survey.last_time, None if self._release < (5, 5) else 0)
+        return DataVersion(1, self._survey.last_time, None if self._release < (5, 0) else 0)
 
     def _put(self, name: str, data: bytes) -> None:
         self.composed.files[f"{file_names.CONFIG}/{name}"] = data
@@ -274,7 +274,7 @@ class _Composer:
         known = {QUEUE_TYPE: BATCH_QUEUES} if is_batch else {}
         if (self._compacted / topic).is_dir():
             known[CLEANUP_POLICY] = COMPACTION
-        attributes = None if self._release < (5, 5) else known
+        attributes = None if self._release < (5, 0) else known
         return TopicConfig(topic, count, count, topic_filter_type=filter_type, attributes=attributes)
 
     def groups(self) -> None:
@@ -314,7 +314,7 @@ class _Composer:
             for key, table in known.offset_table.items()
         }
         lmq = {key: self._bounded(name, key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()}
-        version = known.data_version if self._release < (5, 5) else self._version(known.data_version)
+        version = known.data_version if self._release < (5, 0) else self._version(known.data_version)
         kept = ConsumerOffsets(offsets, lmq if has_lmq else None, known.pull_offset_table, version, known.extra)
         self._put(name, config_files.build_consumer_offsets(kept, self._style))
 
@@ -379,8 +379,8 @@ class _Composer:
             survey.last_time,
             index_time,
             self._master_flushed_offset(known.master_flushed_offset),
+            0 if self._release < (5, 0) else survey.last_record,
             0 if self._release < (5, 5) else survey.last_record,
-            survey.last_record if self._store.version.line == "5.5" else 0,
         )
         reason = "times and offsets of the last record, and of the last index file that is full"
         self._guess(file_names.CHECKPOINT, "all fields", checkpoint.physic_msg_timestamp, reason)

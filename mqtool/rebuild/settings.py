@@ -70,8 +70,9 @@ def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -
 
 
 def _release_evidence(version: Version) -> str:
-    is_known = version.line is None or version.line == str(version.release)
-    return version.evidence if is_known else f"{version.evidence}: {version.line}, treated as {version.release}"
+    if version.releases == (version.release,):
+        return version.evidence
+    return f"{version.evidence}; {version.release} is assumed, --release states another"
 
 
 def _delay_evidence(store: Store) -> str:

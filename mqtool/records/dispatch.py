@@ -71,7 +71,7 @@ def rules_for(
     by that one next.
     """
     return DispatchRules(
-        index_tags=release >= (5, 5),
+        index_tags=release >= (5, 4),
         multi_dispatch=multi_dispatch,
         lmq_everywhere=release < (5,),
         light_queues=light_queues,

@@ -66,6 +66,8 @@ class CheckResult(Struct, frozen=True):
 
 
 BLANK = CheckResult(0, ok=True)
+NEGATIVE_BLANK = CheckResult(0, ok=True, reason="a BLANK whose TOTALSIZE is negative")
+"""Releases before 5.5.1 take it for the end of the segment."""
 
 
 class HeapExhausted(Exception):  # noqa: N818 - an answer, not an error
@@ -99,11 +101,11 @@ class RecordCheck:
         self.recovering = recovering
         self.check_crc = recovering and rules.check_crc
         self.largest_array = 0
-        self.delay_levels = rules.delay_levels_ms if rules.release >= (5, 5) or not recovering else ()
+        self.delay_levels = rules.delay_levels_ms if rules.release >= (5, 0) or not recovering else ()
 
     def magic_is_known(self, magic: int) -> bool:
         """Whether a record may have this magic code."""
-        return magic == commit_log.MAGIC_V1 or (magic == commit_log.MAGIC_V2 and self.rules.release >= (5, 5))
+        return magic == commit_log.MAGIC_V1 or (magic == commit_log.MAGIC_V2 and self.rules.release >= (5, 0))
 
     def check(self, read: Read, position: int, limit: int) -> CheckResult:
         """Tests the bytes at a position of a segment, up to its end, or the end of what counts as written.
@@ -118,16 +120,18 @@ class RecordCheck:
             return CheckResult(-1, ok=False, reason=str(error))
 
     def _check(self, cursor: "_Cursor") -> CheckResult:
-        is_5 = self.rules.release >= (5, 5)
+        is_5 = self.rules.release >= (5, 0)
         if is_5 and cursor.remaining <= 4:
             return CheckResult(-1, ok=False, reason="the segment ends")
         start = cursor.position
         (total,) = _I32.unpack(cursor.take(_I32.size))
-        if is_5 and cursor.remaining < total - 4:
+        if is_5 and cursor.remaining < java.to_int32(total - 4):
             return CheckResult(-1, ok=False, reason=f"TOTALSIZE {total} reaches beyond the segment")
+        if total < 0 and self.rules.release >= (5, 5, 1):
+            return CheckResult(-1, ok=False, reason=f"TOTALSIZE {total} is negative")
         (magic,) = _I32.unpack(cursor.take(_I32.size))
         if magic == commit_log.MAGIC_BLANK:
-            return BLANK
+            return BLANK if total >= 0 else NEGATIVE_BLANK
         if not self.magic_is_known(magic):
             return CheckResult(-1, ok=False, reason=f"magic code {magic & 0xFFFFFFFF:08x}")
         self._allocate(total)
@@ -213,7 +217,7 @@ class RecordCheck:
             java.parse_int(values[properties.DELAY_LEVEL])
 
     def _parse_inner(self, values: dict[str, str]) -> None:
-        if self.rules.release >= (5, 5) and properties.INNER_NUM in values and properties.INNER_BASE in values:
+        if self.rules.release >= (5, 0) and properties.INNER_NUM in values and properties.INNER_BASE in values:
             java.parse_long(values[properties.INNER_BASE])
             java.parse_short(values[properties.INNER_NUM])
 

@@ -32,6 +32,7 @@ def scan_start(
     *,
     clean_stop: bool,
     queues_end: int = -1,
+    bases: Sequence[int] = (),
 ) -> ScanStart:
     """Returns the segment at which recovery begins to scan.
 
@@ -42,11 +43,16 @@ def scan_start(
         checkpoint, rules: as loaded, all zeros if there is none; of the broker that is started.
         clean_stop: the store was shut down cleanly: there is no abort file.
         queues_end: end of the newest record that any queue names, -1 without queues; only used after a clean stop.
+        bases: physical offset at which each segment begins; only used after a clean stop.
     """
     if not segments:
         raise ValueError("a log without segments is not scanned")
-    if rules.release >= (5, 5):
+    if rules.release >= (5, 4):
         return _Search5(segments, segment_size, checkpoint, rules, clean_stop, queues_end).start()
+    if clean_stop and rules.release >= (5, 0):
+        reached = [number for number, base in enumerate(bases) if base <= queues_end]
+        reason = f"the last one that begins at most at {queues_end}, the largest end of a queue, untested (5.3)"
+        return ScanStart(max(reached, default=0), reason)
     if clean_stop:
         reason = "the third from the end, untested (CommitLog.recoverNormally, 4.9)"
         return ScanStart(max(0, len(segments) - _LAST_SEGMENTS), reason)
@@ -57,16 +63,17 @@ def _after_crash_4(segments: Sequence[Callable[[], Read]], checkpoint: Checkpoin
     limit = checkpoint.min_timestamp
     if rules.index_safe:
         limit = min(limit, checkpoint.index_msg_timestamp)
+    check = RecordCheck(rules, recovering=True)
     for number in range(len(segments) - 1, -1, -1):
         fields = _head(segments[number]())
-        if fields["magic_code"] == commit_log.MAGIC_V1 and 0 != fields["store_timestamp"] <= limit:
+        if check.magic_is_known(fields["magic_code"]) and 0 != fields["store_timestamp"] <= limit:
             rule = f"the last one whose first record was stored by {limit}, the checkpoint's time less 3 s"
-            return ScanStart(number, f"{rule} (CommitLog.isMappedFileMatchedRecover, 4.9)")
-    return ScanStart(0, f"the first one: no segment's first record was stored at or before {limit} (4.9)")
+            return ScanStart(number, f"{rule} (CommitLog.isMappedFileMatchedRecover, {rules.release})")
+    return ScanStart(0, f"the first one: no segment's first record was stored at or before {limit} ({rules.release})")
 
 
 class _Search5(Struct, frozen=True):
-    """The search of 5.5, backwards from the newest segment; the same after a clean stop and after a crash."""
+    """The search since 5.4, backwards from the newest segment; the same after a clean stop and after a crash."""
 
     segments: Sequence[Callable[[], Read]]
     segment_size: int
@@ -91,6 +98,8 @@ class _Search5(Struct, frozen=True):
         if self.clean_stop:
             return f"states a physical offset of at most {self.queues_end}, the largest end of a queue (5.5)"
         physical, stored = self.checkpoint.logics_physical_offset, self.checkpoint.logics_msg_timestamp
+        if self.rules.release < (5, 5):
+            return f"was stored by {self.checkpoint.min_timestamp}, the checkpoint's time less 3 s (5.4)"
         if physical > 0:
             return f"states a physical offset of at most the checkpoint's {physical} (5.5)"
         return f"was stored at or before {stored}, the checkpoint's time of the queues (5.5)"
@@ -125,9 +134,11 @@ def ledger_scan_start(files: Sequence[Callable[[], Read]], checkpoint: Checkpoin
 
 
 def _is_dispatched(physical: int, stored: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
-    """Whether the checkpoint of 5.5 says that queues and index were flushed up to a record."""
+    """Whether the checkpoint says that queues and index were flushed up to a record."""
     if _is_unindexed(stored, checkpoint, rules):
         return False
+    if rules.release < (5, 5):
+        return stored <= checkpoint.min_timestamp
     if checkpoint.logics_physical_offset > 0:
         return physical <= checkpoint.logics_physical_offset
     return stored <= checkpoint.logics_msg_timestamp

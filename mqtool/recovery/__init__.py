@@ -1,6 +1,6 @@
 """What a broker's start does to a store: computed as data, then shown or carried out.
 
-`predict` covers the releases 4.9 and 5.5. Docs page: docs/recovery.md.
+`predict` covers the releases of `formats.release.MEASURED`. Docs page: docs/recovery.md.
 """
 
 from mqtool.recovery.outcome import Outcome, Plan

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from mqtool.records.frames import Frames
-from mqtool.records.record_check import RecordCheck
+from mqtool.records.record_check import NEGATIVE_BLANK, RecordCheck
 from mqtool.records.scan_start import scan_start
 from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.log_scan import SegmentScan
@@ -49,10 +49,10 @@ class LogRecovery:
         state.scanned.from_offset = self._files[number].base
         end = self._scan(number)
         state.scanned.end_offset = end
-        if self._settings.release >= (5, 5):
-            self._truncate_queues(state.queues_end, end)
+        if self._settings.release >= (5, 0):
+            self._truncate_queues(state.queues_end if self._settings.release >= (5, 4) else self.queues_end, end)
         self._cut(end)
-        if self._settings.release < (5, 5):
+        if self._settings.release < (5, 0):
             self._truncate_queues(self.queues_end, end)
 
     def _truncate_queues(self, queues_end: int, end: int) -> None:
@@ -88,6 +88,7 @@ class LogRecovery:
             self._settings,
             clean_stop=self._normally,
             queues_end=self.queues_end,
+            bases=[file.base for file in files],
         )
         name = self._files[chosen.segment].path.name
         state.actions.log_reason(f"the scan starts at segment {name}: {chosen.reason}")
@@ -105,13 +106,19 @@ class LogRecovery:
                 confirm = file.base + scan.last_start
             if cut or not scan.stop.ok:
                 break
+            if scan.stop is NEGATIVE_BLANK:
+                self._state.scanned.has_negative_blank = True
+                self._state.actions.log_accepted(
+                    f"segment {file.path.name} ends at {file.base + scan.end} in {scan.stop.reason}: 5.5.1 would end "
+                    "the log there (CommitLog.checkMessageAndReturnSize)"
+                )
             if number + 1 >= len(self._files):
                 break
             number += 1
         end = file.base + scan.end
         self._note_end(file, scan, end)
         self._note_memory()
-        if self._settings.release >= (5, 5) and self._settings.dledger is None:
+        if self._settings.release >= (5, 0) and self._settings.dledger is None:
             self._state.update_checkpoint(confirm_physical_offset=confirm)
         return end
 
@@ -163,7 +170,7 @@ class LogRecovery:
 
     def _dispatch(self, frames: Frames) -> None:
         if self._normally:
-            if self._settings.release < (5, 5):
+            if self._settings.release < (5, 0):
                 return
             unqueued = frames.column("physical_offset") > self.queues_end
             frames = frames.select(unqueued)

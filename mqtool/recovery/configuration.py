@@ -56,7 +56,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+", re.ASCII)
 def load_tables(settings: RecoverySettings, actions: ActionLog) -> Mapping[str, TopicConfig]:
     """Loads the tables in the broker's order; returns the topics by name, none if they cannot be read."""
     table = b""
-    for name in _TABLES_5 if settings.release >= (5, 5) else _TABLES_4:
+    for name in _TABLES_5 if settings.release >= (5, 0) else _TABLES_4:
         chosen = _with_lmq(name, settings)
         data = load_table(settings, actions, chosen)
         if data is None:
@@ -86,7 +86,7 @@ def load_table(settings: RecoverySettings, actions: ActionLog, name: str) -> byt
 
 def last_tried_file(path: Path, *, release: Release) -> Path:
     """Returns the file that the broker names when a table and its backup cannot be parsed."""
-    return path.with_name(path.name + file_names.BACKUP_SUFFIX) if release >= (5, 5) else path
+    return path.with_name(path.name + file_names.BACKUP_SUFFIX) if release >= (5, 0) else path
 
 
 def _with_lmq(name: str, settings: RecoverySettings) -> str:
@@ -114,7 +114,7 @@ def _is_taken(settings: RecoverySettings, actions: ActionLog, name: str, data: b
 
 def _note_overwritten(settings: RecoverySettings, actions: ActionLog) -> None:
     tables = [_with_lmq(file_names.CONSUMER_OFFSETS, settings)]
-    if settings.release >= (5, 5):
+    if settings.release >= (5, 0):
         tables += [file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS]
     for name in tables:
         actions.do(Action.WRITE, _path(settings, name))
@@ -137,7 +137,7 @@ def read_table(data: Buffer, *, release: Release) -> Any:
     def plain(match: re.Match[str]) -> str:
         if match["key"]:
             return f'"\\u0000number:{match["key"]}"'
-        return " " if match["blank"] or (match["nul"] and release >= (5, 5)) else match[0]
+        return " " if match["blank"] or (match["nul"] and release >= (5, 0)) else match[0]
 
     text = bytes(data).decode("utf-8", "replace")
     return json.loads(_TOKEN.sub(plain, text), object_pairs_hook=_object, strict=False)
@@ -244,10 +244,10 @@ _SHAPES_5: dict[str, Bean] = {
 
 def table_fits(name: str, document: Any, *, release: Release) -> bool:
     """Whether the release accepts a table of config/ with these values; null stands for an empty table."""
-    shape = (_SHAPES_5 if release >= (5, 5) else _SHAPES_4).get(name)
+    shape = (_SHAPES_5 if release >= (5, 0) else _SHAPES_4).get(name)
     if shape is None or document is None:
         return True
-    if document == [] and release < (5, 5):  # fastjson makes null of it
+    if document == [] and release < (5, 0):  # fastjson makes null of it
         return True
     return _fits(shape, document, release=release)
 
@@ -277,7 +277,7 @@ def _is_key(shape: Table, key: Any) -> bool:
 
 def _passes(value: Any, *, release: Release) -> bool:
     """Whether an unknown member passes: fastjson2 reads its values too, and then rejects numbers as keys."""
-    if release < (5, 5):
+    if release < (5, 0):
         return True
     if isinstance(value, dict):
         return all(isinstance(key, str) and _passes(member, release=V5_5) for key, member in value.items())
@@ -285,7 +285,7 @@ def _passes(value: Any, *, release: Release) -> bool:
 
 
 def _is_kind(shape: Value, value: Any, *, release: Release) -> bool:
-    if release >= (5, 5) and shape.kind is Kind.INT and isinstance(value, list) and len(value) == 1:
+    if release >= (5, 0) and shape.kind is Kind.INT and isinstance(value, list) and len(value) == 1:
         value = value[0]  # fastjson2 takes the one element for it
     if shape.kind is Kind.ANY:
         return _passes(value, release=release)
@@ -294,7 +294,7 @@ def _is_kind(shape: Value, value: Any, *, release: Release) -> bool:
     if shape.kind is Kind.BOOL:
         return _is_flag(value, release=release)
     if isinstance(value, bool):
-        return release >= (5, 5) or (shape.kind is Kind.INT and not shape.needed)
+        return release >= (5, 0) or (shape.kind is Kind.INT and not shape.needed)
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     if isinstance(value, int | float):
@@ -305,4 +305,4 @@ def _is_kind(shape: Value, value: Any, *, release: Release) -> bool:
 def _is_flag(value: Any, *, release: Release) -> bool:
     if isinstance(value, str):
         return value.lower() in ("true", "false")
-    return isinstance(value, int | float) and (release >= (5, 5) or abs(value) < 1 << 31)
+    return isinstance(value, int | float) and (release >= (5, 0) or abs(value) < 1 << 31)

@@ -56,7 +56,7 @@ class StartDispatch:
             settings.release,
             multi_dispatch=settings.multi_dispatch,  # what the starting broker does: false where not configured
             light_queues=settings.lmq,
-            drops_paths=settings.release >= (5, 5),
+            drops_paths=settings.release >= (5, 0),
             delay_levels=check.delay_levels,
         )
         self._columns = Dispatcher(self._own_queue_rules())

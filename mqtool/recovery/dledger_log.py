@@ -80,7 +80,7 @@ class LedgerLogRecovery:
         ledger_start = self._data.files[0].base
         log = MixedLog(plain, self._data, ledger_start, self._recover_ledger())
         self._state.log = log
-        if self._settings.release >= (5, 5) and not self._state.clean_stop:
+        if self._settings.release >= (5, 0) and not self._state.clean_stop:
             self._dispatch_again(self._state.checkpoint.logics_physical_offset)
         elif queues_end >= self._data.max_offset:
             self._truncate_queues(queues_end, self._data.max_offset, "the log ends at")
@@ -126,7 +126,7 @@ class LedgerLogRecovery:
 
     def _first_time(self, plain: Segments) -> MixedLog:
         """Handles the first start in DLedger mode: recovers and closes the plain log; DLedger continues after it."""
-        normally = True if self._settings.release < (5, 5) else None
+        normally = True if self._settings.release < (5, 0) else None
         LogRecovery(self._state, normally=normally).run()
         ledger_start = self._close(plain)
         result = LedgerRecoveryResult(ledger_start, ledger_start) if self._data.files else LedgerRecoveryResult()
@@ -186,7 +186,7 @@ class LedgerStart(Start):
     def _dispatch_rest(self) -> None:
         """Dispatches up to what counts as committed before there is a leader, then to the end of the log."""
         state, log = self.state, self._log
-        if self.settings.release < (5, 5) or self.settings.recheck_reput:
+        if self.settings.release < (5, 0) or self.settings.recheck_reput:
             state.reput_from = max(log.min_offset, state.queues_end, 0)
         else:
             state.reput_from = max(log.committed, log.min_offset)

@@ -86,7 +86,7 @@ class SegmentScan:
         if not len(frames):
             return 0
         good = frames.adds_up
-        if self._check.rules.release < (5, 5):
+        if self._check.rules.release < (5, 0):
             good = good & (frames.column("magic_code") == commit_log.MAGIC_V1)
         if self._check.check_crc:
             good = good & frames.crc_matches
@@ -98,7 +98,7 @@ class SegmentScan:
         if passing < len(frames):
             frames = frames.select(slice(0, passing))
         rows = frames.rows_of(_SCHEDULE_TOPIC)
-        if self._check.rules.release >= (5, 5):
+        if self._check.rules.release >= (5, 0):
             rows = sorted({*rows, *frames.rows_with(_INNER_BASE)})
         for row, topic, stored in zip(rows, frames.topics_of(rows), frames.properties_of(rows), strict=True):
             if not self._check.numbers_pass(topic, stored):
@@ -134,7 +134,7 @@ class EntryScan(SegmentScan):
 
     @property
     def _newer_magics(self) -> tuple[int, ...]:
-        return (commit_log.MAGIC_V2,) if self._check.rules.release >= (5, 5) else ()
+        return (commit_log.MAGIC_V2,) if self._check.rules.release >= (5, 0) else ()
 
 
 def scan_of(check: RecordCheck, read: Read, file: SimulatedFile, limit: int, start: int = 0) -> SegmentScan:

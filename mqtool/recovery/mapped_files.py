@@ -138,9 +138,9 @@ class MappedFiles(ABC, Generic[F]):
         """Loads the files of a directory (MappedFileQueue.doLoad); raises StartFailed if the broker refuses one."""
         ordered = sorted(entries, key=lambda entry: java.utf16_units(entry.name))
         for number, entry in enumerate(ordered):
-            if release >= (5, 5) and entry.is_directory:
+            if release >= (5, 0) and entry.is_directory:
                 continue
-            if release >= (5, 5) and entry.size == 0 and number == len(ordered) - 1:
+            if release >= (5, 0) and entry.size == 0 and number == len(ordered) - 1:
                 self._actions.do(Action.DELETE, entry.path)
                 self._actions.log_reason(
                     "a file of 0 bytes that is the last by name is deleted (MappedFileQueue.doLoad, 5.5)"

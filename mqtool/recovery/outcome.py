@@ -120,6 +120,7 @@ class Outcome(Struct, frozen=True):
     evidence: Mapping[str, str] = field(default_factory=dict)  # where sizes of files are known from
     waiting: Mapping[str, int] = field(default_factory=dict)  # by "topic/queue", how many of `by_start` wait
     release_evidence: str = GIVEN  # why this release: given, detected, or assumed
+    has_negative_blank: bool = False  # the scan crossed a BLANK at which 5.5.1 would end the log
 
     @property
     def runs(self) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names
-from mqtool.formats.release import MEASURED, V4_9, Release, release_of
+from mqtool.formats.release import V4_9, V5_5, V5_5_1, Release, release_of
 from mqtool.formats.topics import TopicQueue
 from mqtool.recovery import losses
 from mqtool.recovery.action_log import Action
@@ -118,7 +118,7 @@ def predict(
 
     Args:
         store_dir: root of the store.
-        broker: the release, "4.9" or "5.5", or a version of it; by default the one that wrote the store.
+        broker: the release, such as "4.9", "5.5" or "5.5.1"; by default the one that wrote the store.
         config: the broker's own keys; without them sizes come from the files.
         whole_broker: load the tables in config/ too, as a broker does.
         read_log: read the whole log to report which messages are lost; otherwise `lost` and `readable` are None.
@@ -172,8 +172,8 @@ def detect_version(root: Path, config: ConfigSource) -> Version:
 
 def evidence_of(version: Version) -> str:
     """Returns in words why `version.release` is assumed for a store, and what speaks against it."""
-    known = version.line in (None, str(version.release))
-    words = f"assumed: {version.evidence}" if known else f"assumed for a {version.line} store: {version.evidence}"
+    known = version.line is None or version.releases == (version.release,)
+    words = f"assumed: {version.evidence}" if known else f"assumed for a store of {version.words}: {version.evidence}"
     if not version.contrary:
         return words
     more = len(version.contrary) - 1
@@ -181,19 +181,20 @@ def evidence_of(version: Version) -> str:
 
 
 def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bool], Outcome]) -> Outcome | None:
-    """Returns the start of the other known release, if the evidence disagrees or that start has another outcome.
+    """Returns the start of another release, if the evidence disagrees or that start has another outcome.
 
-    None for a store that is known to be of 5.x: what a broker of 4.9 would do to it is not asked. `start` predicts the
-    start of a release, and may read the log for it.
+    Of a store of 5.x, these are the releases that may have written it, and 5.5.1; of one of 4.9, it is 5.5. `start`
+    predicts the start of a release, and may read the log for it.
     """
-    other = next(release for release in MEASURED if str(release) != outcome.release)
-    if not version.contrary:
-        if version.line is not None and version.release > V4_9:
-            return None
+    if version.contrary:
+        return start(V4_9 if version.release > V4_9 else V5_5, True)
+    for other in dict.fromkeys((*version.releases, V5_5_1)) if version.release > V4_9 else (V5_5,):
+        if other == version.release or (other == V5_5_1 and not outcome.has_negative_blank):
+            continue  # a start of 5.5.1 has another outcome only where there is such a BLANK
         quick = start(other, False)
-        if (quick.exit, quick.hung, quick.after_start) == (outcome.exit, outcome.hung, outcome.after_start):
-            return None
-    return start(other, True)
+        if (quick.exit, quick.hung, quick.after_start) != (outcome.exit, outcome.hung, outcome.after_start):
+            return start(other, True)
+    return None
 
 
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
@@ -225,6 +226,7 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         readings=readings,
         plan=_plan(start) if ending.loaded else None,
         evidence=start.settings.evidence,
+        has_negative_blank=state.scanned.has_negative_blank,
     )
 
 

@@ -182,7 +182,7 @@ class _FileColumns:
     def _decodable(self, frames: Frames) -> np.ndarray:
         ports = np.maximum(_port(frames, "born_host", 0x10), _port(frames, "store_host", 0x20))
         fine = (ports <= _HIGHEST_PORT) & (
-            (frames.column("magic_code") == commit_log.MAGIC_V1) | (self._release >= (5, 5))
+            (frames.column("magic_code") == commit_log.MAGIC_V1) | (self._release >= (5, 0))
         )
         unknown = np.flatnonzero(frames.column("body_crc") == 0)  # the walk lets these through, consumers do not
         if len(unknown):

@@ -97,7 +97,7 @@ class SimpleQueue:
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Finds the first unit that points into the log (ConsumeQueue.correctMinOffset)."""
-        if self._release >= (5, 5):
+        if self._release >= (5, 0):
             self._correct_min_5(min_physical_offset)
             return
         if not self.files.files or not self.files.files[0].wrote:

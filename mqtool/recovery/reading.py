@@ -96,7 +96,7 @@ def _offset_in(topic: str, values: dict[str, str]) -> int | None:
 
 def _parse(raw: bytes, release: Release) -> Record:
     """Reads the record; the client checks neither its size nor, in 4.9, its magic code."""
-    is_5 = release >= (5, 5)
+    is_5 = release >= (5, 0)
     magic_code = commit_log.magic_code(raw)
     record = commit_log.read_fields(raw, is_v2=is_5 and magic_code == commit_log.MAGIC_V2)
     if is_5 and magic_code not in commit_log.RECORD_MAGICS:

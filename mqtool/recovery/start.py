@@ -90,7 +90,7 @@ class Start:
     def _construct(self) -> None:
         if self.settings.whole_broker:
             topics = load_tables(self.settings, self.actions)
-            if self.settings.release >= (5, 5):
+            if self.settings.release >= (5, 0):
                 types = {name: topic.queue_type for name, topic in topics.items()}
                 self.state.queue_types = {name: kind for name, kind in types.items() if kind != SIMPLE_QUEUES}
             if self.settings.compaction_sizes is not None:
@@ -137,14 +137,14 @@ class Start:
 
     def _after_recovery(self) -> None:
         refusal = self.state.index.refusal
-        if refusal and self.settings.release >= (5, 5):
+        if refusal and self.settings.release >= (5, 0):
             self.actions.log_reason("the index cannot be loaded: load() fails, but only after recovery (5.5)")
             raise load_fails(refusal)
         if refusal:
             self.actions.log_accepted(
                 f"the index is off from there on: {refusal} (IndexService.load, result ignored by 4.9)"
             )
-        if self.settings.release >= (5, 5) and not self.settings.whole_broker:
+        if self.settings.release >= (5, 0) and not self.settings.whole_broker:
             return
         if self.settings.whole_broker:
             self._load_timer_log()
@@ -166,13 +166,13 @@ class Start:
             if after.base - before.base != self.settings.segment_size:
                 self.actions.log_accepted(
                     f"segments {before.path.name} and {after.path.name} do not adjoin"
-                    + (": one ERROR in the log" if self.settings.release >= (5, 5) else "")
+                    + (": one ERROR in the log" if self.settings.release >= (5, 0) else "")
                     + "; what was between them cannot be read"
                 )
 
     def _load_queues(self) -> None:
         self._load_queue_tree(file_names.CONSUME_QUEUE, SIMPLE_QUEUES)
-        if self.settings.release >= (5, 5):
+        if self.settings.release >= (5, 0):
             self._load_queue_tree(file_names.BATCH_CONSUME_QUEUE, BATCH_QUEUES)
 
     def _load_queue_tree(self, tree: str, kind: str) -> None:
@@ -188,7 +188,7 @@ class Start:
 
     def _load_queue(self, topic: str, queue_id: int, kind: str) -> None:
         expected = self.state.queue_types.get(topic, SIMPLE_QUEUES)
-        if self.settings.release >= (5, 5) and expected != kind:
+        if self.settings.release >= (5, 0) and expected != kind:
             reason = f"The queue type of topic: {topic} should be {kind}, but is {expected}"
             raise load_fails(f"load exception java.lang.RuntimeException: {reason}")
         make = SimpleQueue if kind == SIMPLE_QUEUES else BatchQueue
@@ -223,7 +223,7 @@ class Start:
         self._create_abort()
 
     def _dispatch_rest(self) -> None:
-        if self.settings.release < (5, 5) or self.settings.recheck_reput:
+        if self.settings.release < (5, 0) or self.settings.recheck_reput:
             dispatch_from_queues(self.state)
             self.state.note_offsets()
         else:
@@ -231,7 +231,7 @@ class Start:
 
     @property
     def _lock_words(self) -> str:
-        if self.settings.release >= (5, 5):
+        if self.settings.release >= (5, 4):
             return "Lock failed, MQ already started, lock status: null"
         return "Lock failed,MQ already started"
 
@@ -240,7 +240,7 @@ class Start:
         return self.state.flushed_where if self.settings.sync_flush else self.state.log.max_offset
 
     def _create_abort(self) -> None:
-        if self.settings.release < (5, 5):
+        if self.settings.release < (5, 0):
             if not self.abort.exists():
                 self.actions.do(Action.CREATE, self.abort)
             return
@@ -255,13 +255,13 @@ class Start:
         self.actions.do(Action.WRITE, self.abort)
 
     def _stop(self) -> None:
-        """Follows shutdown(): in 4.9 only after a successful start, in 5.5 after every start."""
-        if self.settings.release < (5, 5) and not self.result.runs:
+        """Follows shutdown(): before 5.4 only after a successful start, since then after every one."""
+        if self.settings.release < (5, 4) and not self.result.runs:
             return
-        if self.settings.release >= (5, 5) and self.state.loaded_checkpoint is not None:
+        if self.settings.release >= (5, 0) and self.state.loaded_checkpoint is not None:
             self.state.index.flush_all()
         self._write_checkpoint()
-        end = self.state.log.max_offset if self.settings.release < (5, 5) else self._confirm_offset
+        end = self.state.log.max_offset if self.settings.release < (5, 0) else self._confirm_offset
         if self.state.is_writeable and end == self.state.reput_from and self.abort_present:
             self.actions.do(Action.DELETE, self.abort)
 

@@ -34,6 +34,7 @@ class ScanTotals(Struct):
     records: int = 0  # and bytes: how many passed the test
     bytes: int = 0
     dispatched: int = 0  # number of records dispatched to queues and index
+    has_negative_blank: bool = False  # see `Outcome`
 
 
 class LastQueued(Struct):
@@ -104,7 +105,7 @@ class StoreState:
         if queue is None:
             kind = (
                 BatchQueue
-                if self.settings.release >= (5, 5) and self.queue_types.get(topic) == BATCH_QUEUES
+                if self.settings.release >= (5, 0) and self.queue_types.get(topic) == BATCH_QUEUES
                 else SimpleQueue
             )
             queue = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.actions)

@@ -96,7 +96,7 @@ def _require(move: Move, current: int | None) -> None:
 def data_version(store: Store, table: OffsetTable | None) -> DataVersion | None:
     """Returns the data version to write: a new file has one since 5.x, and with RocksDB its counter must grow."""
     if table is None:
-        return None if store.version.release < (5, 5) else DataVersion(1, 0, 0)
+        return None if store.version.release < (5, 0) else DataVersion(1, 0, 0)
     known = table.offsets.data_version
     if not table.is_database:
         return known

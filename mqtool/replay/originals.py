@@ -313,7 +313,7 @@ class Source(Struct, frozen=True, dict=True):
         for name in _OF_THE_OLD_STORE:
             values.pop(name, None)
         return message._replace(
-            properties=properties.encode(values.items(), trailing_separator=options.release >= (5, 5)),
+            properties=properties.encode(values.items(), trailing_separator=options.release >= (5, 0)),
             sys_flag=message.sys_flag & ~(TRANSACTION_MASK | _BATCH | _HOSTS),
             prepared_transaction_offset=0,
             born_timestamp=message.born_timestamp if self.keep_times else None,

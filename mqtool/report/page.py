@@ -380,8 +380,7 @@ def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str
 
 
 def _release(store: Store) -> str:
-    line = store.version.line
-    return f"RocketMQ {line}" if line else "an unknown release"
+    return f"RocketMQ {store.version.words}" if store.version.line else "an unknown release"
 
 
 def _queues(store: Store, answer: Verification) -> tuple[list[QueueRow], list[Lag]]:

@@ -37,6 +37,7 @@ def describe(store: Store) -> Description:
     return {
         "path": str(store.path),
         "version": version.line,
+        "release": version.words,
         "version_evidence": version.evidence,
         "clean_stop": store.clean_stop,
         "commit_log": {

@@ -323,7 +323,7 @@ def recovery_start(log: CommitLog, segment_size: int, checkpoint: Checkpoint, ru
     """Returns the physical offset at which recovery after a crash begins to dispatch; the log must have segments."""
     ledger = [number for number, segment in enumerate(log.segments) if segment.entries]
     if ledger:
-        if rules.release < (5, 5):
+        if rules.release < (5, 0):
             return log.min_offset
         number = ledger_scan_start([partial(log.reader, number) for number in ledger], checkpoint, rules)
         return log.segments[ledger[number]].base

@@ -114,7 +114,7 @@ def _stated(segment: MappedFile) -> str:
 def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None, collector: FindingCollector) -> None:
     if size is None or segment.size == size:
         return
-    tolerated = is_last and segment.size == 0 and survey.release >= (5, 5)
+    tolerated = is_last and segment.size == 0 and survey.release >= (5, 0)
     evidence, severity = f"expected {size} bytes, found {segment.size}", Severity.WARNING if tolerated else None
     collector.add("log-segment-size", segment.path, evidence, severity=severity)
 

@@ -49,7 +49,7 @@ def check_queue_files(
     """
     for file in queue.files:
         if size is not None and file.size != size:
-            tolerated = file == queue.files[-1] and file.size == 0 and survey.release >= (5, 5)
+            tolerated = file == queue.files[-1] and file.size == 0 and survey.release >= (5, 0)
             severity = Severity.WARNING if tolerated else None
             evidence = f"expected {size} bytes, found {file.size}"
             collector.add("queue-file-size", file.path, evidence, queue=queue.key, severity=severity)

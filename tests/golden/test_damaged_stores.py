@@ -59,6 +59,10 @@ def wrong_records(case: DamageCase, root: Path) -> Differences:
     return _differences({"intact, not read": (intact - found, set()), "invented": (found - records.keys(), set())})
 
 
+KEY_OF_5 = ("lint-unknown-key", "note")
+"""The configuration of the bases of 4.9.7 has two keys that only 5.x reads."""
+
+
 def wrong_findings(case: DamageCase, root: Path) -> Differences:
     """`verify` finds what the edits call for, counts exactly what is lost, and calls nothing intact damaged."""
     with mqtool.open(root, base_config(case.base)) as store:
@@ -67,7 +71,10 @@ def wrong_findings(case: DamageCase, root: Path) -> Differences:
     unknown = {check.area.value for check in found.checks if check.state is State.UNKNOWN}
     return _differences(
         {
-            "findings": ({(finding.code, finding.severity.value) for finding in found.findings}, expected(case)),
+            "findings": (
+                {(finding.code, finding.severity.value) for finding in found.findings} - {KEY_OF_5},
+                expected(case),
+            ),
             "checks that cannot run": (unknown, UNKNOWN.get(case.kind, set())),
             "lost": (lost_addresses(found), _lost(case, root, changed)),
             "lost already": (

@@ -7,7 +7,7 @@ from mqtool.verify import Severity, State, tasks, verify
 from tests.golden.verify_expected import lost_addresses
 from tests.support.both_ways import verify_both_ways
 from tests.support.damage import CASES, base_config, base_messages, changed_messages
-from tests.support.stores import STORES, copy_store, tree_digest
+from tests.support.stores import STORES, copy_store, read_keys, tree_digest
 
 OUR_STORES = [store for store in STORES if not store.name.startswith(("equeue", "tfchunk", "exotic"))]
 HEALTHY = [store for store in OUR_STORES if store.clean_stop]
@@ -21,7 +21,7 @@ WITHOUT_CONFIG = ("default-sizes", "hosts-5.5.0", "oversize-5.5.0", "rollover-5.
 def test_a_healthy_store_has_no_findings(store, with_config, tmp_path):
     root = copy_store(store.name, tmp_path)
     before = tree_digest(root)
-    with mqtool.open(root, store.config if with_config else None) as opened:
+    with mqtool.open(root, read_keys(store.name) if with_config else None) as opened:
         found = verify_both_ways(opened)
     assert found.findings == ()
     assert found.state in (State.CLEAN, State.UNKNOWN)
@@ -39,7 +39,7 @@ def test_what_cannot_be_checked_is_unknown_and_nothing_else_is(store, tmp_path):
 
 @pytest.mark.parametrize("store", KILLED, ids=str)
 def test_a_killed_store_has_only_what_the_broker_s_recovery_mends(store, tmp_path):
-    with mqtool.open(copy_store(store.name, tmp_path), store.config) as opened:
+    with mqtool.open(copy_store(store.name, tmp_path), read_keys(store.name)) as opened:
         found = verify(opened)
     assert found.state is State.DIRTY
     assert {finding.severity for finding in found.findings} == {Severity.WARNING}

@@ -15,6 +15,7 @@ from mqtool.engine.write.messages import BatchMessage, delay_message
 from mqtool.errors import StoreLockedError
 from mqtool.formats import hosts, properties
 from mqtool.formats.commit_log import SysFlag
+from mqtool.formats.release import MEASURED
 from mqtool.ingest import bulk_ingest
 from mqtool.store.queues.get_message import TagFilter
 from tests.support.engine import findings_of, tree
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 SIZES = {"mappedFileSizeCommitLog": 16384, "mappedFileSizeConsumeQueue": 1000, "maxHashSlotNum": 50, "maxIndexNum": 200}
 LIGHT = {"enableLmq": True, "enableMultiDispatch": True}
-RELEASES = {"4.9.7": Compat.V4_9, "5.5.0": Compat.V5_5}
+RELEASES = {version: Compat(str(release)) for release, version in MEASURED.items()}
 
 
 def options_on(root, version, **more):
@@ -50,7 +51,7 @@ def fill(store, version, rounds):
         topic, queue_id, flag = f"T{number % 2}", number % 3, 0
         kind = number % 8
         if kind == 1:
-            flag, body = int(SysFlag.COMPRESSED | (0x300 if version == "5.5.0" else 0)), zlib.compress(body)
+            flag, body = int(SysFlag.COMPRESSED | (0 if version == "4.9.7" else 0x300)), zlib.compress(body)
         elif kind == 2:
             flag = chance.choice([int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)])
         elif kind == 3:
@@ -125,7 +126,7 @@ def own_query(store, row):
     return got.physical_offsets, got.index_last_update_physical_offset, got.index_last_update_timestamp
 
 
-@pytest.mark.parametrize(("version", "opened_by"), [("4.9.7", "4.9.7"), ("5.5.0", "5.5.0"), ("4.9.7", "5.5.0")])
+@pytest.mark.parametrize(("version", "opened_by"), [*((version, version) for version in RELEASES), ("4.9.7", "5.5.0")])
 def test_the_real_store_answers_about_our_store_as_we_do(version, opened_by, rocketmq, tmp_path):
     root = tmp_path / "store"
     options = written(root, version)

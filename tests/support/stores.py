@@ -18,6 +18,9 @@ from typing import Any
 
 import zstandard
 
+from mqtool.formats.release import release_of
+from mqtool.store.config import broker_config
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 CHUNK = 1 << 16
 ZEROS = bytes(CHUNK)
@@ -54,6 +57,14 @@ def fixture(path: str) -> Path:
     found = FIXTURES / path
     assert found.exists(), f"no such fixture: {path}"
     return found
+
+
+def read_keys(name: str) -> dict[str, str]:
+    """The keys of a store's broker.conf that its broker reads: some have keys of later releases too."""
+    store = store_fixture(name)
+    config = broker_config.load(store.config)
+    unread = {one.key for one in config.unread_keys([release_of(store.version)])}
+    return {key: value for key, value in config.values.items() if key not in unread}
 
 
 def shape_keys(config: Path) -> dict[str, str]:

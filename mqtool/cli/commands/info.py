@@ -75,7 +75,8 @@ INFO = OutputSchema(
     "what a store is",
     (
         text("path", "the store's root directory"),
-        text("version", "release line that wrote it: 4.9, 5, 5.1, 5.5; null if unknown", nullable=True),
+        text("version", "oldest release that may have written it: 4.9, 5, 5.1 to 5.5; null if unknown", nullable=True),
+        text("release", "the releases that may have written it, as far as the files prove it"),
         text("version_evidence", "why"),
         Column("clean_stop", "boolean", "there is no abort file", show=TABLE),
         Column("oddities", "array", "what to know first, in words", show=TABLE),
@@ -226,7 +227,7 @@ def info(
 def _overview(description: dict[str, Any]) -> Iterator[bytes]:
     """Yields a description in a dozen lines."""
     log, groups, odd = description["commit_log"], description["groups"], description["oddities"]
-    release = f"RocketMQ {description['version']}" if description["version"] else "of an unknown release"
+    release = f"RocketMQ {description['release']}" if description["version"] else "of an unknown release"
     clean = ["shut down cleanly"] if description["clean_stop"] else []
     ends = [log["first_timestamp"], log["last_timestamp"]]
     times = [" to ".join(cells.moment(end, exact=False) for end in ends)] if None not in ends else []

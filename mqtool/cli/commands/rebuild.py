@@ -70,6 +70,7 @@ REBUILD = OutputSchema(
         Column("what", "string", "consumequeue, index, metadata, timer or all", show=TABLE),
         Column("store", "string", "root of the store", show=TABLE),
         Column("out", "string", "directory with the result", show=TABLE),
+        Column("release", "string", "whose rules were followed, and why", show=TABLE),
         Column("complete", "boolean", "every record was there and has its place", show=TABLE),
         count("records", "read from the log"),
         count("next_offset", "physical offset up to which the log was read"),
@@ -315,10 +316,12 @@ class _Report:
     def _document(self, seconds: float) -> dict[str, Any]:
         result, options = self.result, self._options
         damage, records = self._damage_and_records()
+        settings = _settings(self._settings)
         return {
             "what": options.what.value,
             "store": str(options.store),
             "out": str(options.out),
+            "release": f"{settings[0]['value']}; {settings[0]['evidence']}",
             "complete": result.is_complete and not damage and not (self.timer and self.timer.problems),
             "records": records,
             "next_offset": result.next_offset,
@@ -331,7 +334,7 @@ class _Report:
             "seconds": round(seconds, 3),
             "records_per_second": round(records / seconds) if seconds else 0,
             "index_files": result.index_files,
-            "settings": _settings(self._settings),
+            "settings": settings,
             "damage": damaged_ranges(damage.items),
             "notes": [row_of(NOTES.fields, item, **asdict(queue)) for queue, item in result.notes.items],
             "oddities": [asdict(item) for item in result.oddities.items],
@@ -375,7 +378,7 @@ def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
 
 def _settings(settings: RebuildSettings) -> list[dict[str, str]]:
     rules = settings.rules
-    release = "before 5.0" if rules.lmq_everywhere else "5.5 or newer" if rules.index_tags else "5.0 to 5.3"
+    release = "before 5.0" if rules.lmq_everywhere else "5.4 or newer" if rules.index_tags else "5.0 to 5.3"
     values = {
         "broker_version": release,
         "consume_queue_size": settings.consume_queue_size,

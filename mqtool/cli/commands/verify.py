@@ -116,7 +116,7 @@ _GROUP_COLUMNS = (
 
 _START = (
     text("headline", "in one sentence"),
-    text("release", "whose start: 4.9 or 5.5"),
+    text("release", "whose start, such as 4.9, 5.5 or 5.5.1"),
     text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
     text("verdict", "as of explain-start, or why it is unknown"),
     count("already_lost", "messages of which no intact record is left; null if unknown", nullable=True),

@@ -99,7 +99,7 @@ class AbortMark:
         It appears complete: an empty one would be taken for that of a broker.
         """
         before = self._path.read_bytes() if self._path.is_file() else b""
-        if self._release >= (5, 5):
+        if self._release >= (5, 0):
             self._files.write_file(self._backup, before)
         self._files.write_file(self._new, f"{os.getpid()} {self._files.boot_id()}".encode())
         self._files.rename(self._new, self._path)

@@ -146,7 +146,7 @@ class RecoveryExecutor:
         if _HEAD.unpack(head)[_STATED] != end or (magic & 0xFFFFFF00) != _MAGIC_FAMILY:
             return
         # One unknown magic code is a damaged record; two of them in a row are a version.
-        is_known_to_5 = magic == commit_log.MAGIC_V2 and release < (5, 5)
+        is_known_to_5 = magic == commit_log.MAGIC_V2 and release < (5, 0)
         is_unknown = magic not in commit_log.RECORD_MAGICS and following[4:] == head[4:8]
         if is_known_to_5 or is_unknown:
             raise UnsupportedFormatError(

@@ -369,7 +369,7 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
         bodies, texts, flags = _columns_of(batch)
     except FormatError:
         return _ILLEGAL
-    if shared and log.options.release < (5, 5):  # before 5.4
+    if shared and log.options.release < (5, 4):
         texts = [properties.terminated(text) + shared for text in texts]
     # Only an inner batch may state a number of messages. The broker stores it in others too; if it is invalid, its
     # dispatch passes over all later records of the segment, and a start after a crash cuts the log there.

@@ -10,7 +10,7 @@ from mqtool.engine.options import PropertyOrder, StoreOptions
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
 from mqtool.formats.file_names import is_directory_name
-from mqtool.formats.release import V4_9, V5_5, Release
+from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 from mqtool.records.dispatch import has_further_queues
 
@@ -19,8 +19,6 @@ LONGEST_V1_TOPIC = java.INT_MAX >> 24
 
 _SEPARATOR = ","
 _MARK = properties.mark(properties.INNER_MULTI_DISPATCH)
-_HASH_MAP_CAPACITY = {V4_9: 16, V5_5: 128}
-"""Initial capacity of the broker's map of properties; 128 since 5.1."""
 
 
 class QueueState:
@@ -56,7 +54,7 @@ class QueueState:
         self.is_batch = is_batch
         data = java.encode_utf8(topic)
         # The broker picks the version by UTF-16 units but stores a length in bytes: topics in between break the record.
-        self.magic_code = MAGIC_V2 if java.length(topic) > LONGEST_V1_TOPIC and release >= (5, 5) else MAGIC_V1
+        self.magic_code = MAGIC_V2 if java.length(topic) > LONGEST_V1_TOPIC and release >= (5, 0) else MAGIC_V1
         self.refused = _refusal(topic, queue_id, data, self.magic_code)
         length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         self.topic_field = b"" if self.refused else length.pack(len(data)) + data
@@ -124,7 +122,7 @@ class QueueOffsets:
 
 def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:
     """Returns the names of a message's light queues by its properties; [] if it is only in its own queue."""
-    is_5 = options.release >= (5, 5)
+    is_5 = options.release >= (5, 0)
     if _MARK not in encoded or not (options.lmq if is_5 else options.multi_dispatch):
         return []
     if is_5 and not has_further_queues(topic):
@@ -139,7 +137,7 @@ def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: by
     numbers = (str(offsets.lmq.get(name, 0)) for name in names)
     decoded[properties.INNER_MULTI_QUEUE_OFFSET] = _SEPARATOR.join(numbers)
     wait = decoded.pop(properties.WAIT, None)
-    if wait is not None and options.release >= (5, 5):  # removed and added again: last in a map in order of insertion
+    if wait is not None and options.release >= (5, 0):  # removed and added again: last in a map in order of insertion
         decoded[properties.WAIT] = wait
     return encode_properties(options, decoded)
 
@@ -148,8 +146,8 @@ def encode_properties(options: StoreOptions, values: dict[str, str]) -> bytes:
     """Returns the properties string that the broker builds from a map."""
     names = list(values)
     if options.property_order is PropertyOrder.HASH:
-        names = _hash_order(names, _HASH_MAP_CAPACITY[options.release])
-    return properties.encode([(name, values[name]) for name in names], trailing_separator=options.release >= (5, 5))
+        names = _hash_order(names, 128 if options.release >= (5, 1) else 16)
+    return properties.encode([(name, values[name]) for name in names], trailing_separator=options.release >= (5, 0))
 
 
 def _hash_order(names: list[str], capacity: int) -> list[str]:

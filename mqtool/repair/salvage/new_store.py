@@ -456,7 +456,7 @@ class _Salvage:
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""
         parsed = checkpoint.parse(files[file_names.CHECKPOINT])
-        if self._settings_source.version.line == "5.5":
+        if self._settings_source.version.line in ("5.4", "5.5"):
             parsed = replace(parsed, confirm_physical_offset=last, logics_physical_offset=last)
         return {**files, file_names.CHECKPOINT: checkpoint.build(parsed)}
 

@@ -36,7 +36,7 @@ class Broker:
     """A store with the tables of a broker.
 
     `messages` is the store. Clients reach the broker at `address` ("host:port"); `store_host` is the same in the form
-    of records, 8 or 20 bytes. The broker behaves as `release`, 4.9 or 5.5. Once it `is_stopping`, it accepts no
+    of records, 8 or 20 bytes. The broker behaves as `release`. Once it `is_stopping`, it accepts no
     messages. `began` and `began_ms` are on the monotonic clock in seconds, and in ms since epoch. `wait_registered`
     returns when the name servers have been notified of changed topics.
     """
@@ -142,7 +142,7 @@ class Broker:
 
     def check_release_5(self, command: Command) -> None:
         """Raises RefusalError if the broker behaves as release 4.9, which does not support the request."""
-        if self.release < (5, 5) and self.is_writable:
+        if self.release < (5, 0) and self.is_writable:
             remark = f" request type {command.code} not supported"
             raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 

@@ -267,7 +267,7 @@ def configs_of(store: Path, *, release: Release, writable: bool) -> ConfigFiles:
 
 def first_version(release: Release) -> DataVersion:
     """Returns the data version of a table that has not been changed. Only 5.x has a stateVersion."""
-    return DataVersion(0, time.time_ns() // 1_000_000, 0 if release >= (5, 5) else None)
+    return DataVersion(0, time.time_ns() // 1_000_000, 0 if release >= (5, 0) else None)
 
 
 def next_version(version: DataVersion | None, release: Release) -> DataVersion:

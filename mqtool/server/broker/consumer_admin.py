@@ -229,7 +229,7 @@ class ConsumerAdmin(RequestProcessor):
             else:
                 offset = broker.messages.offset_in_queue_by_time(topic, queue_id, at, Boundary.LOWER)
             known = broker.offsets.get(group, topic, queue_id)
-            if broker.release < (5, 5) and not flag(command, "isForce") and known is not None and offset > known:
+            if broker.release < (5, 0) and not flag(command, "isForce") and known is not None and offset > known:
                 offset = known
             broker.offsets.reset(group, topic, queue_id, offset)
             table[QueueName(broker.settings.text("brokerName"), queue_id, topic)] = offset

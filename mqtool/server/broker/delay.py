@@ -65,7 +65,7 @@ class Schedule:
     def encoded(self) -> bytes:
         """Returns the current content of delayOffset.json."""
         version = (
-            None if self._broker.release < (5, 5) else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+            None if self._broker.release < (5, 0) else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
         )
         offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
         return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
@@ -184,7 +184,7 @@ class Timer(RequestProcessor):
         A 4.9 broker has no timer, so its messages are unchanged. Half messages are unchanged too: their delivery time
         applies when the transaction is committed.
         """
-        if self._broker.release < (5, 5) or message.topic == TIMER_TOPIC or not is_queued(message.sys_flag):
+        if self._broker.release < (5, 0) or message.topic == TIMER_TOPIC or not is_queued(message.sys_flag):
             return message
         values = properties.decode(message.properties)
         property_name = next((name for name in _WANTS if name in values), None)
@@ -283,7 +283,7 @@ class Timer(RequestProcessor):
             UsageError, UnavailableError, StoreError: it is unknown which messages the timer in RocksDB has delivered.
         """
         self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
-        if not self._broker.settings.flag("timerWheelEnable") or self._broker.release < (5, 5):
+        if not self._broker.settings.flag("timerWheelEnable") or self._broker.release < (5, 0):
             return
         root, in_rocksdb = self._broker.root, self._read_in_rocksdb()
         self._files = files = TimerFiles(root, self._precision, log_file_size(root, self._config))

@@ -321,7 +321,7 @@ class Writer:
         As in the real broker, a delayed batch goes into the timer topic, although its messages lack the properties that
         the timer needs.
         """
-        rewritten = batch if self._store.options.release < (5, 5) else self._rewritten(batch)
+        rewritten = batch if self._store.options.release < (5, 0) else self._rewritten(batch)
         if isinstance(rewritten, PutStatus):
             return PutResult(rewritten)
         batch = rewritten

@@ -138,7 +138,7 @@ def offset_in_queue_by_time(
         return _in_batches(queue, time, boundary)
     search = _TimeSearch(log, queue)
     counts = search.counts()
-    if release < (5, 5):
+    if release < (5, 0):
         return search.nearest(time, counts)
     number = search.choose(time, boundary, counts)
     offset = search.search(number, time, boundary, counts[number]) if number is not None else 0

@@ -13,6 +13,7 @@ from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.release import MEASURED
 from mqtool.records.scan_start import scan_start
 from mqtool.recovery import predict
 from mqtool.store import version
@@ -55,7 +56,7 @@ def store(root: Path, line: str | None, times: Checkpoint, *, clean: bool) -> Pa
         (root / "timerwheel").touch()
     if line == "5.1":
         times = replace(times, confirm_physical_offset=1)
-    if line == "5.5":
+    if line == "5.4":
         (root / "rocksdbstore").mkdir()
     (root / "checkpoint").write_bytes(checkpoint.build(times))
     if not clean:
@@ -91,7 +92,7 @@ def expected(line: str | None, times: Checkpoint, *, clean: bool) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
 @pytest.mark.parametrize(
-    ("line", "times"), [(None, "none"), *itertools.product(["4.9", "5", "5.1", "5.5"], CHECKPOINTS)]
+    ("line", "times"), [(None, "none"), *itertools.product(["4.9", "5", "5.1", "5.4"], CHECKPOINTS)]
 )
 def test_all_begin_at_the_segment_of_the_brokers_rule(tmp_path, line, times, clean):
     root = store(tmp_path / "store", line, CHECKPOINTS[times], clean=clean)
@@ -156,16 +157,16 @@ def test_every_recorded_store_is_read_from_where_a_start_scans_whatever_its_rele
         assert (seen, plan.scan_start) == (after_crash, after_crash), line
 
 
-@pytest.mark.parametrize("line", [None, "4.9", "5", "5.1", "5.5"])
+@pytest.mark.parametrize("line", [None, "4.9", "5", "5.1", "5.4"])
 def test_all_index_tags_as_the_release_does_whose_start_is_assumed(tmp_path, line):
     root = store(tmp_path / "store", line, CHECKPOINTS["none"], clean=True)
     with mqtool.open(root) as opened:
         assert opened.version.line == line
-        found = {opened.dispatch_rules.index_tags, survey(opened).rules.index_tags, opened.version.release >= (5, 5)}
+        found = {opened.dispatch_rules.index_tags, survey(opened).rules.index_tags, opened.version.release >= (5, 4)}
     assert found == {line != "4.9"}
 
 
-@pytest.mark.parametrize("release", [(4, 9), (5, 5)])
+@pytest.mark.parametrize("release", MEASURED)
 def test_a_log_without_segments_has_no_start(release):
     rules = recovery_rules(BrokerConfig(), release)
     with pytest.raises(ValueError, match="without segments"):

@@ -9,6 +9,7 @@ import pytest
 import mqtool
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.release import V5_5, release_of
 from mqtool.recovery import predict
 from mqtool.store.version import Version
 from mqtool.verify import verify
@@ -33,7 +34,8 @@ def with_tables_of_5_5(root: Path) -> list[Path]:
 @pytest.mark.parametrize("fixture", [store for store in STORES if store.directory], ids=str)
 def test_no_evidence_in_a_healthy_store_disagrees(fixture):
     found = version(fixture.directory)
-    assert (found.line, found.contrary) == (fixture.version[:3], ())
+    assert (found.release, found.contrary) == (release_of(fixture.version), ())
+    assert found.release in found.releases
 
 
 def test_a_sixth_field_that_4_9_left_in_the_checkpoint_is_older_than_its_last_flush(tmp_path):
@@ -95,6 +97,7 @@ def test_newer_tables_say_more_than_the_newest_record(tmp_path):
     with_tables_of_5_5(root)
     found = version(root)
     assert (found.line, found.evidence) == ("5.5", "config/lmqConsumerOffset.json has a pullOffsetTable")
+    assert (found.words, found.releases) == ("5.5.0", (V5_5,))
     assert found.contrary[0].startswith("the properties of the newest record")
 
 

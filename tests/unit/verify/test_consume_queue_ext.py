@@ -7,7 +7,7 @@ import pytest
 import mqtool
 from mqtool.formats.consume_queue import EXT_HEAD_SIZE, parse_ext_unit
 from mqtool.verify import State, verify
-from tests.support.stores import copy_store, store_fixture
+from tests.support.stores import copy_store, read_keys, store_fixture
 
 NAMES = ("cqext-4.9.7", "cqext-5.5.0")
 TIME = 10
@@ -28,7 +28,7 @@ def patch(path, position, data):
 
 
 def checked(root, name):
-    with mqtool.open(root, store_fixture(name).config) as store:
+    with mqtool.open(root, read_keys(name)) as store:
         return verify(store)
 
 

@@ -16,7 +16,7 @@ from mqtool.repair.salvage import salvage
 from mqtool.store import Message, open_readable
 from mqtool.verify import Area, Severity, State, Verification, verify
 from tests.support.builder import StoreBuilder
-from tests.support.stores import copy_store, store_fixture
+from tests.support.stores import copy_store, read_keys, store_fixture
 from tests.support.unreadable import unlistable, unreadable
 
 SIZE = 1 << 14
@@ -336,7 +336,7 @@ def test_damage_elsewhere_is_still_found(root, monkeypatch):
 def test_of_tags_in_an_extension_that_cannot_be_read_nothing_is_concluded(name, what, tmp_path, monkeypatch):
     root = copy_store(name, tmp_path)
     deny = unlistable if (root / what).is_dir() else unreadable
-    with deny(monkeypatch, root / what), open_readable(root, store_fixture(name).config) as store:
+    with deny(monkeypatch, root / what), open_readable(root, read_keys(name)) as store:
         found = verify(store)
     assert (found.findings, found.state) == ((), State.UNKNOWN)
     (check,) = [one for one in found.checks if one.state is State.UNKNOWN]
@@ -392,7 +392,7 @@ def test_positions_in_queues_that_cannot_be_read_are_not_judged(tmp_path, monkey
 def test_a_store_whose_configuration_cannot_be_searched_is_checked_without_it(name, code, tmp_path, monkeypatch):
     """With a timer, whose checkpoint is there, and with filters of consumers."""
     root = copy_store(name, tmp_path)
-    with unlistable(monkeypatch, root / "config", code), open_readable(root, store_fixture(name).config) as store:
+    with unlistable(monkeypatch, root / "config", code), open_readable(root, read_keys(name)) as store:
         found = verify(store)
     assert {one.code for one in found.findings} == {"config-not-read"}
     assert found.state is State.UNKNOWN

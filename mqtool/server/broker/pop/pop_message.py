@@ -147,7 +147,7 @@ class PopProcessor:
         """Loads consumerOrderInfo.json; raises ConfigFileError if it cannot be parsed."""
         self._broker = broker
         self.revive = Revive(broker, timer)
-        self.orders = OrderTable(broker.persister, is_stored=broker.release >= (5, 5))
+        self.orders = OrderTable(broker.persister, is_stored=broker.release >= (5, 0))
         self.acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[GroupQueue, int] = {}
         self._peeks = PeekProcessor(broker, self.orders, self._ahead)

@@ -225,7 +225,7 @@ class SendProcessor(RequestProcessor):
     def _put_batch(self, message: OutgoingMessage, config: TopicConfig) -> tuple[OutgoingMessage, PutResult]:
         """Puts a batch: as one record if the topic has BatchConsumeQueues, otherwise as one record per message."""
         broker = self._broker
-        is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and broker.release >= (5, 5)
+        is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and broker.release >= (5, 0)
         if is_inner:
             count = properties.encode([(properties.INNER_NUM, str(_count_in(message.body)))])
             message = message._replace(properties=message.properties + count, sys_flag=message.sys_flag | _INNER_BATCH)

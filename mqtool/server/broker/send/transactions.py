@@ -97,14 +97,14 @@ class Transactions(RequestProcessor):
         accepts an end at any time).
         """
         own = half.properties.get(service_records.IMMUNITY)
-        if not own or self._broker.release < (5, 5) or flag(command, "fromTransactionCheck"):
+        if not own or self._broker.release < (5, 0) or flag(command, "fromTransactionCheck"):
             return False
         immunity = max(service_records.lenient_number(own) * 1000, self._broker.settings.number("transactionTimeOut"))
         return time.time_ns() // 1_000_000 - half.record.born_timestamp > immunity
 
     def _committed(self, half: ParsedRecord, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
         """Returns the message of a commit (endMessageTransaction); only 4.9.7 keeps its destination's properties."""
-        removed = (properties.REAL_TOPIC, properties.REAL_QUEUE_ID) if self._broker.release >= (5, 5) else ()
+        removed = (properties.REAL_TOPIC, properties.REAL_QUEUE_ID) if self._broker.release >= (5, 0) else ()
         kept = {name: value for name, value in half.properties.items() if name not in removed}
         message = requeued(half, *place, kept, self._broker.store_host)
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
@@ -115,7 +115,7 @@ class Transactions(RequestProcessor):
         5.5.0 ends each queue offset in its body with a comma. 4.9.7 parses the body as one number.
         """
         self._done.add(half_queue_offset)
-        end = "," if self._broker.release >= (5, 5) else ""
+        end = "," if self._broker.release >= (5, 0) else ""
         encoded = properties.encode({properties.TAGS: _OP_TAG}.items())
         message = OutgoingMessage(
             OP_TOPIC,
