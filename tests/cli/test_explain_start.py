@@ -46,7 +46,7 @@ def test_a_release_may_be_written_with_its_third_number(mqtool):
     short, long = (mqtool("explain-start", store, "--release", release).text for release in ("5.5", "5.5.0"))
     assert short == long
     result = mqtool("explain-start", store, "--release", "6.0.0")
-    assert (result.code, "'6.0.0' is not one of '4.9', '5.5'" in result.stderr) == (2, True)
+    assert (result.code, "'6.0.0' is not one of '4.9', '5.3', '5.4', '5.5', '5.5.1'" in result.stderr) == (2, True)
 
 
 def test_the_configuration_next_to_a_store_decides_as_if_it_were_given(mqtool, tmp_path):
