@@ -122,6 +122,14 @@ def test_a_damaged_record_is_said_to_be_damaged_and_where(mqtool, tmp_path, comm
     assert "no record has this" not in result.stderr
 
 
+@pytest.mark.parametrize("command", ["get", "story"])
+def test_the_position_of_a_damaged_record_is_that_in_its_segment(mqtool, tmp_path, command):
+    """A page of zeros is over the record, which its unit in the queue names."""
+    root = damage_case("old-zero-page@5.5.0-clean", tmp_path)
+    place = f"{root / 'commitlog' / f'{32768:020d}'} position {37411 - 32768}: bad-header at physical offset 37411"
+    assert place in mqtool(command, root, "Orders/0@22").stderr
+
+
 def test_a_long_log_is_not_scanned_for_a_message_that_its_queue_lacks(mqtool, tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
     shutil.rmtree(root / "consumequeue/Orders/0")

@@ -73,10 +73,12 @@ class _LogOnDisk:
         try:
             return from_record(log.record(physical_offset, size))
         except CorruptionError as error:
-            return Damage(physical_offset, end, DamageKind.BAD_HEADER, error.reason, error.path)
+            kind, reason = DamageKind.BAD_HEADER, error.reason
         except StoreError as error:
             kind = DamageKind.UNREADABLE if isinstance(error, UnreadableError) else DamageKind.MISSING
-            return Damage(physical_offset, end, kind, error.reason, error.path)
+            reason = error.reason
+        segment = log.segments[index]
+        return Damage(physical_offset, end, kind, reason).at(segment.path, segment.base)
 
     def after_missing(self, physical_offset: int) -> int:
         return next_file(physical_offset, max([segment.size for segment in self._log.segments], default=0) or 1)
