@@ -61,10 +61,19 @@ def test_a_repair_prints_commands_with_the_path_that_was_typed(mqtool, broken, m
     assert discarded["next_steps"] == [f"mqtool explain-start {broken}"]
 
 
-def test_a_repair_names_topics_in_which_no_group_has_a_position(mqtool, broken):
+def test_a_repair_names_topics_in_which_no_group_has_a_position(mqtool, broken, monkeypatch):
+    monkeypatch.chdir(broken.parent)
     shutil.rmtree(broken / "consumequeue" / "Payments")
+    with (broken / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(next(m.physical_offset for m in library.open(broken).messages() if m.topic == "Keyed") + 90)
+        file.write(b"\xff")
     text = " ".join(mqtool("repair", broken, "--yes").text.split())
-    assert "No group has a position in Payments: " in text, "groups have one in Orders"
+    assert "No group has a position in Payments: " in text, "groups have one in Orders; Keyed is not repaired"
+    plan = ("plan", "offsets", broken, "--group", "g", "--topic", "Payments", "--to", "earliest", "-o", "plan.json")
+    assert mqtool(*plan).code == ExitCode.REFUSED
+    (discard,) = re.findall(r"`mqtool (discard-undo [^`]+)`", text)
+    assert mqtool(*shlex.split(discard)).code == ExitCode.OK
+    assert mqtool(*plan).code == ExitCode.OK
     assert mqtool("help", *re.findall(r"`mqtool help (\S+)`", text)).code == ExitCode.OK
 
 
@@ -151,8 +160,9 @@ def test_a_repair_in_place_that_leaves_an_error_names_what_follows_it(mqtool, br
     shown = mqtool("repair", broken, "--release", "5.5", "--json").document
     assert (shown["left"], shown["then"]) == (["log-bad-body"], follows)
     text = mqtool("repair", broken, "--release", "5.5").text
-    assert "A new store leaves that out too, and needs no repair in place first." in text.splitlines()
-    assert text.splitlines()[-1] == f"then: {follows}"
+    assert "Choose: in place, the broker can start, and 1 error stays (log-bad-body);" in text.splitlines()
+    in_place = f"in place: mqtool repair {broken} --release 5.5 --yes"
+    assert text.splitlines()[-2:] == [in_place, f"to a new store: {follows}"]
     done = mqtool("repair", broken, "--release", "5.5", "--yes", "--json")
     assert (done.code, done.document["left"], done.document["next_steps"]) == (ExitCode.NO, ["log-bad-body"], [follows])
     for words in (("verify", broken, "--release", "5.5"), ("repair", broken, "--release", "5.5", "--dry-run")):

@@ -70,7 +70,12 @@ REPAIR = OutputSchema(
         count("files", "files that change"),
         text("reason", "why there is no plan; null if there is one, or none is needed", nullable=True),
         Column("left", "array", "errors that the repair leaves, by their codes or in words", show=TABLE),
-        text("then", "the command that follows the repair in place; null if it leaves no error", nullable=True),
+        text(
+            "then",
+            "the command for the errors that the repair in place leaves: after it, or instead of it if it makes a new "
+            "store; null if it leaves none",
+            nullable=True,
+        ),
         flag("dry_run", "nothing was changed"),
         Column("unclaimed", "array", "repaired topics in which no group has a position", show=TABLE),
         text("target", "the new store; null for a repair in place", nullable=True),
@@ -84,6 +89,8 @@ REPAIR = OutputSchema(
 )
 
 _COPIED = "every record that is intact, or that its queue confirms"
+_ABSENT = ("queue-missing", "config-topic-missing")
+"""Codes of topics that a repair brings back."""
 _LINES = 6
 """Codes that are listed; of the others, the number."""
 
@@ -125,13 +132,14 @@ def repair(
 
             undo = [document["undo"]] if document["undo"] else []
             then = [document["then"]] if document["then"] and document["dry_run"] else []
-            verdict, *lines = _lines(document, diagnosis.verification.state_words)
+            is_choice = _is_choice(document)
+            verdict, *lines = _lines(document, diagnosis)
             return output.page(
                 [
                     prose(verdict, style=STYLES[State(document["status"])]) + prose(*lines),
                     section("lost messages", document["lost"], wide=True),
-                    commands("next", document["next_steps"]),
-                    commands("then", then),
+                    commands("in place" if is_choice else "next", document["next_steps"])
+                    + commands("to a new store" if is_choice else "then", then),
                     commands("undo", undo),
                 ],
                 code,
@@ -201,11 +209,16 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
+def _is_choice(document: dict[str, Any]) -> bool:
+    """Whether a new store would leave out what the repair in place leaves."""
+    return document["dry_run"] and document["target"] is None and " -o " in (document["then"] or "")
+
+
+def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
     """Yields the document for a reader."""
     from mqtool.store.config.broker_config import UNCHECKED
 
-    yield f"{document['store']}: {state}"
+    yield f"{document['store']}: {diagnosis.verification.state_words}"
     yield from (f"  {line}" for line in document["wrong"])
     if document["wrong"] and document["start"] is not None:
         yield document["start"]
@@ -232,12 +245,17 @@ def _lines(document: dict[str, Any], state: str) -> Iterator[str]:
         yield f"Done: verify now says {document['result']}{kept if document['target'] is not None else ''}"
     if document["unclaimed"]:
         yield (
-            f"No group has a position in {', '.join(document['unclaimed'])}: a new consumer mostly begins at the end; "
-            "`mqtool help set-a-groups-position` says how to begin earlier"
+            f"No group has a position in {', '.join(document['unclaimed'])}: a new consumer mostly begins at the end. "
+            f"To begin earlier, check the result, run `{command('discard-undo', document['store'], '--yes')}`, and "
+            "follow `mqtool help set-a-groups-position`"
         )
-    yield from (f"  still there: {problem}" for problem in document["left"])
-    if document["dry_run"] and " -o " in (document["then"] or ""):
-        yield "A new store leaves that out too, and needs no repair in place first."
+    if _is_choice(document) and diagnosis.plan is not None:
+        left = sum(finding.severity.is_serious for finding in diagnosis.plan.remaining)
+        stay = f"{counted(left, 'error')} {'stays' if left == 1 else 'stay'} ({', '.join(document['left'])})"
+        yield f"Choose: in place, the broker can start, and {stay};"
+        yield "to a new store, nothing damaged is copied, and no repair in place is needed first."
+    else:
+        yield from (f"  still there: {problem}" for problem in document["left"])
 
 
 def _wrong(findings: list[Finding]) -> list[str]:
@@ -262,12 +280,15 @@ def _apply(diagnosis: Diagnosis, named: Opened) -> dict[str, Any]:
     applied = apply(diagnosis.plan.plan, backup_acknowledged=True)
     assert applied.verification is not None
     serious = {finding.code for finding in applied.verification.findings if finding.severity.is_serious}
-    topics = {item.topic for item in diagnosis.verification.findings if item.topic and item.severity.is_serious}
+    before, after = (
+        {item.topic for item in check.findings if item.topic and item.code in _ABSENT}
+        for check in (diagnosis.verification, applied.verification)
+    )
     with open_store(applied.store, diagnosis.verification.config) as store:
         claimed = {topic for group in store.metadata.consumer_offsets.values() for topic in group}
     return {
         "complete": not serious,
-        "unclaimed": sorted(topic for topic in topics - claimed if not is_system_topic(topic)),
+        "unclaimed": sorted(topic for topic in before - after - claimed if not is_system_topic(topic)),
         "result": applied.verification.state.value,
         "left": sorted(serious),
         "undo": command("undo", Path(named.root), "--yes"),
