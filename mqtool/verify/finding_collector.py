@@ -1,6 +1,7 @@
 """Collects findings: makes paths relative, fills in next steps, limits the number per code."""
 
 import glob
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -47,8 +48,8 @@ class FindingCollector:
         """Adds one finding.
 
         The first offset of `span`, which is half-open, is the finding's `physical_offset`. `queue` is topic and queue
-        id. `severity` is given if it differs from the code's default, `group` and the `words` of a command for the next
-        step.
+        id. `severity` is given if it differs from the code's default, `group` for the next step, and the `words` of
+        the next step if it depends on more than the catalogue knows.
         """
         check = CATALOGUE[code]
         if check.severity is Severity.UNKNOWN and is_denied(Path(path)):
@@ -69,7 +70,7 @@ class FindingCollector:
                 lost_bytes,
                 lost_messages,
                 evidence,
-                self._next_step(check.next_step, Path(path), span, (topic, queue_id, group), words),
+                shlex.join(words) or self._next_step(check.next_step, Path(path), span, (topic, queue_id, group)),
             )
         )
 
@@ -106,7 +107,6 @@ class FindingCollector:
         path: Path,
         span: tuple[int, int] | None,
         whose: tuple[str | None, int | None, str | None],
-        words: tuple[str, ...],
     ) -> str:
         topic, queue_id, group = whose
         name = self.relative(path)
@@ -121,7 +121,6 @@ class FindingCollector:
                 "group": None if group is None else glob.escape(group),
                 "queue_id": None if topic is None else queue_id,
                 "plan": PLAN_FILE,
-                "words": words,
             },
         )
 
