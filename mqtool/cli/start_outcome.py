@@ -294,7 +294,7 @@ def _denial(store: Store) -> OwnerDenial | None:
     """Returns the first file or directory that the broker's user may not use."""
     from mqtool.store.paths import denied_to_owner
 
-    return next(denied_to_owner(store.path, *store.layout.log_dirs, by_owner=True), None)
+    return next(denied_to_owner(store.path, *store.layout.log_dirs, own=True), None)
 
 
 def _cannot_use(denial: OwnerDenial) -> str:

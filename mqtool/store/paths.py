@@ -109,30 +109,30 @@ class OwnerDenial(NamedTuple):
     words: tuple[str, ...]  # of the command that permits it
 
 
-def denied_to_owner(root: Path, *more: Path, by_owner: bool = False) -> Iterator[OwnerDenial]:
-    """Yields what the owner of a store may not use, by owner, group and mode; nothing unless this user is root.
+def denied_to_owner(root: Path, *more: Path, own: bool = False) -> Iterator[OwnerDenial]:
+    """Yields what the owner of a store may not use, by owner, group and mode; nothing unless this user is that or root.
 
-    Root may use everything, so what it can read shows nothing about the broker. `by_owner` asks also if this user is
-    the owner, who may have made a copy that is only to be read. Paths are as for `denied_paths`.
+    Root may use everything, so what it can read shows nothing about the broker. The owner may have made a copy that is
+    only to be read: files of its own count only with `own`. Paths are as for `denied_paths`.
     """
     with contextlib.suppress(OSError):
         owner, user = root.stat(), os.geteuid()
-        if owner.st_uid != 0 and (user == 0 or (by_owner and user == owner.st_uid)):
-            yield from _denied_to(owner, root, more)
+        if owner.st_uid != 0 and user in (0, owner.st_uid):
+            yield from _denied_to(owner, root, more, own=own or user == 0)
 
 
-def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path]) -> Iterator[OwnerDenial]:
+def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path], *, own: bool) -> Iterator[OwnerDenial]:
     groups, name = {owner.st_gid}, _name_of(owner.st_uid)
     with contextlib.suppress(KeyError):
         groups = set(os.getgrouplist(name, pwd.getpwuid(owner.st_uid).pw_gid))
     for path in (root, *_paths(root, *more)):
         with contextlib.suppress(OSError, ValueError):
             status = path.stat()
-            shift = 6 if status.st_uid == owner.st_uid else 3 if status.st_gid in groups else 0
+            is_own = status.st_uid == owner.st_uid
+            shift = 6 if is_own else 3 if status.st_gid in groups else 0
             needed = os.R_OK | os.W_OK | (os.X_OK if stat.S_ISDIR(status.st_mode) else 0)
-            if ~(status.st_mode >> shift) & needed:
+            if ~(status.st_mode >> shift) & needed and (own or not is_own):
                 where = str(root if path.is_relative_to(root) else path.parent)
-                is_own = status.st_uid == owner.st_uid
                 how = ("chmod", "-R", "u+rwX") if is_own else ("chown", "-R", f"--reference={root}")
                 # the next command is typed without it
                 sudo = ("sudo",) if "SUDO_USER" in os.environ or (os.geteuid() and not is_own) else ()

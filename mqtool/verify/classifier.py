@@ -11,7 +11,7 @@ from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
 from mqtool.store.known_losses import NONE, KnownLosses, LostOffsets, known_losses
-from mqtool.store.paths import denied_to_owner
+from mqtool.store.paths import denied_to_owner, is_denied
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from mqtool.store.queues.rocksdb_queues import has_queue_database, queue_database
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue, queue_findings, replication
@@ -88,7 +88,8 @@ class Classifier:
             self._classify_all(damages)
         self._unlisted()
         for denial in denied_to_owner(self._store.path, *self._store.layout.log_dirs):
-            self._collector.add(OWNER_DENIED, denial.path, denial.evidence, words=denial.words)
+            if not is_denied(denial.path):  # to this user, which is a finding of its own
+                self._collector.add(OWNER_DENIED, denial.path, denial.evidence, words=denial.words)
 
     def _classify_all(self, damages: list[DamagedRange]) -> None:
         facts = self._facts

@@ -152,6 +152,32 @@ def test_the_owner_of_a_store_is_shown_what_keeps_its_broker_from_starting(
 
 
 @pytest.mark.skipif(not OTHER, reason="only root can give a store to another user")
+@pytest.mark.parametrize(("mode", "code"), [(0o644, "owner-denied"), (0o600, "permission-denied")])
+def test_the_owner_of_a_store_is_shown_a_file_of_another_user(mqtool, tmp_path, monkeypatch, mode, code):
+    root = copy_store("orders-5.5.0", tmp_path)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 1, 1)
+    segment = root / "commitlog" / "00000000000000131072"
+    os.chown(segment, 2, 2)
+    segment.chmod(mode)
+    (root / "checkpoint").chmod(0o444)  # its own, as in a copy that is only to be read
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    with without_rights():
+        result, repair = mqtool("verify", root, "--json"), mqtool("repair", root, "--json")
+    (finding,) = (row for row in result.document["findings"] if row["severity"] != "note")
+    assert (finding["code"], finding["severity"]) == (code, "unknown")
+    assert finding["file"] == "commitlog/00000000000000131072"
+    assert (result.code, result.document["status"], repair.code) == (ExitCode.NO, "unknown", ExitCode.NO)
+    step = f"sudo chown -R --reference={root} {root}" if mode == 0o644 else f"sudo mqtool verify {root}"
+    assert result.document["next_steps"] == repair.document["next_steps"] == [step]
+
+
+def test_help_shows_the_command_for_what_the_owner_may_not_use(mqtool):
+    (row,) = mqtool("help", "owner-denied", "--json").document["rows"]
+    assert row["next_step"] == "sudo chown -R --reference=STORE STORE"
+
+
+@pytest.mark.skipif(not OTHER, reason="only root can give a store to another user")
 @pytest.mark.parametrize("owner", [0, 1])
 def test_a_store_that_another_user_restored_is_given_to_the_broker_where_that_is_another_user(mqtool, tmp_path, owner):
     root = copy_store("orders-5.5.0", tmp_path)
