@@ -172,7 +172,7 @@ def _coloured(text: bytes, before: str, word: Severity | State) -> bytes:
 
 
 def _losses(verification: Verification) -> Iterator[bytes]:
-    if verification.losses.queues:
+    if queues := (*verification.losses.queues, *verification.known):
         rows = [
             {
                 "topic": loss.topic,
@@ -181,7 +181,7 @@ def _losses(verification: Verification) -> Iterator[bytes]:
                 "queue offsets": _runs(loss.offsets),
                 "proof": loss.proof,
             }
-            for loss in verification.losses.queues
+            for loss in queues
         ]
         yield document.section("lost messages", rows, wide=True)
     if verification.losses.groups:

@@ -27,6 +27,7 @@ from mqtool.verify.findings import (
     Finding,
     Losses,
     LostRange,
+    QueueLoss,
     Severity,
     State,
     Statistics,
@@ -36,7 +37,7 @@ from mqtool.verify.findings import (
 )
 from mqtool.verify.index_findings import IndexReport, check_absent
 from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
-from mqtool.verify.losses import LossAccount, add_proved_losses, confirmed_messages, cut_off, known_count, losses_of
+from mqtool.verify.losses import LossAccount, add_proved_losses, confirmed_messages, cut_off, known_queues, losses_of
 from mqtool.verify.next_start import next_start, without_timer
 from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.replication import LedgerCheck
@@ -76,7 +77,7 @@ class Classifier:
         self._losses = Losses()
         self._known = NONE
         self._gaps: list[LostOffsets] = []  # skipped queue offsets that are not known to be lost
-        self._known_lost = 0
+        self._known_queues: tuple[QueueLoss, ...] = ()
         self._in_foreign = 0
 
     def classify(self) -> None:
@@ -127,7 +128,7 @@ class Classifier:
         ranges.sort(key=lambda part: part.start)
         self._losses = losses_of(account, ranges, self._store, self._survey.includes)
         reported = (*self._losses.offsets, *self._gaps)
-        self._known_lost = known_count(self._known, reported, self._survey.includes)
+        self._known_queues = known_queues(self._known, reported, self._survey.includes)
         self._in_foreign = self._losses.messages if foreign else 0
 
     def _classify_log_only(self, damages: list[DamagedRange]) -> None:
@@ -204,7 +205,7 @@ class Classifier:
             statistics,
             start,
             self._store.config.file,
-            self._known_lost,
+            self._known_queues,
         )
 
     def _checks(self, findings: list[Finding], *, complete: bool) -> list[CheckState]:

@@ -48,8 +48,8 @@ class FindingCollector:
         """Adds one finding.
 
         The first offset of `span`, which is half-open, is the finding's `physical_offset`. `queue` is topic and queue
-        id. `severity` is given if it differs from the code's default, `group` for the next step, and the `words` of
-        the next step if it depends on more than the catalogue knows.
+        id. `severity` is given if it differs from the code's default (what becomes a note has no next step), `group`
+        for the next step, and the `words` of the next step if it depends on more than the catalogue knows.
         """
         check = CATALOGUE[code]
         if check.severity is Severity.UNKNOWN and is_denied(Path(path)):
@@ -58,6 +58,8 @@ class FindingCollector:
         if self._counts[code] > MAX_OF_A_CODE:
             return
         topic, queue_id = queue or (None, None)
+        template = "" if severity is Severity.NOTE else check.next_step
+        step = self._next_step(template, Path(path), span, (topic, queue_id, group))
         self._findings.append(
             Finding(
                 code,
@@ -70,7 +72,7 @@ class FindingCollector:
                 lost_bytes,
                 lost_messages,
                 evidence,
-                shlex.join(words) or self._next_step(check.next_step, Path(path), span, (topic, queue_id, group)),
+                shlex.join(words) or step,
             )
         )
 

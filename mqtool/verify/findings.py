@@ -116,7 +116,9 @@ class QueueLoss(Struct, frozen=True):
     topic: str  # and queue_id: which queue
     queue_id: int
     offsets: tuple[tuple[int, int], ...]  # (first, last) queue offsets, inclusive, ascending
-    proof: str  # "units" (the queue's own units point to them), "offsets" (the remaining queue offsets skip them)
+    # "units" (the queue's own units point to them), "offsets" (the remaining queue offsets skip them) or "known" (a
+    # repair recorded them)
+    proof: str
 
     @property
     def messages(self) -> int:
@@ -218,7 +220,12 @@ class Verification(Struct, frozen=True):
     next_start: NextStart | None = None
     config: Path | None = None  # the broker's configuration file; None without one
     # Messages that an earlier repair could not save, according to its record; see `store.known_losses`.
-    known_lost: int = 0
+    known: tuple[QueueLoss, ...] = ()
+
+    @property
+    def known_lost(self) -> int:
+        """Number of messages that an earlier repair could not save."""
+        return sum(loss.messages for loss in self.known)
 
     @property
     def missing_config(self) -> str:

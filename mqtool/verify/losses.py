@@ -190,16 +190,18 @@ def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(union)
 
 
-def known_count(known: KnownLosses, reported: Iterable[LostOffsets], includes: Callable[[str], bool]) -> int:
-    """Returns how many messages of included topics are lost according to a record and not reported otherwise."""
+def known_queues(
+    known: KnownLosses, reported: Iterable[LostOffsets], includes: Callable[[str], bool]
+) -> tuple[QueueLoss, ...]:
+    """Returns the messages of included topics that are lost according to a record and not reported otherwise."""
     taken = offsets_by_queue(reported)
-    return sum(
-        high - low + 1
-        for lost in known.queues
-        if includes(lost.topic)
-        for first, last in lost.offsets
-        for low, high in without(first, last, taken.get((lost.topic, lost.queue_id), []))
-    )
+    losses = []
+    for lost in known.queues:
+        others = taken.get((lost.topic, lost.queue_id), [])
+        runs = tuple(run for first, last in lost.offsets for run in without(first, last, others))
+        if runs and includes(lost.topic):
+            losses.append(QueueLoss(lost.topic, lost.queue_id, runs, "known"))
+    return tuple(losses)
 
 
 def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:

@@ -102,7 +102,10 @@ _QUEUE_COLUMNS = (
     Column("queue_id", "integer", "of the topic", show=TABLE),
     Column("offsets", "array", "first and last queue offset of each run, both included", items="any", show=TABLE),
     count("messages", "how many"),
-    text("proof", "units: the queue points at them; offsets: their queue offsets are missing"),
+    text(
+        "proof",
+        "units: the queue points at them; offsets: their queue offsets are missing; known: recorded by a repair",
+    ),
 )
 
 _GROUP_COLUMNS = (
@@ -432,6 +435,6 @@ def _rows(verification: Verification) -> dict[str, list[dict[str, Any]]]:
         "finding": [finding_row(finding) for finding in verification.findings],
         "check": [row_of(_CHECK_COLUMNS, check, check=check.area) for check in verification.checks],
         "lost_range": [asdict(part) for part in losses.ranges],
-        "lost_messages": [row_of(_QUEUE_COLUMNS, loss) for loss in losses.queues],
+        "lost_messages": [row_of(_QUEUE_COLUMNS, loss) for loss in (*losses.queues, *verification.known)],
         "group_loss": [asdict(loss) for loss in losses.groups],
     }

@@ -80,6 +80,13 @@ def test_the_verdict_and_the_exit_code_are_those_of_a_clean_store(
     assert run(["verify", str(repaired), "--json"]) == ExitCode.OK
     document = json.loads(capsysbinary.readouterr().out)
     assert (document["status"], document["known_lost"], document["lost_messages"]) == ("clean", LOST, 0)
+    rows = document["lost_messages_of_queues"]
+    assert {f"{row['topic']}/{row['queue_id']}": row["offsets"] for row in rows} == {
+        queue: [list(run) for run in runs] for queue, runs in damage_answers("5.5.0")[CASE]["lost"].items()
+    }
+    assert {row["proof"] for row in rows} == {"known"}
+    assert "lost messages\n" in verdict.lower()
+    assert not any(item["next_step"] for item in document["findings"] if item["code"] == "log-offset-gap")
     assert problems("verify", document) == []
 
 
