@@ -42,7 +42,7 @@ def test_what_a_dry_run_lists_is_what_is_deleted(mqtool, tmp_path, name, keep):
     root = copy_store(name, tmp_path)
     aged(root, lambda count: [100 - 40 * (number > count // 2) for number in range(count)])
     before = store_files(root)
-    digest = tree_digest(root)
+    digest, sizes = tree_digest(root), {file: (root / file).stat().st_size for file in before}
     said = mqtool("clean", root, "--dry-run", "--now", "--allow-unread", "-f", "json").document
     assert tree_digest(root) == digest
     result = mqtool("clean", root, "--now", "--yes", "--allow-unread", *keep, "-f", "json")
@@ -50,6 +50,7 @@ def test_what_a_dry_run_lists_is_what_is_deleted(mqtool, tmp_path, name, keep):
     going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert going
     assert before - after == going | set(said["followers"]) == set(result.document["removed"])
+    assert said["freed"] == result.document["freed"] == sum(sizes[file] for file in before - after)
     found = mqtool("verify", root, "-f", "json").document["findings"]
     assert {one["code"] for one in found if one["severity"] != "note"} <= {"config-offset-ahead"}
 

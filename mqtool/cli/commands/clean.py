@@ -31,6 +31,7 @@ from mqtool.cli.schema import (
     listing,
     prints,
     row_of,
+    size,
     text,
 )
 from mqtool.cli.terminal import Style
@@ -118,6 +119,7 @@ CLEAN = OutputSchema(
         Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown"),
         text("trigger", "why files are deleted, or why none is", label="why"),
         Column("deleted_files", "integer", "files of the log that are deleted"),
+        size("freed", "bytes of the deleted files; of those that are kept for undo, only `discard-undo` frees them"),
         Column("deleted_unread", "int64", "messages in them that some group has not read, counted by group"),
         Column("deleted_unclaimed", "int64", "messages in them of queues in which no group has a position"),
         count(
@@ -292,11 +294,10 @@ def _check_writable(root: Path, config: Path | None) -> None:
 
 
 def _question(options: _Options, forecast: Forecast) -> str:
-    size = words.size(sum(file.size for file in forecast.deleted))
     how = "They are kept for `mqtool undo`, and take their space until `mqtool discard-undo`."
     return (
-        f"This {forecast.words}. Delete {forecast.count} of {len(forecast.files)} segments ({size}) and "
-        f"{len(forecast.followers)} file(s) of queues and index of {options.store}? "
+        f"This {forecast.words}. Delete {forecast.count} of {len(forecast.files)} segments and "
+        f"{len(forecast.followers)} file(s) of queues and index of {options.store}, {words.size(forecast.freed)}? "
         f"{how if options.keep else 'This cannot be undone.'}"
     )
 
@@ -356,6 +357,7 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
         "used": forecast.used,
         "trigger": forecast.trigger.value,
         "deleted_files": len(deleted),
+        "freed": forecast.freed,
         "deleted_unread": needed.unread_messages,
         "deleted_unclaimed": needed.unclaimed_messages,
         "deleted_waiting": needed.waiting_messages,

@@ -49,6 +49,7 @@ class Forecast(Struct, frozen=True):
     count: int  # number of them that are deleted, from the first on
     withheld: tuple[FileForecast, ...]  # those that are kept only because somebody needs their messages
     followers: tuple[str, ...]  # files of queues and index that follow the log, relative to the root
+    freed: int  # bytes of the deleted files, with their followers
 
     @property
     def deleted(self) -> tuple[FileForecast, ...]:
@@ -144,7 +145,8 @@ def forecast(
     derived = derived_files_before(store, segments[count].base) if count else []
     followers = tuple(path.relative_to(store.path).as_posix() for path in derived)
     ratio = max((*logs.values(), queues))
-    return Forecast(now, trigger, ratio, listed, count, listed[count:expired], followers)
+    freed = sum(file.size for file in listed[:count]) + sum(path.stat().st_size for path in derived)
+    return Forecast(now, trigger, ratio, listed, count, listed[count:expired], followers, freed)
 
 
 _NEEDED = "somebody still needs its messages"
