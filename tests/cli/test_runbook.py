@@ -272,9 +272,7 @@ def test_a_change_in_place_that_repair_refuses_is_not_offered_by_a_runbook_eithe
 def test_the_disk_usage_that_a_runbook_is_to_assume_is_carried_into_the_commands_that_it_prints(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     assert mqtool("runbook", "run", "RB-11", root, "--used", "80").code == ExitCode.REFUSED
-    (step,) = mqtool("runbook", "run", "RB-11", root, "--used", "99", "--json").document["next_steps"]
-    assert step == f"mqtool clean {root} --used 99"
-    assert mqtool(*shlex.split(step)[1:]).code == ExitCode.OK
+    assert mqtool("runbook", "run", "RB-11", root, "--used", "99", "--json").document["next_steps"] == []
     first = min(path.name for path in (root / "commitlog").iterdir())
     end = int(first) + (root / "commitlog" / first).stat().st_size
     words = ("--used", "99", "--before", end, "--allow-unread", "--json")

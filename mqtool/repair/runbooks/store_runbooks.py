@@ -17,6 +17,7 @@ from mqtool.repair.changes import (
     Undelete,
 )
 from mqtool.repair.from_findings import RepairProposal, changes_of
+from mqtool.repair.paths import QUARANTINE, home_of
 from mqtool.repair.runbooks.model import (
     Advice,
     Case,
@@ -28,6 +29,7 @@ from mqtool.repair.runbooks.model import (
     by_findings,
     codes_of,
     explain_start,
+    next_verify,
     run_again,
     words_of,
 )
@@ -250,11 +252,21 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
         for segment, undelivered in waiting_by_segment(case.store)
         for messages in undelivered
     ]
-    usage = ("--dry-run",) if case.request.used is None else ("--used", case.request.used)
-    step = command("clean", case.request.opened(case.root), *usage)
     if safe:
-        step = run_again("RB-11", case.root, case.request, "--before", segments[0].end)
-    return Advice((*offers, *unread, *waiting), (step,))
+        step = run_again("RB-11", case.root, case.request, "--before", segments[safe - 1].end)
+        return Advice((*offers, *unread, *waiting), (step,))
+    groups = sorted({part.group for part in combined(needed).unread if part.group is not None})
+    left = [
+        *([f"let these groups read their messages: {', '.join(groups)}"] if groups else []),
+        "use a larger disk, or another one",
+        "remove a topic that nobody needs with `mqtool plan purge`",
+    ]
+    if (home_of(case.root) / QUARANTINE).exists():
+        discard = command("discard-undo", case.root, "--yes")
+        left.insert(0, f"check the result of the last change, and free the space of its undo data: `{discard}`")
+    end = "nothing more can be deleted without losing what somebody needs, or may need; what is left to do:"
+    steps = (next_verify(case.root, case.request),) if first.unknown else ()
+    return Advice((end, *left, *offers, *unread, *waiting), steps)
 
 
 def _renew_timer(case: Case, detection: Detection) -> RepairProposal:

@@ -313,11 +313,23 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
         in advice.step("plan").evidence
         for lag in lags
     )
-    assert advice.next_steps == (f"mqtool clean {root} --used 99",), "the first segment has unread messages"
+    assert advice.next_steps == (), "the first segment has unread messages: `mqtool clean` deletes nothing"
+    end_line, groups, *_ = advice.step("plan").evidence
+    assert end_line.startswith("nothing more can be deleted without losing what somebody needs")
+    assert groups == f"let these groups read their messages: {', '.join(sorted({lag.group for lag in lags}))}"
     read = damage_case("none@5.5.0-clean", tmp_path / "read")
     advice = run(RUNBOOKS["RB-11"], read, Request(used=99))
     assert f"--before 16384 removes 1 segment(s), up to {0:020}" in advice.step("plan").evidence
-    assert advice.next_steps == (f"mqtool runbook run RB-11 {read} --used 99 --before 16384",)
+    safe = [
+        line.split()[1] for line in advice.step("plan").evidence if line.startswith("--before") and " removes " in line
+    ]
+    assert len(safe) > 1
+    assert advice.next_steps == (f"mqtool runbook run RB-11 {read} --used 99 --before {safe[-1]}",)
+    freed = run(RUNBOOKS["RB-11"], read, Request(apply=True, backup_acknowledged=True, used=99, before=int(safe[-1])))
+    assert freed.applied
+    left = run(RUNBOOKS["RB-11"], read, Request(used=99))
+    assert left.next_steps == ()
+    assert any(f"`mqtool discard-undo {read} --yes`" in line for line in left.step("plan").evidence)
     request = Request(apply=True, backup_acknowledged=True, used=10, before=end)
     with pytest.raises(RefusedError, match=r"7 unread, 0 waiting for delivery, .*--allow-unread"):
         run(RUNBOOKS["RB-11"], root, request)
