@@ -24,6 +24,7 @@ from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.story import MessageHistory, Step, StepKind
 from mqtool.verify import CATALOGUE, Area, Finding, Options, Severity, State, Verification, examine
 from mqtool.verify.facts import Facts
+from mqtool.verify.finding_collector import unread
 from mqtool.verify.findings import LostRange
 from mqtool.verify.segment import MINUTE_MS, SegmentFacts, Timeline
 
@@ -277,6 +278,7 @@ class Content(Struct, frozen=True):
     start: int
     end: int
     ranges: tuple[LostRange, ...]
+    is_log_read: bool  # to its end; otherwise what was counted and what is lost is at least what is stated
     chart: Chart | None  # messages over time; None if there are none
     queues: tuple[QueueRow, ...]  # and lags: queues, and consumer groups with lag
     lags: tuple[Lag, ...]
@@ -298,6 +300,7 @@ def gather(store: Store, answer: Verification, facts: Facts, created: str, advic
     waiting = _waiting(store)
     rows = {"ranges": losses.ranges, "queues": queues, "lags": lags, "waiting": waiting}
     shown = Opened(store.path, store.config.file)
+    is_log_read = answer.complete and not unread(answer.findings, Area.COMMIT_LOG)
     end = max([survey.end, *(interval.end for interval in losses.ranges)])
     return Content(
         store=str(survey.root),
@@ -305,7 +308,7 @@ def gather(store: Store, answer: Verification, facts: Facts, created: str, advic
         answer=answer,
         verdict=VERDICTS[answer.state],
         release=_release(store),
-        facts=_numbers(answer, facts, len(queues)),
+        facts=_numbers(answer, facts, len(queues), is_log_read=is_log_read),
         steps=advice,
         groups=others,
         lint=lint,
@@ -315,6 +318,7 @@ def gather(store: Store, answer: Verification, facts: Facts, created: str, advic
         start=survey.min_offset,
         end=end,
         ranges=losses.ranges[:MAX_ROWS],
+        is_log_read=is_log_read,
         chart=chart(facts.timeline),
         queues=tuple(queues[:MAX_ROWS]),
         lags=tuple(lags[:MAX_ROWS]),
@@ -363,16 +367,20 @@ def _group(code: str, findings: list[Finding]) -> Group:
     )
 
 
-def _numbers(answer: Verification, facts: Facts, queues: int) -> tuple[tuple[str, str], ...]:
+def _numbers(answer: Verification, facts: Facts, queues: int, *, is_log_read: bool) -> tuple[tuple[str, str], ...]:
     survey, counted = facts.survey, answer.statistics
     newest = words.moment(facts.newest) + " UTC" if facts.newest else "–"
     log = f"{words.size(max(0, survey.end - survey.min_offset))}, {words.counted(len(survey.segments), 'segment')}"
     start = answer.next_start
+
+    def known(count: int, text: str) -> str:
+        return text if is_log_read else f"at least {text}" if count else "unknown"
+
     return (
         ("Next start", start.headline if start else "not judged"),
-        ("Messages lost", words.number(answer.losses.messages)),
-        ("Bytes damaged", words.size(answer.losses.bytes)),
-        ("Messages in the log", words.number(counted.records)),
+        ("Messages lost", known(answer.losses.messages, words.number(answer.losses.messages))),
+        ("Bytes damaged", known(answer.losses.bytes, words.size(answer.losses.bytes))),
+        ("Messages in the log", known(counted.records, words.number(counted.records))),
         ("CommitLog", log),
         ("Queues", words.number(queues)),
         ("Newest message", newest),

@@ -3,6 +3,7 @@
 import glob
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -145,6 +146,15 @@ def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
         )
 
     return tuple(sorted(findings, key=key))
+
+
+def unread(findings: Iterable[Finding], *areas: Area) -> tuple[Finding, ...]:
+    """Returns the findings about what could not be read or checked in some areas, which leaves their state unknown."""
+    return tuple(
+        finding
+        for finding in findings
+        if finding.severity is Severity.UNKNOWN and finding.code != OWNER_DENIED and area_of(finding) in areas
+    )
 
 
 def area_of(finding: Finding) -> Area:

@@ -9,6 +9,7 @@ import pytest
 
 from mqtool.cli.exits import ExitCode
 from tests.support.damage import damage_case
+from tests.support.html_page import Page
 from tests.support.permissions import without_rights
 from tests.support.stores import copy_store, tree_digest
 
@@ -63,6 +64,31 @@ def test_nothing_is_copied_without_it(mqtool, store, tmp_path, words):
     assert result.code == ExitCode.REFUSED
     assert not new.exists()
     assert tree_digest(store) == before
+
+
+@pytest.mark.parametrize("runbook", ["RB-03", "RB-05", "RB-09", "RB-10"])
+def test_whether_a_runbook_is_needed_is_unknown_without_it(mqtool, store, runbook):
+    with without_rights():
+        (step,) = mqtool("verify", store, "--json").document["next_steps"]
+        result = mqtool("runbook", "run", runbook, store, "--json")
+        text = mqtool("runbook", "run", runbook, store).text
+    assert (result.code, result.document["present"]) == (ExitCode.NO, None)
+    assert result.document["next_steps"] == [step]
+    assert "whether it is there is unknown" in text
+    assert "absent" not in text
+    healthy = mqtool("runbook", "run", runbook, store, "--json")
+    assert (healthy.code, healthy.document["present"]) == (ExitCode.REFUSED, False)
+
+
+def test_a_report_says_that_the_loss_is_unknown(mqtool, store, tmp_path):
+    with without_rights():
+        mqtool("report", store, "-o", tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text("utf-8")).text
+    assert "Messages lost unknown Bytes damaged unknown Messages in the log at least " in text
+    assert "Losses Not all of the log was read: what is lost of the rest is unknown." in text
+    assert "Damage Unknown: not all of the log was read." in text
+    assert "No message and no byte is lost" not in text
+    assert "Every byte between" not in text
 
 
 def test_a_salvage_that_leaves_it_out_says_that_the_loss_is_unknown(mqtool, store, tmp_path):

@@ -89,7 +89,7 @@ RUNBOOK = OutputSchema(
         CONFIG,
         text("broker", "release that the start was predicted for"),
         text("begun", "RFC 3339"),
-        flag("present", "the trouble is there", label="problem found"),
+        flag("present", "the trouble is there; null if unknown", nullable=True, label="problem found"),
         flag("applied", "something was applied"),
         flag("repaired", "the problem is solved; null if nothing was applied", nullable=True),
         count(
@@ -165,7 +165,7 @@ mqtool runbook run RB-03 /data/store
 Go through the steps of a runbook: detect, explain (what a broker would do and lose on startup), plan, check
 preconditions; after consent also apply and verify. `mqtool undo STORE` undoes
 a change; runbooks that need a new directory (-o) leave the store as it is. Exit code 4 if the symptom is absent or a
-precondition is not met; 1 if it is present and cannot be repaired, or not completely, or if the new store lacks
+precondition is not met; 1 if that is unknown, if it cannot be repaired, or not completely, or if the new store lacks
 messages. --protocol FILE writes the evidence as Markdown for a ticket.
 
 impact: changes the store by a plan or writes the directory of -o, after consent; else writes nothing but --protocol
@@ -379,12 +379,17 @@ def _write_protocol(path: Path | None, result: Protocol) -> None:
 
 def code_of(protocol: Protocol) -> ExitCode:
     """Returns the exit code of a run."""
-    from mqtool.repair.runbooks.runner import REFUSED, SKIPPED
+    from mqtool.repair.runbooks.runner import FAILED, REFUSED, SKIPPED
 
     status = {step.name: step.status for step in protocol.steps}
     if status["detect"] == REFUSED or status.get("gate") == REFUSED:
         return ExitCode.REFUSED
-    if status.get("plan") in (REFUSED, SKIPPED) or protocol.repaired is False or protocol.is_lossy:
+    if (
+        FAILED in status.values()
+        or status.get("plan") in (REFUSED, SKIPPED)
+        or protocol.repaired is False
+        or protocol.is_lossy
+    ):
         return ExitCode.NO
     return ExitCode.OK
 

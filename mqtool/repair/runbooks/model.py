@@ -13,7 +13,8 @@ from mqtool.recovery import Outcome, predict
 from mqtool.repair.from_findings import RepairProposal
 from mqtool.store.config.broker_config import ConfigSource
 from mqtool.store.store import Store
-from mqtool.verify import CATALOGUE, Finding, Options, Verification, verify
+from mqtool.verify import CATALOGUE, Area, Finding, Options, Verification, verify
+from mqtool.verify.finding_collector import unread
 
 
 class Request(Struct, frozen=True):
@@ -78,9 +79,9 @@ def start_of(root: Path, broker: str, config: ConfigSource) -> "Outcome | str":
 class Detection(Struct, frozen=True):
     """Whether the problem is present."""
 
-    present: bool  # it is
+    present: bool | None  # it is; None if not all that would show it could be read
     evidence: tuple[str, ...] = ()  # facts in words
-    findings: tuple[Finding, ...] = ()  # of `verify` that indicate it
+    findings: tuple[Finding, ...] = ()  # of `verify` that indicate it, or why that is unknown
 
 
 class Made(Struct, frozen=True):
@@ -170,9 +171,16 @@ def by_findings(runbook: str) -> Callable[[Case], Detection]:
 
     def detect(case: Case) -> Detection:
         findings = case.findings(codes_of(runbook))
-        return Detection(bool(findings), words_of(findings), findings)
+        return Detection(True, words_of(findings), findings) if findings else without_findings(case, runbook)
 
     return detect
+
+
+def without_findings(case: Case, runbook: str) -> Detection:
+    """Returns that the problem of a runbook is absent, or unknown if what its findings are about could not be read."""
+    areas = {CATALOGUE[code].area for code in codes_of(runbook)}
+    why = unread(case.verification.findings, Area.COMMIT_LOG, *areas)
+    return Detection(None if why else False, words_of(why), why)
 
 
 _TOLD = 20

@@ -38,6 +38,7 @@ from mqtool.repair.runbooks.model import (
 from mqtool.store.config.broker_config import UNCHECKED, load
 from mqtool.store.store import open_store
 from mqtool.verify import CATALOGUE, Finding, State, corrections, verify
+from mqtool.verify.finding_collector import PERMISSIONS
 from mqtool.words import size
 
 DONE = "done"
@@ -46,6 +47,11 @@ SKIPPED = "skipped"
 """Not tried: a dry run, or a step before it ended the run."""
 FAILED = "failed"
 _FILES_TOLD = 100
+_AFTER = {
+    True: "the symptom is still there",
+    False: "the symptom no longer occurs",
+    None: "whether the symptom is still there is unknown",
+}
 
 
 class Step(Struct, frozen=True):
@@ -66,7 +72,7 @@ class Protocol(Struct):
     broker: str  # release whose start is predicted
     config: Path | None = None  # the broker's configuration file; None without one
     begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))  # RFC 3339
-    present: bool = False  # whether the problem is present
+    present: bool | None = False  # whether the problem is present; None if that is unknown
     ready: bool = False  # whether nothing but consent is missing
     applied: bool = False  # whether a change was applied
     repaired: bool | None = None  # whether the problem is solved; None if nothing was applied
@@ -122,7 +128,7 @@ class Protocol(Struct):
             f"- broker: RocketMQ {self.broker}",
             f"- broker.conf: {UNCHECKED if self.config is None else f'`{self.config}`'}",
             f"- begun: {self.begun}",
-            f"- trouble is there: {_yes(self.present)}",
+            f"- trouble is there: {'unknown' if self.present is None else _yes(self.present)}",
             f"- applied: {_yes(self.applied)}",
             f"- repaired: {_yes(self.repaired)}",
             *(
@@ -164,6 +170,12 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         protocol = Protocol(runbook.id, runbook.name, root, case.broker, store.config.file)
         detection = runbook.detect(case)
         protocol.present = detection.present
+        if detection.present is None:
+            summary = "not all that shows the symptom can be read: whether it is there is unknown"
+            protocol.add("detect", FAILED, summary, detection.evidence)
+            first = next((item for item in detection.findings if item.code in PERMISSIONS), detection.findings[0])
+            protocol.next_steps = (first.next_step,)
+            return protocol
         if not detection.present:
             protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", detection.evidence)
             protocol.next_steps = (next_verify(root, options),)
@@ -356,14 +368,14 @@ def _prove(protocol: Protocol, runbook: Runbook, repair: RepairPlan, before: Cas
         loses_more = forecast is not None and not forecast.is_repaired
         now = case.verification.state
         is_worse = now is State.CORRUPT and before.verification.state in (State.CLEAN, State.DIRTY)
-        protocol.repaired = not (detection.present or loses_more or is_worse)
+        protocol.repaired = not (detection.present is not False or loses_more or is_worse)
         protocol.losses = protocol.losses if forecast is None else forecast.losses
         start = case.start
         verdict = start if isinstance(start, str) else start.verdict
         facts = [f"verify: {now.value}", f"RocketMQ {protocol.broker}: {verdict}"]
         facts += [] if forecast is None else [forecast.words]
         facts += detection.evidence
-        summary = "the symptom no longer occurs" if not detection.present else "the symptom is still there"
+        summary = _AFTER[detection.present]
         if is_worse:
             summary += f", but verify now finds {case.verification.serious} error(s) or unknown check(s)"
         if repair.needs_another_run and detection.present and not is_worse:

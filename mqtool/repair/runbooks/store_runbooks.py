@@ -31,6 +31,7 @@ from mqtool.repair.runbooks.model import (
     explain_start,
     next_verify,
     run_again,
+    without_findings,
     words_of,
 )
 from mqtool.repair.salvage import SalvageOptions, salvage
@@ -147,7 +148,9 @@ def _set_empty_aside(_case: Case, detection: Detection) -> RepairProposal:
 def _vanished(case: Case) -> Detection:
     topics = case.request.topics
     named = tuple(finding for finding in case.findings(codes_of("RB-10")) if not topics or finding.topic in topics)
-    logged = _topics_of_log(case) if named else set()
+    if not named:
+        return without_findings(case, "RB-10")
+    logged = _topics_of_log(case)
     findings = tuple(finding for finding in named if finding.topic in logged)
     return Detection(
         bool(findings), tuple(f"{finding.code}: {finding.topic}: {finding.evidence}" for finding in findings), findings
