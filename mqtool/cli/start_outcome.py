@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,10 @@ from mqtool.words import size
 
 if TYPE_CHECKING:
     from mqtool.recovery import Outcome
+    from mqtool.recovery.losses import Ranges
     from mqtool.store import Store
     from mqtool.store.paths import OwnerDenial
+    from mqtool.store.waiting.held_back import WaitingMessages
 
 
 def _map(name: str, doc: str) -> Column:
@@ -47,7 +49,7 @@ _WAITING = (
     text("kind", "delay, timer, transaction or popped"),
     text("queue", "topic/queue that keeps them"),
     count("messages", "how many wait now"),
-    count("lost", "how many of them the start loses; null if that is unknown", nullable=True),
+    count("lost", "how many of them are lost already, or by the start; null if that is unknown", nullable=True),
 )
 _WAITING_DOC = "messages that are waiting to be delivered; null if that cannot be read"
 
@@ -68,6 +70,11 @@ EXPLAIN_START = OutputSchema(
             nullable=True,
         ),
         text("verdict", "in one line; begins with unknown: where files cannot be read that decide it"),
+        listing(
+            "advice",
+            "what to write into broker.conf before the start, and why: sizes that do not fit the files, or what "
+            "retention would delete unread",
+        ),
         flag("clean_stop", "there is no abort file: recovered normally"),
         count("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
         text("refusal", "the broker's own words", nullable=True),
@@ -105,7 +112,7 @@ EXPLAIN_START = OutputSchema(
         listing("accepted", "what is wrong and accepted silently"),
         listing("undecided", "what the files do not decide"),
         nested("effort", "how much there is to do; null if unknown", *_EFFORT, nullable=True),
-        listing("next_steps", "commands to type if it would not start, or messages would be lost"),
+        listing("next_steps", "commands to type if it would not start, or messages would be lost, as of verify"),
     ),
     single=True,
 )
@@ -135,36 +142,42 @@ def print_start_outcome(
     except UnreadableError as error:
         return _unknown(invocation, path, config, output_format, broker, error)
     denial, waiting, timer = _in_store(path, config, outcome)
-    starts = [outcome, other] if other is not None and disputed else [outcome]
-    code = ExitCode.NO if denial or timer or any(start.do_not_start for start in starts) else ExitCode.OK
-    expiry = _expiry(path, config) if outcome.runs else ""
-    steps = [] if code is ExitCode.OK else [command("repair", Opened(path, config, broker))]
+    do_not_start = outcome.do_not_start or (other is not None and disputed and other.do_not_start)
+    code = ExitCode.NO if denial or timer or do_not_start else ExitCode.OK
+    lost, steps = outcome.lost, [command("verify", Opened(path, config, broker))]
+    advice = [] if do_not_start else _expiry(path, config, outcome)
+    style = Style.BAD if code is ExitCode.NO else Style.DOUBTFUL if advice else Style.GOOD
+    if code is ExitCode.OK:
+        steps = []
+    elif read_log:
+        steps, corrected, already_lost = _checked(path, config, broker)
+        advice += corrected
+        lost = already_lost if lost is None else lost
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
-    if expiry:
-        verdict += f"; {expiry}"
-    if outcome.runs and any(start.do_not_start for start in starts):
-        verdict += "; do not start the broker"
+    if do_not_start:
+        verdict = f"do not start the broker: {verdict}"
     if config is None and outcome.runs:
         verdict += f"; {UNCHECKED}"
     if denial is not None:
         verdict = f"{_cannot_use(denial)}{verdict}"
         steps = [shlex.join(denial.words)]
+    rows = None if waiting is None else _waiting_rows(waiting, lost, has_timers=not timer)
     output = Output(invocation, EXPLAIN_START, output_format)
     if output_format in TABLE_FORMATS:
         wide = output_format is Format.WIDE
         facts = _facts(path, config, outcome, other)
-        sections = _sections(outcome, waiting, wide=wide)
-        style = Style.BAD if code is ExitCode.NO else Style.DOUBTFUL if expiry else Style.GOOD
-        return output.page(_page(verdict, style, facts, steps, sections, wide=wide), code)
+        sections = _sections(outcome, rows, wide=wide)
+        return output.page(_page(verdict, style, facts, steps, sections, advice, wide=wide), code)
     prediction = {
         "path": str(path),
         "config": config and str(config),
         "verdict": verdict,
         **outcome.as_dict(),
         "other": other and {"release": other.release, "verdict": other.verdict},
-        "waiting": waiting,
+        "waiting": rows,
+        "advice": advice,
         "next_steps": steps,
     }
     return output.document(prediction, code)
@@ -190,15 +203,15 @@ def _starts(
 
 def _in_store(
     path: Path, config: Path | None, outcome: Outcome
-) -> tuple[OwnerDenial | None, list[dict[str, Any]] | None, str]:
-    """Returns what the broker may not use, although root may, and the waiting messages, with how many the start loses.
+) -> tuple[OwnerDenial | None, list[WaitingMessages] | None, str]:
+    """Returns what the broker may not use, although root may, and the waiting messages.
 
     The first such file or directory, None if there is none; None for the messages if they cannot be read.
     The text states why timer messages are not counted among the losses: the timer's files are damaged, or cannot be
     read. It is "" if they are counted, and for a release without a timer.
     """
     from mqtool.store import open_readable
-    from mqtool.store.waiting.held_back import WaitingKind, waiting_messages
+    from mqtool.store.waiting.held_back import waiting_messages
     from mqtool.verify.next_start import uncounted_timers
     from mqtool.verify.services import timer_damage
 
@@ -208,33 +221,65 @@ def _in_store(
             denial = _denial(store)
             damage = timer_damage(store) if release_of(outcome.release) >= (5, 0) else ""
             unknown = uncounted_timers(damage) if damage else ""
-            waiting = waiting_messages(store)
+            return denial, waiting_messages(store), unknown
     except StoreError:
         return denial, None, unknown
-    rows = [
+
+
+def _waiting_rows(
+    waiting: Iterable[WaitingMessages], lost: Mapping[str, Ranges] | None, *, has_timers: bool
+) -> list[dict[str, Any]]:
+    """Returns the waiting messages, with how many of them are lost; None for timers if those are not counted."""
+    from mqtool.store.waiting.held_back import WaitingKind
+
+    return [
         {
             "kind": messages.kind.value,
             "queue": messages.queue,
             "messages": len(messages.queue_offsets),
             "lost": None
-            if outcome.lost is None or (unknown and messages.kind is WaitingKind.TIMER)
-            else messages.among(outcome.lost.get(messages.queue, ())),
+            if lost is None or (messages.kind is WaitingKind.TIMER and not has_timers)
+            else messages.among(lost.get(messages.queue, ())),
         }
         for messages in waiting
     ]
-    return denial, rows, unknown
 
 
-def _expiry(path: Path, config: Path | None) -> str:
-    """Returns which messages retention deletes after the start although somebody needs them, and how to keep them."""
+def _checked(
+    path: Path, config: Path | None, broker: str | None
+) -> tuple[list[str], tuple[str, ...], dict[str, Ranges]]:
+    """Returns what `verify` would print: the next steps, the corrections of broker.conf, and what is lost already."""
+    from mqtool.cli.options import workers
+    from mqtool.cli.verification_formats import next_steps
+    from mqtool.store import open_readable
+    from mqtool.store.known_losses import offsets_by_queue
+    from mqtool.verify import Options, corrections, verify
+
+    with open_readable(path, config) as store:
+        jobs = workers(None, sum(segment.size for segment in store.commit_log.segments))
+        verification = verify(store, Options(jobs=jobs, broker=broker))
+        steps = list(next_steps(store, verification))
+    lost = offsets_by_queue(verification.losses.offsets)
+    by_name = {f"{topic}/{queue_id}": tuple(parts) for (topic, queue_id), parts in lost.items()}
+    return steps, corrections(verification.findings), by_name
+
+
+def _expiry(path: Path, config: Path | None, outcome: Outcome) -> list[str]:
+    """Returns which messages retention deletes after the start although somebody needs them, and how to keep them.
+
+    There is no line if the start itself deletes segments: those that are there now are not those that expire then.
+    """
     from mqtool.engine.retention.forecast import expiry_after_start
     from mqtool.store import open_readable
 
     try:
         with open_readable(path, config) as store:
-            return expiry_after_start(store, time.time_ns() // 1_000_000)
+            kept = {segment.path for segment in outcome.plan.segments} if outcome.plan else ()
+            if any(segment.path not in kept for segment in store.commit_log.segments):
+                return []
+            return list(filter(None, [expiry_after_start(store, time.time_ns() // 1_000_000)]))
     except StoreError as error:
-        return f"what retention then deletes is unknown: {error}"
+        return [f"what retention then deletes is unknown: {error}"]
 
 
 def _unknown(
@@ -284,6 +329,7 @@ def _unknown(
         "index_after": [],
         "why": [],
         "accepted": [],
+        "advice": [],
         **rest,
     }
     prediction |= {column.name: None for column in EXPLAIN_START.columns if column.name not in prediction}
@@ -305,10 +351,17 @@ _UNDECIDED = "what the files do not decide"
 
 
 def _page(
-    verdict: str, style: Style, facts: dict[str, str], steps: list[str], sections: dict[str, Any], *, wide: bool
+    verdict: str,
+    style: Style,
+    facts: dict[str, str],
+    steps: list[str],
+    sections: dict[str, Any],
+    advice: Iterable[str] = (),
+    *,
+    wide: bool,
 ) -> Iterator[bytes]:
     """Yields a prediction for readers."""
-    yield document.prose(verdict, style=style)
+    yield document.prose(verdict, style=style) + document.prose(*advice)
     yield document.labelled(facts.items())
     yield document.commands("next", steps)
     for title, rows in sections.items():

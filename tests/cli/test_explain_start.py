@@ -17,6 +17,7 @@ from tests.support.damage import base_config, damage_case
 from tests.support.stores import copy_store, fixture, tree_digest
 from tests.support.unreadable import unreadable
 
+WRONG_SIZE = "expected files of 1073741824 bytes; 9 of 9 have 131072: write mappedFileSizeCommitLog=131072"
 TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
 
 
@@ -64,7 +65,7 @@ def test_the_configuration_next_to_a_store_decides_as_if_it_were_given(mqtool, t
     ("case", "code", "verdict"),
     [
         (TORN, ExitCode.OK, "starts, and loses no message; 1 is lost already"),
-        ("recent-flip-body@4.9.7-clean", ExitCode.NO, "starts, but loses "),
+        ("recent-flip-body@4.9.7-clean", ExitCode.NO, "do not start the broker: starts, but loses "),
     ],
 )
 def test_a_start_is_advised_against_where_it_loses_what_is_still_there(explain, case, code, verdict):
@@ -85,12 +86,87 @@ def test_what_retention_deletes_unread_after_the_start_is_said_with_the_keys_tha
     )
     assert re.search(r"deletes 1065 of 1085 messages: 54 unread, 22 waiting", cleaned["summary"])
     keys = "fileReservedTime=172 and cleanFileForciblyEnable=false"
-    assert f"; retention then {cleaned['summary']}; to keep its 4 expired segment(s) " in started["verdict"]
-    assert (started["ok"], started["next_steps"], keys in started["verdict"]) == (True, [], True)
+    (advice,) = started["advice"]
+    assert advice.startswith(f"retention then {cleaned['summary']}; to keep its 4 expired segment(s) ")
+    assert (started["ok"], started["next_steps"], keys in advice) == (True, [], True)
+    assert f"{started['verdict']}\nretention then deletes 1065 " in mqtool("explain-start", store).text
     config = store.parent / "broker.conf"
     config.write_text(fixture("orders-5.5.0/broker.conf").read_text("utf-8") + keys.replace(" and ", "\n"), "utf-8")
     kept = mqtool("explain-start", store, "-f", "json")
     assert (kept.code, kept.document["verdict"]) == (ExitCode.OK, "starts, and no message is lost")
+    assert kept.document["advice"] == []
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_retention_deletes_is_not_counted_where_the_start_deletes_segments(mqtool, tmp_path, is_damaged):
+    """The segment after the end of the log is deleted, and the one before is the last then, which never expires."""
+    store = copy_store("crash-5.5.0", tmp_path)
+    if is_damaged:
+        spoil_a_magic(store)
+    for segment in (store / "commitlog").iterdir():
+        os.utime(segment, (time.time() - 100 * 3600,) * 2)
+    found = mqtool("explain-start", store, "-f", "json").document
+    assert [name for name in found["files"]["deleted"] if name.startswith("commitlog/")]
+    assert (found["advice"], found["verdict"].startswith("do not start the broker: ")) == ([], is_damaged)
+    assert "retention" not in found["verdict"]
+
+
+def spoil_a_magic(store):
+    with (store / "commitlog" / f"{524_288:020}").open("r+b") as segment:
+        at = segment.read().find(b"\xda\xa3\x20\xa7", 40_000)
+        segment.seek(at)
+        segment.write(b"\xdb")
+
+
+def cut_a_segment(store):
+    os.truncate(store / "commitlog" / f"{262_144:020}", 70_000)
+
+
+def write_a_wrong_size(store):
+    config = fixture("crash-5.5.0/broker.conf").read_text("utf-8")
+    config = re.sub("(mappedFileSizeCommitLog)=.*", r"\1=1073741824", config)
+    (store.parent / "broker.conf").write_text(config, "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "steps", "advice"),
+    [
+        ("orders-5.5.0", cut_a_segment, ["mqtool repair {store} -o {store}.new"], []),
+        ("crash-5.5.0", spoil_a_magic, ["mqtool repair {store} -o {store}.new"], []),
+        (
+            "crash-5.5.0",
+            write_a_wrong_size,
+            [],
+            ["{config}: mappedFileSizeCommitLog=1073741824: " + WRONG_SIZE],
+        ),
+    ],
+)
+def test_what_is_to_be_done_is_what_verify_says(mqtool, tmp_path, name, harm, steps, advice):
+    store = copy_store(name, tmp_path)
+    harm(store)
+    places = {"store": store, "config": store.parent / "broker.conf"}
+    found, checked = (mqtool(command, store, "-f", "json").document for command in ("explain-start", "verify"))
+    assert found["next_steps"] == checked["next_steps"] == [step.format(**places) for step in steps]
+    assert found["advice"] == [line.format(**places) for line in advice]
+    for command in ("explain-start", "verify"):
+        lines = "".join(mqtool(command, store).text.split())
+        assert all("".join(line.split()) in lines for line in found["advice"])
+
+
+def test_without_reading_the_log_the_next_step_is_to_verify(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    cut_a_segment(store)
+    found = mqtool("explain-start", store, "--quick", "-f", "json").document
+    assert (found["exit"], found["next_steps"]) == (-3, [f"mqtool verify {store}"])
+    assert {row["lost"] for row in found["waiting"]} == {None}
+
+
+def test_what_waits_and_is_lost_already_is_counted_where_the_broker_does_not_start(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    cut_a_segment(store)
+    lost = [(row["kind"], row["lost"]) for row in mqtool("explain-start", store, "-f", "json").document["waiting"]]
+    assert lost == [("delay", 1)] * 12 + [("delay", 2), ("timer", 0)]
+    assert "lost: 146 messages, 14 of them waiting for delivery, " in mqtool("verify", store).text
 
 
 def test_a_loss_is_said_first(explain):
