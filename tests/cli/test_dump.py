@@ -50,7 +50,9 @@ def test_csv_holds_the_same_values(mqtool):
     for found, expected in zip(read, ROWS, strict=True):
         assert json.loads(found["properties"]) == expected["properties"]
         simple = {name: value for name, value in expected.items() if name != "properties"}
-        assert {name: found[name] for name in simple} == {name: str(value) for name, value in simple.items()}
+        assert {name: found[name] for name in simple} == {
+            name: value if isinstance(value, str) else json.dumps(value) for name, value in simple.items()
+        }
 
 
 @pytest.mark.parametrize("output_format", ["table", "wide"])

@@ -84,7 +84,8 @@ def expiry_after_start(store: Store, now: int) -> str:
     prediction = forecast(store, policy, now, used=0.0, manual=True)
     if not combined(file.needed for file in prediction.deleted):
         return ""
-    hours = math.ceil((now - oldest[0].modified) / HOUR_MS) + policy.reserved_hours
+    overdue = math.ceil((now - rules.expires_at(policy, oldest[0])) / HOUR_MS)
+    hours = policy.reserved_hours + overdue + policy.reserved_hours  # it is kept for its retention time once more
     return (
         f"retention then {prediction.words}; to keep its {prediction.count} expired segment(s) until the groups have "
         f"caught up, first write fileReservedTime={hours} and cleanFileForciblyEnable=false into broker.conf"

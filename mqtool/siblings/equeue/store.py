@@ -20,7 +20,7 @@ from mqtool.siblings.frames import Frame, InvalidFrame, scan_frames
 from mqtool.store.files import Closing
 from mqtool.store.log.readable_parts import UnreadableParts
 
-_CHUNK_TYPE_AT = 8
+_CHUNK_TYPE_AT = equeue.HEADER.offset("reserved")
 """Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is reserved."""
 _INDEX_CHUNK = 1
 
