@@ -11,7 +11,7 @@ from mqtool import words
 from mqtool.engine.disk.files import Files
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java
-from mqtool.protocol.command import Command, RequestCode, ResponseCode
+from mqtool.protocol.command import VERSION, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import QueueName, RefusalError, body, number, ok, text
 from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.clients import is_tag
@@ -19,9 +19,8 @@ from mqtool.server.broker.delay import Schedule, Timer
 from mqtool.server.broker.stats import TOPIC_PUT_NUMS
 from mqtool.server.net.peer import Peer
 
-VERSION = 513
 VERSION_NAME = "V5_5_0"
-"""The broker's MQVersion; clients check it before they use features of newer brokers."""
+"""The name of `VERSION` in MQVersion."""
 
 _BLACKLIST = ("brokerConfigPath", "configBlackList", "rocketmqHome")
 """Keys that UPDATE_BROKER_CONFIG refuses, in addition to those of the key configBlackList."""
