@@ -172,7 +172,7 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         protocol.present = detection.present
         if detection.present is None:
             summary = "not all that shows the symptom can be read: whether it is there is unknown"
-            protocol.add("detect", FAILED, summary, detection.evidence)
+            protocol.add("detect", REFUSED if options.apply else FAILED, summary, detection.evidence)
             first = next((item for item in detection.findings if item.code in PERMISSIONS), detection.findings[0])
             protocol.next_steps = (first.next_step,)
             return protocol

@@ -49,8 +49,13 @@ def test_who_stops_waiting_for_a_table_does_not_keep_others_from_their_answer(tm
         *((release, ["dataVersion", "offsetTable"]) for release in (V5_3, V5_4, V5_5_1)),
         (V5_5, ["dataVersion", "offsetTable", "pullOffsetTable"]),
     ],
+    ids=str,
 )
-@pytest.mark.parametrize("before", [None, '{"offsetTable":{},"pullOffsetTable":{"T@G":{0:7}}}', '{"offsetTable":{}}'])
+@pytest.mark.parametrize(
+    "before",
+    [None, '{"offsetTable":{},"pullOffsetTable":{"T@G":{0:7}}}', '{"offsetTable":{}}'],
+    ids=["no file", "with pulls", "without pulls"],
+)
 def test_only_5_5_0_writes_a_table_of_pulls(tmp_path, release, members, before):
     """Seen in the files of real brokers, 4.9.7 to 5.5.1. A store of 5.5.0 or 5.5.1 whose file has none gets none."""
     if before is not None:
