@@ -252,16 +252,14 @@ def _checked(
     from mqtool.cli.options import workers
     from mqtool.cli.verification_formats import next_steps
     from mqtool.store import open_readable
-    from mqtool.store.known_losses import offsets_by_queue
+    from mqtool.store.known_losses import offsets_by_name
     from mqtool.verify import Options, corrections, verify
 
     with open_readable(path, config) as store:
         jobs = workers(None, sum(segment.size for segment in store.commit_log.segments))
         verification = verify(store, Options(jobs=jobs, broker=broker))
         steps = list(next_steps(store, verification))
-    lost = offsets_by_queue(verification.losses.offsets)
-    by_name = {f"{topic}/{queue_id}": tuple(parts) for (topic, queue_id), parts in lost.items()}
-    return steps, corrections(verification.findings), by_name
+    return steps, corrections(verification.findings), offsets_by_name(verification.losses.offsets)
 
 
 def _expiry(path: Path, config: Path | None, outcome: Outcome) -> list[str]:

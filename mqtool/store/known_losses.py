@@ -69,6 +69,11 @@ def offsets_by_queue(parts: Iterable[LostOffsets]) -> dict[TopicQueue, list[tupl
     return lost
 
 
+def offsets_by_name(parts: Iterable[LostOffsets]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Returns the lost offsets by `topic/queue`, like `offsets_by_queue`."""
+    return {f"{topic}/{queue_id}": tuple(lost) for (topic, queue_id), lost in offsets_by_queue(parts).items()}
+
+
 def content(log_end: int, queues: Iterable[LostOffsets]) -> bytes:
     """Returns the file's content."""
     return msgspec.json.format(msgspec.json.encode(KnownLosses(log_end, tuple(queues)))) + b"\n"

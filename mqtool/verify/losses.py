@@ -15,7 +15,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
 from mqtool.store import Store
-from mqtool.store.known_losses import KnownLosses, LostOffsets, offsets_by_queue
+from mqtool.store.known_losses import KnownLosses, LostOffsets, offsets_by_name, offsets_by_queue
 from mqtool.store.waiting.held_back import waiting_among
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
@@ -175,7 +175,7 @@ def losses_of(account: LossAccount, ranges: list[LostRange], store: Store, inclu
     """Returns the losses: all ranges of the log, and the messages of the topics that `includes` accepts."""
     queues = tuple(loss for loss in account.queues() if includes(loss.topic))
     losses = Losses(tuple(ranges), queues, group_losses(queues, store.metadata.consumer_offsets))
-    lost = {f"{topic}/{queue_id}": parts for (topic, queue_id), parts in offsets_by_queue(losses.offsets).items()}
+    lost = offsets_by_name(losses.offsets)
     return replace(losses, waiting=sum(waiting_among(store, lost).values())) if lost else losses
 
 

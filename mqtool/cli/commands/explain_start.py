@@ -55,12 +55,15 @@ def explain_start(
         from mqtool.cli import siblings
 
         return siblings.explain_start(ctx.obj, kind, store, output_format)
-    return print_start_outcome(
-        ctx.obj,
-        store,
-        config,
-        output_format,
-        broker=release and release.value,
-        read_log=not quick,
-        heap_bytes=heap_bytes,
-    )
+    from mqtool.recovery.proof import read_once
+
+    with read_once():  # a start and, where it is advised against, the check of the store
+        return print_start_outcome(
+            ctx.obj,
+            store,
+            config,
+            output_format,
+            broker=release and release.value,
+            read_log=not quick,
+            heap_bytes=heap_bytes,
+        )

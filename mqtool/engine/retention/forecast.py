@@ -78,7 +78,7 @@ def expiry_after_start(store: Store, now: int) -> str:
     reserved = store.config.integer("fileReservedTime")
     policy = RetentionPolicy(batch_max=len(store.commit_log.segments))
     policy = policy if reserved is None else replace(policy, reserved_hours=reserved)
-    oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:-1]][:1]
+    oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:-1][:1]]
     if not oldest or not rules.has_expired(policy, oldest[0], now):
         return ""
     prediction = forecast(store, policy, now, used=0.0, manual=True)
