@@ -1,5 +1,6 @@
 """The pages of docs/ by topic: installed with the package, or read from the checkout that it runs in."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _INDEX = frozenset({"README", "index"})
+_LISTS = ("symptoms", "log", "codes", "zh")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)^---\n+", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,3} .+$", re.MULTILINE)
 
 
@@ -22,7 +25,12 @@ class Page(Struct, frozen=True):
 
     topic: str  # path below docs/ without `.md`; a page `README` or `index` has the name of its directory
     title: str  # its first heading
-    text: str  # all of it, Markdown
+    text: str  # all of it but its front matter, Markdown
+    # From the front matter, in words that are searched for:
+    symptoms: tuple[str, ...] = ()  # what a user sees or asks
+    log: tuple[str, ...] = ()  # what a broker or client logs, `…` for what varies
+    codes: tuple[str, ...] = ()  # response codes and exit codes
+    zh: tuple[str, ...] = ()  # Chinese terms and questions
 
 
 def pages() -> list[Page]:
@@ -30,14 +38,32 @@ def pages() -> list[Page]:
     pages = []
     for (*names, word), text in texts(_root(), ".md"):
         topic = "/".join(names if word in _INDEX else (*names, word)) or word.lower()
-        title = _TITLE.search(text)
-        pages.append(Page(topic, title[1] if title else topic, text))
+        lists, body = _parted(text)
+        title = _TITLE.search(body)
+        known = {name: lists[name] for name in _LISTS if name in lists}
+        pages.append(Page(topic, title[1] if title else topic, body, **known))
     return sorted(pages, key=lambda page: page.topic)
 
 
 def text_of(name: str) -> str:
-    """Returns the page with a path below docs/; raises `UnavailableError` as `pages` does."""
-    return (_root() / name).read_text("utf-8")
+    """Returns the page with a path below docs/, without its front matter; raises `UnavailableError` as `pages` does."""
+    return _parted((_root() / name).read_text("utf-8"))[1]
+
+
+def _parted(text: str) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Returns the lists of a page's front matter, and the page without it.
+
+    The front matter is YAML of one form, `NAME:` and lines `- TEXT`, where a text may be in double quotes.
+    """
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        return {}, text
+    lists = {}
+    for part in re.split(r"^(?=\w)", front[1], flags=re.MULTILINE)[1:]:
+        name, _, lines = part.partition(":")
+        items = [line.strip().removeprefix("- ") for line in lines.splitlines() if line.strip()]
+        lists[name] = tuple(json.loads(item) if item.startswith('"') else item for item in items)
+    return lists, text[front.end() :]
 
 
 def _root() -> "Traversable":

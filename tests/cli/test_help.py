@@ -25,6 +25,22 @@ def test_a_topic_is_printed_as_it_was_written(capsys):
     assert capsys.readouterr().out == path.read_text("utf-8")
 
 
+def test_front_matter_is_read_and_not_shown(capsys):
+    """YAML of a form that needs no library: PyYAML reads the same."""
+    yaml = pytest.importorskip("yaml")
+    pages = {page.topic: page for page in guide.pages()}
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if (text := path.read_text("utf-8")).startswith("---\n"):
+            topic = path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+            page = pages[topic.removesuffix("/index").removesuffix("/README")]
+            front = yaml.safe_load(text.split("---\n")[1])
+            lists = {name: tuple(map(str, items)) for name, items in front.items()}
+            assert (topic, lists) == (topic, {name: items for name in lists if (items := getattr(page, name))})
+            assert page.text.startswith("# ")
+    assert run(["help", "rb-18"]) == 0
+    assert capsys.readouterr().out.startswith("# RB-18")
+
+
 def test_words_of_a_topic_and_the_end_of_its_path_are_enough(capsys):
     assert run(["help", "Exit", "codes"]) == 0
     spelled = capsys.readouterr().out
@@ -54,13 +70,13 @@ def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys, tmp_p
 
 def test_a_symptom_in_words_leads_to_its_page(capsys):
     assert run(["help", "disk", "FULL"]) == 0
-    assert capsys.readouterr().out == (ROOT / "docs" / "howto" / "disk-full.md").read_text("utf-8")
+    assert capsys.readouterr().out == guide.text_of("howto/disk-full.md")
 
 
 @pytest.mark.parametrize("code", ["253", "254", "255"])
 def test_an_exit_code_of_the_broker_leads_to_what_it_means(capsys, code):
     """As Kubernetes shows them; the real brokers end with -3, -2 and -1."""
-    guide_page = (ROOT / "docs" / "howto" / "broker-does-not-start.md").read_text("utf-8")
+    guide_page = guide.text_of("howto/broker-does-not-start.md")
     assert run(["help", code]) == 0
     printed = capsys.readouterr().out
     assert printed == guide_page or printed.splitlines()[1].startswith("howto/broker-does-not-start ")
