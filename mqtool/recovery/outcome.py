@@ -121,6 +121,7 @@ class Outcome(Struct, frozen=True):
     waiting: Mapping[str, int] = field(default_factory=dict)  # by "topic/queue", how many of `by_start` wait
     release_evidence: str = GIVEN  # why this release: given, detected, or assumed
     has_negative_blank: bool = False  # the scan crossed a BLANK at which 5.5.1 would end the log
+    known: int = 0  # number of messages that a repair recorded as lost, those of `lost` left out
 
     @property
     def runs(self) -> bool:
@@ -137,9 +138,10 @@ class Outcome(Struct, frozen=True):
         if self.lost is None:
             return "starts; which messages are lost was not checked"
         count = self.count()
+        known = f"; {self.known} known lost" if self.known else ""
         if count == LossCount():
-            return "starts, and no message is lost"
-        return f"starts, {'but' if count.by_start else 'and'} {count.start_words}"
+            return f"starts, and no {'further ' if known else ''}message is lost{known}"
+        return f"starts, {'but' if count.by_start else 'and'} {count.start_words}{known}"
 
     @property
     def do_not_start(self) -> bool:

@@ -36,7 +36,7 @@ from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_readable, open_store
 from mqtool.store.config.broker_config import ConfigSource, load
 from mqtool.store.files import read_file, unreadable
-from mqtool.store.known_losses import known_losses, offsets_by_queue
+from mqtool.store.known_losses import NONE, KnownLosses, LostOffsets, known_losses, offsets_by_queue
 from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
 from mqtool.store.waiting.held_back import waiting_among
@@ -201,6 +201,7 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     """Returns the outcome of a start that has been run."""
     state, ending, actions = start.state, start.result, start.actions
     readings, result = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
+    lost = [LostOffsets(*queue, offsets) for queue, offsets in (result.lost or {}).items()]
     return Outcome(
         release=str(start.settings.release),
         clean_stop=state.clean_stop,
@@ -227,6 +228,7 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         plan=_plan(start) if ending.loaded else None,
         evidence=start.settings.evidence,
         has_negative_blank=state.scanned.has_negative_blank,
+        known=sum(last - first + 1 for part in _known(start).besides(lost) for first, last in part.offsets),
     )
 
 
@@ -284,10 +286,14 @@ _GETS = {
 """What a consumer gets; at other offsets nothing, and the state of the pull."""
 
 
-def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) -> None:
-    known: dict[TopicQueue, list[tuple[int, int]]] = {}
+def _known(start: Start) -> KnownLosses:
     with contextlib.suppress(LayoutError):
-        known = offsets_by_queue(known_losses(start.settings.root).queues)
+        return known_losses(start.settings.root, start.state.log.min_offset)
+    return NONE
+
+
+def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) -> None:
+    known = offsets_by_queue(_known(start).queues)
     for key, reading in readings.items():
         lost = [(reading.offsets >= first) & (reading.offsets <= last) for first, last in known.get(key, ())]
         is_new = ~np.logical_or.reduce(lost) if lost else np.ones(len(reading.offsets), bool)

@@ -32,13 +32,12 @@ from mqtool.store.config.metadata import require_readable
 from mqtool.store.files import MappedFile, ReadFile, copy_file, list_directory, read_file
 from mqtool.store.groups.unread import combined, needed_by_segment
 from mqtool.store.index_file import IndexFile
-from mqtool.store.known_losses import LostOffsets, content, known_losses, offsets_by_queue
+from mqtool.store.known_losses import LostOffsets, content, known_losses, merged, offsets_by_queue
 from mqtool.store.log.commit_log import Segment
 from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import verify
-from mqtool.verify.losses import merged
 
 
 class SoleRecords(Struct, frozen=True):

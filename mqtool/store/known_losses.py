@@ -18,6 +18,8 @@ from mqtool.store.files import read_file
 SCHEMA = "mqtool.known-losses"
 SCHEMA_VERSION = 1
 
+Interval = tuple[int, int]
+
 
 class LostOffsets(Struct, frozen=True, forbid_unknown_fields=True):
     """Lost messages of one queue."""
@@ -42,12 +44,25 @@ class KnownLosses(Struct, frozen=True, forbid_unknown_fields=True):
             for lost in self.queues
         )
 
+    def besides(self, reported: Iterable[LostOffsets]) -> tuple[LostOffsets, ...]:
+        """Returns the losses that are not reported otherwise."""
+        taken = offsets_by_queue(reported)
+        left = []
+        for lost in self.queues:
+            others = taken.get((lost.topic, lost.queue_id), [])
+            if runs := tuple(run for first, last in lost.offsets for run in without(first, last, others)):
+                left.append(LostOffsets(lost.topic, lost.queue_id, runs))
+        return tuple(left)
+
 
 NONE = KnownLosses(0, ())
 
 
-def known_losses(root: Path) -> KnownLosses:
-    """Returns the record of a store, `NONE` if there is none; raises LayoutError if it has another form."""
+def known_losses(root: Path, log_min: int = 0) -> KnownLosses:
+    """Returns the record of a store whose log begins at a physical offset; raises LayoutError if it has another form.
+
+    It is `NONE` if there is none, or if the log that lacks the messages has expired.
+    """
     path = root / file_names.KNOWN_LOSSES
     if not path.exists():
         return NONE
@@ -58,7 +73,7 @@ def known_losses(root: Path) -> KnownLosses:
     if (record.schema, record.schema_version) != (SCHEMA, SCHEMA_VERSION):
         version = f"{record.schema} version {record.schema_version}"
         raise LayoutError(f"expected {SCHEMA} version {SCHEMA_VERSION}, found {version}", path)
-    return record
+    return record if log_min < record.log_end else NONE
 
 
 def offsets_by_queue(parts: Iterable[LostOffsets]) -> dict[TopicQueue, list[tuple[int, int]]]:
@@ -72,6 +87,31 @@ def offsets_by_queue(parts: Iterable[LostOffsets]) -> dict[TopicQueue, list[tupl
 def offsets_by_name(parts: Iterable[LostOffsets]) -> dict[str, tuple[tuple[int, int], ...]]:
     """Returns the lost offsets by `topic/queue`, like `offsets_by_queue`."""
     return {f"{topic}/{queue_id}": tuple(lost) for (topic, queue_id), lost in offsets_by_queue(parts).items()}
+
+
+def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Returns the union of intervals with inclusive ends, ascending."""
+    union: list[Interval] = []
+    for first, last in sorted(parts):
+        if union and first <= union[-1][1] + 1:
+            union[-1] = (union[-1][0], max(union[-1][1], last))
+        else:
+            union.append((first, last))
+    return tuple(union)
+
+
+def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:
+    """Returns the parts of an interval that others do not cover."""
+    left = []
+    for low, high in merged(taken):
+        if high < first or low > last:
+            continue
+        if low > first:
+            left.append((first, low - 1))
+        first = max(first, high + 1)
+    if first <= last:
+        left.append((first, last))
+    return left
 
 
 def content(log_end: int, queues: Iterable[LostOffsets]) -> bytes:

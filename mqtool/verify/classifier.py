@@ -250,11 +250,10 @@ class Classifier:
 
     def _known_losses(self) -> KnownLosses:
         try:
-            known = known_losses(self._store.path)
+            return known_losses(self._store.path, self._survey.min_offset)
         except StoreError as error:
             self._unknown[Area.COMMIT_LOG] = str(error)
             return NONE
-        return known if self._survey.min_offset < known.log_end else NONE  # else the log that lacks them has expired
 
     def _bad_body(self, physical: int, size: int) -> LostRange:
         segment = next(s for s in self._survey.segments if s.base <= physical < s.end)

@@ -17,6 +17,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.record_search import next_magic
 from mqtool.store import Store
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.known_losses import Interval
 from mqtool.store.layout import StoreLayout
 from mqtool.store.log.misplaced_bytes import DisplacedRecords, ForeignSegments, units_by_place
 from mqtool.store.version import had_log
@@ -24,7 +25,6 @@ from mqtool.verify.consume_queue import Run
 from mqtool.verify.facts import Facts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.losses import Interval
 from mqtool.verify.segment import FOREIGN, DamagedRange
 from mqtool.verify.survey import Survey, correctly_named, stray_file
 from mqtool.verify.unit_detail import WrongUnits

@@ -15,7 +15,7 @@ from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.recovery.losses import claims_of_queue, confirmed_places, spread
 from mqtool.store import Store
-from mqtool.store.known_losses import KnownLosses, LostOffsets, offsets_by_name, offsets_by_queue
+from mqtool.store.known_losses import Interval, KnownLosses, LostOffsets, merged, offsets_by_name, without
 from mqtool.store.waiting.held_back import waiting_among
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
@@ -25,8 +25,6 @@ from mqtool.verify.unit_detail import WrongUnits
 
 CUT_OFF = "cut-off"
 """Kind of a lost range after the end of the log."""
-
-Interval = tuple[int, int]
 
 
 class Confirmed(Struct, frozen=True):
@@ -179,40 +177,12 @@ def losses_of(account: LossAccount, ranges: list[LostRange], store: Store, inclu
     return replace(losses, waiting=sum(waiting_among(store, lost).values())) if lost else losses
 
 
-def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Returns the union of intervals with inclusive ends, ascending."""
-    union: list[Interval] = []
-    for first, last in sorted(parts):
-        if union and first <= union[-1][1] + 1:
-            union[-1] = (union[-1][0], max(union[-1][1], last))
-        else:
-            union.append((first, last))
-    return tuple(union)
-
-
 def known_queues(
     known: KnownLosses, reported: Iterable[LostOffsets], includes: Callable[[str], bool]
 ) -> tuple[QueueLoss, ...]:
     """Returns the messages of included topics that are lost according to a record and not reported otherwise."""
-    taken = offsets_by_queue(reported)
-    losses = []
-    for lost in known.queues:
-        others = taken.get((lost.topic, lost.queue_id), [])
-        runs = tuple(run for first, last in lost.offsets for run in without(first, last, others))
-        if runs and includes(lost.topic):
-            losses.append(QueueLoss(lost.topic, lost.queue_id, runs, "known"))
-    return tuple(losses)
-
-
-def without(first: int, last: int, taken: Iterable[Interval]) -> list[Interval]:
-    """Returns the parts of an interval that others do not cover."""
-    left = []
-    for low, high in merged(taken):
-        if high < first or low > last:
-            continue
-        if low > first:
-            left.append((first, low - 1))
-        first = max(first, high + 1)
-    if first <= last:
-        left.append((first, last))
-    return left
+    return tuple(
+        QueueLoss(lost.topic, lost.queue_id, lost.offsets, "known")
+        for lost in known.besides(reported)
+        if includes(lost.topic)
+    )

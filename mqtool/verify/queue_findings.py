@@ -15,11 +15,12 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.java import parse_int
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.store.files import ReadFile, is_directory, list_directory, list_mapped_files
+from mqtool.store.known_losses import Interval, without
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.losses import Interval, LossAccount, without
+from mqtool.verify.losses import LossAccount
 from mqtool.verify.record_rules import QueueSpan
 from mqtool.verify.survey import QueueFiles, Recovery, Survey, stray_file
 from mqtool.verify.unit_detail import MissingUnit, UnitDifferences, WrongUnits
