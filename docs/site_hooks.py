@@ -1,4 +1,4 @@
-"""Hooks of the documentation site (mkdocs.yml): navigation, links to files outside of docs/, and inline pictures.
+"""Hooks of the documentation site (mkdocs.yml): navigation, home, commands, pictures, links to what is not a page.
 
 Pages are written for readers of the repository, too: a link to a file of the repository that is not a page becomes its
 name as code, and `![text](pictures/NAME.svg)` becomes the SVG itself, so that its colours follow the site's theme.
@@ -6,6 +6,7 @@ name as code, and `![text](pictures/NAME.svg)` becomes the SVG itself, so that i
 
 import posixpath
 import re
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -13,31 +14,44 @@ from xml.sax.saxutils import escape
 from mkdocs.structure.files import File, Files
 
 from mqtool.cli import reference
+from mqtool.cli.commands import COMMANDS
 from mqtool.repair.runbooks import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[1]
-FROM_THE_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+FROM_THE_ROOT = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
 """Files of the root that are pages of the site."""
+FOR_DEVELOPERS = "\n## Develop\n"
+"""Where the part of the README begins that is not on the site's home."""
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
-_PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)*pictures/([\w-]+)\.svg\)")
+_PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./|docs/)*pictures/([\w-]+)\.svg\)")
+_COMMAND = re.compile(r"\(#mqtool-([\w-]+)\)")
 _SKIP = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_config(config: Any) -> Any:
     """Puts the generated lists of pages into the navigation."""
     lists = {
-        "RUNBOOKS": ["runbooks/README.md", *sorted(_pages("runbooks/RB-*.md"))],
-        "DECISIONS": ["decisions/README.md", *sorted(_pages("decisions/0*.md"))],
+        "RUNBOOKS": ["runbooks/README.md", *(f"runbooks/{name}.md" for name in RUNBOOKS)],
+        "COMMANDS": [
+            "cli.md",
+            *(
+                {group: [{name: f"commands/{name}.md"} for name, _ in rows]}
+                for group, rows in groupby(COMMANDS.items(), lambda row: row[1].group)
+            ),
+        ],
     }
-    config["nav"] = [*_filled(config["nav"], lists), {"Project": list(FROM_THE_ROOT.values())}]
+    config["nav"] = _filled(config["nav"], lists)
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the files of the root and the schemas of the commands."""
+    """Adds the files of the root, a page for each command, and the schemas of the commands."""
     for name, page in FROM_THE_ROOT.items():
-        files.append(File.generated(config, page, content=(ROOT / name).read_text("utf-8")))
+        text = (ROOT / name).read_text("utf-8").partition(FOR_DEVELOPERS)[0]
+        files.append(File.generated(config, page, content=text))
+    for name in COMMANDS:
+        files.append(File.generated(config, f"commands/{name}.md", content=reference.command_page(name)))
     for name, schema in reference.schemas().items():
         files.append(File.generated(config, f"schemas/{name}.json", content=schema))
     return files
@@ -45,7 +59,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001 - MkDocs passes them by name
     """Adds what the code decides; rewrites links and pictures outside of code blocks."""
-    markdown = RUNBOOKS[page.file.name].text if page.file.name in RUNBOOKS else reference.complete(markdown)
+    if page.file.name in RUNBOOKS:
+        markdown = RUNBOOKS[page.file.name].text
+    markdown = reference.complete(markdown.replace(reference.EACH_COMMAND, ""))  # each has a page of its own
+    markdown = _COMMAND.sub(r"(commands/\1.md)", markdown)
     source = next(
         (name for name, uri in FROM_THE_ROOT.items() if uri == page.file.src_uri), f"docs/{page.file.src_uri}"
     )
@@ -54,7 +71,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         text, target, anchor = match.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         uri = FROM_THE_ROOT.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
-        if uri.endswith(".md") and files.get_file_from_path(uri):
+        file = files.get_file_from_path(uri) if uri.endswith(".md") else None
+        if file and file.inclusion.is_included():
             return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or '.')}{anchor})"
         if (ROOT / path).exists():  # in the repository, but not a page
             return text if "`" in text else f"{text} (`{path}`)"
@@ -73,11 +91,7 @@ def _inline(name: str, alt: str) -> str:
     return f'<div class="picture">{" ".join(svg.split())}</div>'
 
 
-def _pages(pattern: str) -> list[str]:
-    return [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob(pattern)]
-
-
-def _filled(nav: Any, lists: dict[str, list[str]]) -> Any:
+def _filled(nav: Any, lists: dict[str, list[Any]]) -> Any:
     if isinstance(nav, list):
         return [_filled(entry, lists) for entry in nav]
     if isinstance(nav, dict):

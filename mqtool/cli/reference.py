@@ -52,11 +52,17 @@ def _list_of_commands() -> Iterator[str]:
     yield from (f"| [`mqtool {name}`](#mqtool-{name}) | {row.summary} |" for name, row in COMMANDS.items())
 
 
+def command_page(name: str) -> str:
+    """Returns the page of one command on the site."""
+    group: Any = get_command(app)
+    guides = (f"Guide: [{page.title}](../{name}.md)." for page in guide.pages() if page.topic == name)
+    return "\n".join([*_sections(name, group.commands[name]), *guides]).removeprefix("#")
+
+
 def _commands() -> Iterator[str]:
     group: Any = get_command(app)
     for name in COMMANDS:
         yield from _sections(name, group.commands[name])
-    yield from _all_options(group)
 
 
 def _sections(name: str, command: Any) -> Iterator[str]:
@@ -81,11 +87,11 @@ def _sections(name: str, command: Any) -> Iterator[str]:
         yield from _sections(f"{name} {word}", inner)
 
 
-def _all_options(group: Any) -> Iterator[str]:
+def _all_options() -> Iterator[str]:
     """Yields the table of all options and the commands that have them."""
     users: dict[str, dict[str, None]] = {}
     first: dict[str, Any] = {}
-    for words, command in leaves(group):
+    for words, command in leaves(get_command(app)):
         for option in _own_options(command):
             long = next(text for text in option.opts if text.startswith("--"))
             users.setdefault(long, {})[words[0]] = None
@@ -149,9 +155,11 @@ def _keys() -> Iterator[str]:
     yield from (f"| `{old}` | `{new}` |" for old, new in LEGACY_KEYS.items())
 
 
+EACH_COMMAND = "> `mqtool help cli` describes each command here."
 PARTS = {
     "> `mqtool help cli` lists the commands here.": _list_of_commands,
-    "> `mqtool help cli` describes each command here, and lists all options.": _commands,
+    EACH_COMMAND: _commands,
+    "> `mqtool help cli` lists all options here.": _all_options,
     "> `mqtool help configuration` lists the keys here.": _keys,
 }
 """What a page says in the place of a part, for whoever reads the file as it is."""

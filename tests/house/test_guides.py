@@ -65,17 +65,17 @@ def test_an_example_prints_what_the_page_shows(page, command, lines, workplace):
     assert re.match(pattern, result.stdout), f"{page}: {command} prints\n{result.stdout[:3000]}"
 
 
-HOW_TOS = sorted(path.stem for path in (ROOT / "docs" / "howto").glob("*.md") if path.stem != "index")
+HOW_TOS = sorted(f"howto/{path.stem}" for path in (ROOT / "docs" / "howto").glob("*.md") if path.stem != "index")
 
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HOW_TOS)
+@pytest.mark.parametrize("name", ["../README", "tutorials/first-repair", *HOW_TOS])
 def test_the_steps_of_a_how_to_guide_work_in_order(name, tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "COLUMNS": "500"}
     done = 0
-    for command, lines in shown(ROOT / "docs" / "howto" / f"{name}.md"):
+    for command, lines in shown(ROOT / "docs" / f"{name}.md"):
         shell = ["bash", "-c", 'mqtool() { "$PYTHON" -m mqtool "$@"; }\n' + command]
         result = subprocess.run(
             shell, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

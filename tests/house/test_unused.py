@@ -21,6 +21,7 @@ USED_FROM_OUTSIDE = {
     "mqtool.polars.scan_store",
     "mqtool.scan.messages.scan",
     "mqtool.server.pytest_plugin.mqtool_server",
+    "mqtool.cli.reference.command_page",  # docs/site_hooks.py
     "mqtool.cli.reference.schemas",  # docs/site_hooks.py
     "mqtool.cli.exits.MEANINGS",
     "mqtool.formats.equeue.ID_LAYOUTS",  # docs/generate.py
