@@ -3,7 +3,7 @@
 Both sides read the same store, written by the engine; jobs that append write stores of their own. What mqtool does to
 files are whole commands as a user types them, start included; the Java store is timed by its own clock, without the
 start of the JVM (java/RealStore.java). In each round a job of one side follows the same job of the other; medians and
-the ratio of each round count. `--write` puts the table into docs/performance.md. `Limit` is the ratio of what the machine does
+the ratio of each round count. `--write` puts the table into benchmarks/RESULTS.md. `Limit` is the ratio of what the machine does
 at most to the Java store, measured in the same round: threads that only read the log and compute CRCs (verify), or one that
 fills a new file (puts).
 
@@ -49,7 +49,7 @@ from mqtool.store import open_store
 from tests.support.rocketmq import JAVA, release
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "benchmarks" / "RESULTS.md"
 LIBRARIES = ("numpy", "pyarrow", "orjson")
 COLUMN = 4096
 QUIET = "--progress none"
@@ -422,7 +422,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", default="1024,100", help="bytes of a body")
     parser.add_argument("--only", default="", metavar="WORD", help="jobs whose name has this word")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/RESULTS.md")
     options = parser.parse_args()
     found: list[Measured] = []
     peaks: list[str] = []
