@@ -15,6 +15,7 @@ from mqtool.choices import FileKind
 from mqtool.jobs.atomic import staged_directory
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
+from tests.support.tiers import NIGHT, one_in
 from tests.support.unreadable import unlistable
 
 ORDERS = fixture("orders-5.5.0/store")
@@ -282,7 +283,7 @@ def test_a_file_cut_anywhere_gives_its_first_rows(mqtool, tmp_path, kind):
     path = tmp_path / source.name
     whole = mqtool("dump", source, "--kind", kind, "--format", "json").document["rows"]
     used = len(data.rstrip(b"\0"))
-    for size in sorted({*range(min(used, 200)), *range(0, used, max(1, used // 60))}):
+    for size in sorted({*range(0, min(used, 200), 1 if NIGHT else 3), *range(0, used, max(1, used // 60))}):
         path.write_bytes(data[:size])
         result = mqtool("dump", path, "--kind", kind, "--format", "json")
         check(result)
@@ -297,7 +298,7 @@ def test_a_file_cut_anywhere_gives_its_first_rows(mqtool, tmp_path, kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", SMALL)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400 if NIGHT else 20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_change_of_a_file_does_more_than_change_the_answer(mqtool, tmp_path, kind, data):
     source = sample(kind)
@@ -316,7 +317,9 @@ def test_no_change_of_a_file_does_more_than_change_the_answer(mqtool, tmp_path, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", [case for case in CASES.values() if case.base == "5.5.0-clean"], ids=str)
+@pytest.mark.parametrize(
+    "case", one_in(3, (case for case in CASES.values() if case.base == "5.5.0-clean"), "night"), ids=str
+)
 def test_every_damaged_store_gets_an_answer_and_keeps_its_bytes(mqtool, tmp_path, case):
     store = damage_case(case, tmp_path)
     with held_locks(case, store):

@@ -8,11 +8,15 @@ import pytest
 
 from tests.cli.answers import rows
 from tests.support.stores import answered, answers, copy_store, fixture, tree_digest
+from tests.support.tiers import NIGHT
 
 ORDERS = "orders-5.5.0"
 STORE = fixture(f"{ORDERS}/store")
 ROWS = rows(ORDERS)
 ANSWERED = [store for store in answered("queries", "messages") if store.directory]
+
+ASKED = 100 if NIGHT else 10
+"""Keys of each store."""
 
 
 def has_key(row, key):
@@ -25,7 +29,7 @@ def has_key(row, key):
 def test_a_key_leads_to_every_message_that_has_it(mqtool, store, way):
     every = rows(store.name)
     # a rolled-back record is in no index, and the broker answers no query for it
-    asked = sorted({answer["key"] for answer in answers(store.name, "queries")})[:25]
+    asked = sorted({answer["key"] for answer in answers(store.name, "queries")})[:ASKED]
     for key in asked:
         expected = [row for row in every if key and has_key(row, key) and (way == "scan" or row["sys_flag"] & 12 != 12)]
         result = mqtool("find", store.directory, "--key", key, "--by", way, "--format", "jsonl")
@@ -37,7 +41,7 @@ def test_a_key_leads_to_every_message_that_has_it(mqtool, store, way):
 @pytest.mark.parametrize("store", ANSWERED, ids=str)
 def test_what_a_broker_s_query_finds_with_the_very_key_is_found(mqtool, store):
     by_offset = {row["physical_offset"]: row for row in rows(store.name)}
-    for answer in answers(store.name, "queries")[:40]:
+    for answer in answers(store.name, "queries")[:ASKED]:
         found = mqtool("find", store.directory, "--topic", answer["topic"], "--key", answer["key"], "-f", "jsonl").lines
         exact = [o for o in answer["physicalOffsets"] if o in by_offset and has_key(by_offset[o], answer["key"])]
         assert set(exact) <= {row["physical_offset"] for row in found if "error" not in row}

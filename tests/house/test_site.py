@@ -13,6 +13,7 @@ import pytest
 
 from tests.house.modules import ROOT
 from tests.support.browser import Browser
+from tests.support.tiers import night
 
 pytest.importorskip("mkdocs", reason="the extra docs is not installed: pip install -e '.[docs]'")
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("site")]
@@ -147,7 +148,7 @@ CONTRAST = """
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize("mode", ["light", night("dark")])
 def test_text_can_be_read_and_pages_fit_a_phone(site, tmp_path, mode):
     with Browser(tmp_path, scripts=True) as browser:
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": mode}])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -45,6 +46,13 @@ def run(*command: str | Path, cwd: Path) -> str:
     return result.stdout
 
 
+def install(programs: Path, *words: str | Path, cwd: Path, compiler: str = "cc") -> None:
+    """Installs into the environment of these programs, as `./setup` does: with uv, or with pip where there is no uv."""
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent))
+    command = [uv, "pip", "install"] if uv else [sys.executable, "-m", "pip", "install"]
+    run("env", f"CC={compiler}", "UV_SYSTEM_CERTS=1", *command, "--python", programs / "python", *words, cwd=cwd)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     """`python -m build`: the sdist, and the wheel that is made of it and nothing else."""
@@ -59,9 +67,9 @@ def wheel(tmp_path_factory) -> Path:
 def installed(wheel, tmp_path_factory) -> Path:
     """The directory of programs of an environment that has the wheel and what it requires."""
     directory = tmp_path_factory.mktemp("installed")
-    venv.create(directory / "env", with_pip=True)
+    venv.create(directory / "env", with_pip=False)
     programs = directory / "env" / "bin"
-    run(programs / "python", "-m", "pip", "install", "--disable-pip-version-check", "--quiet", wheel, cwd=directory)
+    install(programs, wheel, cwd=directory)
     return programs
 
 
@@ -127,7 +135,7 @@ def test_the_installed_program_uses_the_compiled_rules(installed, tmp_path):
 
 def test_without_a_compiler_it_installs_and_gives_the_same_answers(installed, tmp_path):
     """What the package requires comes from the other environment; the package itself must not."""
-    venv.create(tmp_path / "env", with_pip=True, system_site_packages=False)
+    venv.create(tmp_path / "env", with_pip=False)
     programs = tmp_path / "env" / "bin"
     [required], [own] = (env.glob("lib/python*/site-packages") for env in (installed.parent, tmp_path / "env"))
     (own / "required.pth").write_text(f"{required}\n")
@@ -145,8 +153,7 @@ def test_without_a_compiler_it_installs_and_gives_the_same_answers(installed, tm
         }:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes((ROOT / name).read_bytes())
-    command = ["install", "--disable-pip-version-check", "--quiet", "--ignore-installed", "--no-deps", copy]
-    run("env", "CC=false", programs / "python", "-m", "pip", *command, cwd=tmp_path)
+    install(programs, "--no-deps", copy, cwd=tmp_path, compiler="false")
     assert "native not compiled" in run(programs / "mqtool", "--version", cwd=tmp_path).splitlines()
     answers = [
         json.loads(run(program / "mqtool", "verify", STORE, "--format", "json", cwd=tmp_path))

@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 
 from tests.support.stores import answered, answers, copy_store, store_fixture
+from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-NAMES = ["orders-4.9.7", "orders-5.5.0", "crash-5.5.0", "rollover-4.9.7", "hosts-5.5.0", "propcrc-5.5.0"]
+NAMES = ["orders-4.9.7", "orders-5.5.0", *map(night, ("crash-5.5.0", "rollover-4.9.7", "hosts-5.5.0", "propcrc-5.5.0"))]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,12 @@ from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-NAMES = ["orders-4.9.7", "orders-5.5.0", "rollover-4.9.7", "hosts-5.5.0", "propcrc-5.5.0", "v2-long-topic"]
+NAMES = [
+    "rollover-4.9.7",
+    "hosts-5.5.0",
+    "v2-long-topic",
+    *map(night, ("orders-4.9.7", "orders-5.5.0", "propcrc-5.5.0")),
+]
 
 
 def rebuilt(name, tmp_path):

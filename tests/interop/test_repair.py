@@ -41,7 +41,7 @@ def opened(rocketmq, version, root, config, work, **asked):
     return rocketmq(version).answers(root, config, work=work, **asked)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [night("4.9.7"), "5.5.0"])
 def test_with_queues_and_index_made_anew_and_the_old_ones_in_quarantine_it_answers_as_before(
     version, rocketmq, tmp_path
 ):
@@ -60,7 +60,7 @@ def test_with_queues_and_index_made_anew_and_the_old_ones_in_quarantine_it_answe
         assert found[kind] == rows, kind
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["4.9.7", night("5.5.0")])
 def test_it_refuses_a_store_whose_files_are_changing_places_and_leaves_it_alone(version, rocketmq, tmp_path):
     class Dying(RepairFiles):
         def rename(self, path, target):
@@ -108,7 +108,7 @@ def test_a_broker_runs_on_a_changed_store_keeps_changes_out_and_lets_finalize_in
     assert not (root / "abort").exists()
 
 
-@pytest.mark.parametrize("base", [f"{version}-{stop}" for version in VERSIONS for stop in ("clean", "crash")])
+@pytest.mark.parametrize("base", ["4.9.7-crash", night("4.9.7-clean"), night("5.5.0-crash"), "5.5.0-clean"])
 def test_a_log_that_was_cut_ends_there_for_it_and_queues_serve_all_before(base, rocketmq, tmp_path):
     root = damage_case(f"none@{base}", tmp_path)
     rows = base_messages(base)
@@ -133,7 +133,7 @@ def test_what_was_cut_stays_cut_though_a_record_ends_just_before_it(rocketmq, tm
     assert (alone > end, after) == (True, end)
 
 
-@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0", "propcrc-5.5.0"])
+@pytest.mark.parametrize("name", [night("orders-4.9.7"), night("orders-5.5.0"), "propcrc-5.5.0"])
 def test_redacted_messages_are_served_blank_with_a_right_crc_and_all_others_as_before(name, rocketmq, tmp_path):
     fixture = store_fixture(name)
     root = copy_store(name, tmp_path)
@@ -154,7 +154,7 @@ def test_redacted_messages_are_served_blank_with_a_right_crc_and_all_others_as_b
         assert after["storeSize"] == before["storeSize"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ["4.9.7", night("5.5.0")])
 def test_a_trimmed_log_begins_later_for_it_and_everything_behind_is_served(version, rocketmq, tmp_path):
     fixture = store_fixture(f"orders-{version}")
     root = copy_store(fixture.name, tmp_path)
@@ -178,7 +178,7 @@ HARMLESS = [".mqtool", "config/.mqtool", "consumequeue/.mqtool", "index/.mqtool"
 """Directories of ours that no release minds."""
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [night("4.9.7"), "5.5.0"])
 def test_directories_of_ours_change_nothing_there(version, rocketmq, tmp_path):
     fixture = store_fixture(f"orders-{version}")
     root = copy_store(fixture.name, tmp_path)
@@ -194,7 +194,7 @@ def test_directories_of_ours_change_nothing_there(version, rocketmq, tmp_path):
     assert (found["messages"], found["gets"], found["queries"]) == (answers(fixture.name, "messages"), gets, queries)
 
 
-@pytest.mark.parametrize("place", ["commitlog/.mqtool", "consumequeue/Orders/0/.mqtool"])
+@pytest.mark.parametrize("place", ["commitlog/.mqtool", night("consumequeue/Orders/0/.mqtool")])
 @pytest.mark.parametrize(("version", "loads"), [("4.9.7", False), ("5.5.0", True)])
 def test_among_files_of_fixed_size_4_9_does_not_load_with_it(version, loads, place, rocketmq, tmp_path):
     fixture = store_fixture(f"orders-{version}")

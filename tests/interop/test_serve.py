@@ -16,7 +16,7 @@ pytestmark = pytest.mark.interop
 TOPIC, GROUP, QUEUES = "Turns", "GTurns", 4
 
 
-@pytest.mark.parametrize(("version", "vip"), [("5.5.0", "false"), ("4.9.7", "false"), ("5.5.0", "true")])
+@pytest.mark.parametrize(("version", "vip"), [night("5.5.0", "false"), ("4.9.7", "false"), ("5.5.0", "true")])
 def test_a_real_client_creates_a_topic_by_sending_and_consumes_what_it_sent(rocketmq, serve, tmp_path, version, vip):
     """With the VIP channel it sends to the port two below the broker's (MixAll.brokerVIPChannel)."""
     real = rocketmq(version)
@@ -39,7 +39,7 @@ NAMES = {"brokerIP1", "brokerIP2", "brokerName", "listenPort", "namesrvAddr", "r
 """Keys that name a broker and its place."""
 
 
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("version", ["5.5.0", night("4.9.7")])
 def test_the_configuration_is_answered_with_every_key_and_value_of_a_real_broker(rocketmq, serve, tmp_path, version):
     def answer(address: str) -> dict[str, str]:
         with Client(address) as client:

@@ -24,12 +24,12 @@ def night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as pytest
     return pytest.param(*values, marks=pytest.mark.night, id=id)
 
 
-def one_in(step: int, values: Iterable[Any]) -> list[Any]:
-    """Sets of parameters of which the fast tier runs the first of every `step`; the others begin with the default tier."""
+def one_in(step: int, values: Iterable[Any], others: str = "slow") -> list[Any]:
+    """Sets of parameters of which the first of every `step` runs in each tier; the others get a mark, `slow` or `night`."""
     return [
         value
         if number % step == 0
-        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=getattr(pytest.mark, others))
         for number, value in enumerate(values)
     ]
 

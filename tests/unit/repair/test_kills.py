@@ -16,8 +16,8 @@ from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import copy_store, tree_digest
 from tests.unit.repair.faults import BrokenFiles, DyingFiles, FailingFiles, Killed, LossyFiles
 
-STEP = int(os.environ.get("MQTOOL_EVERY_KILL", "11"))
-"""Every eleventh call; MQTOOL_EVERY_KILL=1: all of them."""
+STEP = int(os.environ.get("MQTOOL_EVERY_KILL", "23"))
+"""Every 23rd call; MQTOOL_EVERY_KILL=1: all of them."""
 
 
 def contents(root):

@@ -47,7 +47,7 @@ HEAD = [
     ("prepared_transaction_offset", 8),
     ("body_length", 4),
 ]
-MASKS = (0x01, 0x80, 0xFF) if NIGHT else (0x01, 0x80)
+MASKS = (0x01, 0x80, 0xFF) if NIGHT else (0x80,)
 
 
 def built(count: int = 60, **changes: int) -> StoreBuilder:

@@ -17,6 +17,7 @@ from mqtool.server.broker.topics import default_group
 from mqtool.server.testing import MqServer
 from tests.support.hostile import FIELDS, Attack, handled
 from tests.support.remoting import Client, bodies
+from tests.support.tiers import NIGHT
 from tests.unit.server.broker.conftest import until
 
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
@@ -159,8 +160,8 @@ def test_every_number_of_every_request_may_be_extreme(caplog):
         client.call(28)
         tracemalloc.start()
         try:
-            for code in codes:
-                for value in EXTREMES:
+            for number, code in enumerate(codes):
+                for value in EXTREMES if NIGHT else EXTREMES[number % 3 :: 3]:
                     for name in numbers:
                         client.send(code, **{**FIELDS, name: value})
                     assert client.call(28).code == 0, (code, value)  # and read what was answered meanwhile
