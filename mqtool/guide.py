@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,9 @@ _INDEX = frozenset({"README", "index"})
 _LISTS = ("symptoms", "log", "codes", "zh")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)^---\n+", re.MULTILINE | re.DOTALL)
-_HEADING = re.compile(r"^#{1,3} .+$", re.MULTILINE)
+_SYMPTOM = re.compile(r"^## Symptom\n\n((?:- .+\n)+)", re.MULTILINE)
+_FEWEST_WORDS = 3
+"""Of a part of a log line: fewer are in too many lines."""
 
 
 class Page(Struct, frozen=True):
@@ -26,9 +28,9 @@ class Page(Struct, frozen=True):
     topic: str  # path below docs/ without `.md`; a page `README` or `index` has the name of its directory
     title: str  # its first heading
     text: str  # all of it but its front matter, Markdown
-    # From the front matter, in words that are searched for:
+    # From the section Symptom and the front matter, in words that are searched for:
     symptoms: tuple[str, ...] = ()  # what a user sees or asks
-    log: tuple[str, ...] = ()  # what a broker or client logs, `…` for what varies
+    log: tuple[str, ...] = ()  # what a broker or client logs, `…` for what varies: what a symptom has in backticks, too
     codes: tuple[str, ...] = ()  # response codes and exit codes
     zh: tuple[str, ...] = ()  # Chinese terms and questions
 
@@ -40,9 +42,20 @@ def pages() -> list[Page]:
         topic = "/".join(names if word in _INDEX else (*names, word)) or word.lower()
         lists, body = _parted(text)
         title = _TITLE.search(body)
-        known = {name: lists[name] for name in _LISTS if name in lists}
+        known = {name: lists.get(name, ()) for name in _LISTS}
+        known["symptoms"] = (*symptoms_in(body), *known["symptoms"])
+        known["log"] = (
+            *(words for line in symptoms_in(body) for words in line.split("`")[1::2] if " " in words),
+            *known["log"],
+        )
         pages.append(Page(topic, title[1] if title else topic, body, **known))
     return sorted(pages, key=lambda page: page.topic)
+
+
+def symptoms_in(text: str) -> tuple[str, ...]:
+    """Returns the lines of a page's section Symptom."""
+    section = _SYMPTOM.search(text)
+    return tuple(line.removeprefix("- ") for line in section[1].splitlines()) if section else ()
 
 
 def text_of(name: str) -> str:
@@ -88,23 +101,41 @@ def texts(folder: "Traversable", ending: str, names: tuple[str, ...] = ()) -> It
 
 
 def pages_named(pages: list[Page], topic: str) -> list[Page]:
-    """Returns the page with a topic, or all pages whose last word it is: `recovery` for `explanation/recovery`."""
+    """Returns the page with a topic, or all pages whose last word it is: `disk-full` for `howto/disk-full`.
+
+    A Chinese page, as `zh/howto/disk-full`, has that name only if no other page has it.
+    """
     name = topic.lower().strip("/")
     exact = [page for page in pages if page.topic.lower() == name]
-    return exact or [page for page in pages if page.topic.lower().endswith(f"/{name}")]
+    ending = [page for page in pages if page.topic.lower().endswith(f"/{name}")]
+    return exact or [page for page in ending if not page.topic.startswith("zh/")] or ending
 
 
-def search(pages: list[Page], words: tuple[str, ...]) -> list[Page]:
-    """Returns pages with words that begin like these, ignoring case; those with most in title or headings come first.
+def logged(pages: Iterable[Page], line: str) -> list[tuple[Page, str]]:
+    """Returns the pages that quote a line of a log, with the quotation; the longest match first.
 
-    A number is not found inside of a longer one.
+    The line may have more before and after, as a time and a thread, and may be cut at both ends.
     """
-    terms = [re.compile(rf"(?<!\w){re.escape(word)}(?!\d)", re.IGNORECASE) for word in words]
-    ranked = []
-    for page in pages:
-        counts = [len(term.findall(page.text)) for term in terms]
-        if all(counts):
-            named, headings = f"{page.topic} {page.title}", "\n".join(_HEADING.findall(page.text))
-            places = [-sum(bool(term.search(text)) for term in terms) for text in (named, headings)]
-            ranked.append(((places, -min(counts) * 1000 // len(page.text), page.topic), page))
-    return [page for _, page in sorted(ranked, key=lambda row: row[0])]
+    text = _words(line)
+    matches = [(max((_matched(words, text), words) for words in (*page.log, "")), page) for page in pages]
+    quoting = [(length, page, words) for (length, words), page in matches if length]
+    return [(page, words) for _, page, words in sorted(quoting, key=lambda match: -match[0])]
+
+
+def _matched(quotation: str, text: str) -> int:
+    """Returns how many characters a line shares with a quotation, 0 if it does not match."""
+    pieces = [words for piece in quotation.split("…") if (words := _words(piece))]
+    length, at = 0, 0
+    for piece in pieces:
+        start = text.find(piece, at)  # a value may touch it: `0x…`, `…bytes`
+        if start < 0:
+            break
+        length, at = length + len(piece), start + len(piece)
+    else:
+        return length
+    is_cut = len(text.split()) >= _FEWEST_WORDS and any(text in piece for piece in pieces)
+    return len(text) if is_cut else length * (length > sum(map(len, pieces)) / 2)
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))

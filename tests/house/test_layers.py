@@ -18,6 +18,7 @@ ALLOWED = {
     "signals": set(),
     "pages": BASE,
     "guide": BASE,
+    "search": BASE | {"guide"},
     "jobs": BASE,
     "formats": BASE,
     "protocol": BASE | {"formats"},

@@ -21,6 +21,7 @@ from mqtool.cli.options import FormatOption
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, prints, row_of, text
 from mqtool.errors import UsageError
+from mqtool.search import Hit, search
 from mqtool.siblings.registry import COMMANDS, KINDS
 
 if TYPE_CHECKING:
@@ -88,8 +89,10 @@ HELP = """
 mqtool help recovery
 
 Print a page of the documentation, which is installed with mqtool; no network is used. Without TOPIC, list all topics.
-Words that are not a topic are searched for: `mqtool help disk full` lists the pages that contain both; if it is one, it
-is printed. The options of a command are printed by `mqtool COMMAND --help`.
+
+What is not a topic is searched for: `mqtool help broker does not start` lists the pages, commands and codes that fit,
+the best first, with the words that fit. So does a line of a log in quotes, an error code, or a question in Chinese.
+The options of a command are printed by `mqtool COMMAND --help`.
 
 `help CODE` explains a code of verify: what it means, how the broker reacts, and what to do. `help checks log-` does so
 for all codes with a prefix, `help checks` for all. `help formats` lists the kinds of stores and files, and the commands
@@ -99,17 +102,21 @@ impact: read-only
 """
 
 _HITS = 12
-"""Pages that a search lists at most."""
+"""Rows that a search lists at most."""
+
+_CODE = re.compile(r"^### `([\w-]+)`\n\n(.+?)\s*(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+"""An entry of checks.md: the code and its text."""
 
 _UPRIGHT = 3
 """Codes that are explained line by line rather than in a table."""
 
 PAGES = OutputSchema(
     "help",
-    "a page of the documentation",
+    "a page of the documentation, a command or a code",
     (
-        text("topic", "name of the page, for `mqtool help`"),
-        text("title", "its heading"),
+        text("topic", "name of the page or code, for `mqtool help`; or `mqtool COMMAND`"),
+        text("title", "its heading, or what the command does"),
+        text("why", "the words that a search found in it; empty in a list of all topics", label="found"),
         text("text", "the page, Markdown; empty in a list of topics", show=DATA),
     ),
 )
@@ -166,28 +173,41 @@ def help(  # noqa: A001 - the name of the command
     *,
     output_format: FormatOption = Format.TABLE,
 ) -> ExitCode:
-    """Prints one page, codes, kinds of stores, or a list of pages; ends with 1 if there is none."""
+    """Prints one page, codes, kinds of stores, or a list of what a search finds; ends with 1 if there is none."""
     words, as_text = tuple(topic or ()), output_format in TABLE_FORMATS
     checks = _checks(words, as_text=as_text)
     if checks is not None:
         return _rows(ctx, CHECKS, output_format, check_rows(checks), upright=len(checks) <= _UPRIGHT)
     pages = guide.pages()
-    chosen = guide.pages_named(pages, "-".join(words)) if words else pages
-    if words and not chosen:
-        chosen = guide.search([_complete(page) for page in pages], words)[:_HITS]
+    chosen = [Hit(page) for page in (guide.pages_named(pages, "-".join(words)) if words else pages)]
     is_single = len(chosen) == 1
     if is_single:
-        chosen = [_complete(chosen[0])]
+        chosen = [Hit(_complete(chosen[0].page))]
     if is_single and as_text:
-        _show(chosen[0].text)
+        _show(chosen[0].page.text)
     if words == ("formats",):
         return _rows(ctx, FORMATS, output_format, format_rows())
     if is_single and as_text:
         return ExitCode.OK
+    if words and not chosen:
+        chosen = _found(pages, " ".join(words))[:_HITS]
     if not chosen:
-        note(f"no page contains {' and '.join(map(repr, words))}; `mqtool help` lists all topics")
-    rows = ({"topic": page.topic, "title": page.title, "text": page.text if is_single else ""} for page in chosen)
+        note(f"nothing is about {' '.join(words)!r}; `mqtool help` lists all topics")
+    rows = (
+        {"topic": hit.page.topic, "title": hit.page.title, "why": hit.why, "text": hit.page.text if is_single else ""}
+        for hit in chosen
+    )
     return _rows(ctx, PAGES, output_format, rows, ExitCode.OK if chosen else ExitCode.NO)
+
+
+def _found(pages: list[guide.Page], question: str) -> list[Hit]:
+    """Returns what fits a question, the pages first that quote it if it is a line of a log."""
+    quoting = [Hit(page, words) for page, words in guide.logged(pages, question)]
+    commands = (guide.Page(f"mqtool {name}", row.summary, "") for name, row in ALL.items())
+    codes = (guide.Page(code, text.split(". ")[0], text) for code, text in _CODE.findall(guide.text_of("checks.md")))
+    topics = {hit.page.topic for hit in quoting}
+    hits = search((*(page for page in pages if page.topic != "checks"), *commands, *codes), question)
+    return [*quoting, *(hit for hit in hits if hit.page.topic not in topics)]
 
 
 def _complete(page: guide.Page) -> guide.Page:
@@ -213,12 +233,14 @@ def _checks(words: tuple[str, ...], *, as_text: bool) -> list[Check] | None:
 
     Raises UsageError if no code begins like this.
     """
-    from mqtool.verify.catalogue import CATALOGUE
-
-    if words and all(word in CATALOGUE for word in words):
-        return [CATALOGUE[word] for word in words]
-    if words[:1] != ("checks",) or (as_text and len(words) == 1):
+    codes = {code for code, _ in _CODE.findall(guide.text_of("checks.md"))}
+    is_code = bool(words) and codes.issuperset(words)
+    if not is_code and (words[:1] != ("checks",) or (as_text and len(words) == 1)):
         return None
+    from mqtool.verify.catalogue import CATALOGUE  # with all of verify, which other pages need not wait for
+
+    if is_code:
+        return [CATALOGUE[word] for word in words]
     prefixes = words[1:] or ("",)
     unknown = [prefix for prefix in prefixes if not any(known.startswith(prefix) for known in CATALOGUE)]
     if unknown:

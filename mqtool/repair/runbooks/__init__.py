@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from mqtool import guide
 from mqtool.errors import UsageError
 from mqtool.repair.runbooks.copy_runbooks import COPY_RUNBOOKS
 from mqtool.repair.runbooks.model import Case, Request, Runbook
@@ -52,8 +53,6 @@ ORDER = (
 """Ids in the order in which runbooks are run where a store needs several."""
 _JOBS = frozenset({"RB-12", "RB-14", "RB-15", "RB-16", "RB-19", "RB-21", "RB-22"})
 """Not troubles that a store shows by itself: these match by their codes only."""
-_FEWEST_WORDS = 3
-"""Of a part of a log line: fewer are in too many lines."""
 
 
 def runbooks_for(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
@@ -94,32 +93,10 @@ def by_code(code: str) -> tuple[Match, ...]:
 
 
 def by_line(line: str) -> tuple[Match, ...]:
-    """Returns the runbooks whose symptoms quote a line of a broker's log, or part of it, the longest match first."""
-    text = " ".join(line.split()).casefold()
-    matches: dict[str, tuple[int, Match]] = {}
-    for name in ORDER:
-        for words in _quoted(RUNBOOKS[name]):
-            pieces = [piece.strip().casefold() for piece in words.split("…") if piece.strip()]
-            length = _matched(pieces, text)
-            if length > matches.get(name, (0,))[0]:
-                matches[name] = length, Match(RUNBOOKS[name], words)
-    return tuple(match for _, match in sorted(matches.values(), key=lambda item: -item[0]))
-
-
-def _matched(pieces: list[str], text: str) -> int:
-    """Returns how many characters a line shares with a quotation, 0 if it does not match.
-
-    A line may be cut at both ends.
-    """
-    if re.search(".*".join(map(re.escape, pieces)), text):
-        return sum(map(len, pieces))
-    is_part = len(text.split()) >= _FEWEST_WORDS and any(text in piece for piece in pieces)
-    return len(text) if is_part else 0
-
-
-def _quoted(runbook: Runbook) -> list[str]:
-    """Returns the quotations of broker logs in a runbook's symptoms: text of several words between backticks."""
-    return [words for line in runbook.symptom for words in line.split("`")[1::2] if " " in words]
+    """Returns the runbooks whose pages quote a line of a broker's log, or part of it, the longest match first."""
+    pages = {page.topic: page for page in guide.pages()}
+    in_order = (pages[f"runbooks/{name}"] for name in ORDER)
+    return tuple(Match(runbook_of(page.topic[-2:]), words) for page, words in guide.logged(in_order, line))
 
 
 def by_store(case: Case) -> tuple[Match, ...]:

@@ -138,8 +138,7 @@ class Runbook(Struct, frozen=True, dict=True):
     @property
     def symptom(self) -> tuple[str, ...]:
         """What a user sees, in the broker's own words where it has some."""
-        lines = self._page.partition("\n## Symptom\n\n")[2].partition("\n\n")[0].splitlines()
-        return tuple(line.removeprefix("- ") for line in lines)
+        return guide.symptoms_in(self._page)
 
     @property
     def codes(self) -> tuple[str, ...]:
