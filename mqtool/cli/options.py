@@ -285,6 +285,20 @@ def release_option(words: str, panel: str | None = None) -> Any:
     return option("--release", metavar="X.Y", panel=panel, help=words, parser=_release)
 
 
+def release_words(release: object, evidence: str) -> str:
+    """Returns the sentence that states which release is assumed, why, and how to choose another."""
+    return f"release {release} is {evidence}; --release states another"
+
+
+def assumed_release(root: Path, config: Any, given: Compat | None) -> Iterator[str]:
+    """Yields the sentence about the release of a store, unless it was given; `config` is its configuration or file."""
+    from mqtool.recovery.predict import detect_version
+
+    if given is None:
+        version = detect_version(root, config)
+        yield release_words(version.release, version.assumption)
+
+
 def _release(text: str) -> Compat:
     from mqtool.errors import UsageError
     from mqtool.formats.release import release_of

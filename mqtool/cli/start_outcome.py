@@ -290,14 +290,13 @@ def _unknown(
 ) -> ExitCode:
     """Prints that the start is unknown, why, and what would be needed."""
     from mqtool.recovery.outcome import GIVEN
-    from mqtool.recovery.predict import evidence_of
     from mqtool.store import open_readable
 
     with open_readable(path, config) as store:
         version, clean_stop = store.version, store.clean_stop
         denial = _denial(store)
     release = str(version.release if broker is None else release_of(broker))
-    evidence = evidence_of(version) if broker is None else GIVEN
+    evidence = version.assumption if broker is None else GIVEN
     is_denied = isinstance(error, PermissionDeniedError)
     as_root = "sudo " if is_denied else ""
     needed = f"what a start of {release} does depends on what is in {error.path}: " + (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mqtool.cli import cells, document
 from mqtool.cli.cells import counted
+from mqtool.cli.options import release_words
 from mqtool.cli.terminal import Style, paint
 from mqtool.commands import PLAN_FILE, Opened, command, new_store_command
 from mqtool.errors import MqtoolError, RefusedError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mqtool.repair.from_findings import RepairProposal
     from mqtool.repair.plans import RepairPlan
     from mqtool.repair.runbooks.model import Runbook
+    from mqtool.verify.findings import NextStart
 
 STYLES = {
     Severity.ERROR: Style.BAD,
@@ -85,6 +87,15 @@ def text(verification: Verification, steps: Sequence[str] = (), start: Sequence[
     return document.joined(blocks)
 
 
+def start_lines(start: NextStart, words: str | None) -> Iterator[str]:
+    """Yields what the next start does, in words, and which release that is."""
+    yield words or ""
+    if start.other is not None:
+        yield start.other.headline
+    if start.release_evidence != GIVEN:
+        yield release_words(start.release, start.release_evidence)
+
+
 def _head(verification: Verification) -> Iterator[str]:
     counts = [
         counted(verification.count(severity), word) for severity, word in _WORDS.items() if verification.count(severity)
@@ -104,11 +115,7 @@ def _head(verification: Verification) -> Iterator[str]:
         yield f"damaged: {size(verification.losses.bytes)} of the log; no message is known to be lost already"
     start = verification.next_start
     if start and (start.do_not_start or verification.state is not State.CLEAN):
-        yield verification.start_words or ""
-        if start.other is not None:
-            yield start.other.headline
-        if start.release_evidence != GIVEN:
-            yield f"release {start.release} is {start.release_evidence}; --release states another"
+        yield from start_lines(start, verification.start_words)
     if verification.config is not None:
         yield from corrections(verification.findings) or [f"broker.conf: {verification.config}"]
     elif start:

@@ -11,7 +11,6 @@ from mqtool.store.config.rules import DELAY_LEVELS_KEY, delays_of, rules_of
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
-from mqtool.store.version import Version
 
 DEFAULT = "the broker's default: neither file nor configuration states it"
 
@@ -61,18 +60,12 @@ def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -
     evidence["multi_dispatch"] = store.config.source if is_configured else "the records themselves"
     known = store.dispatch_rules
     if broker_version is None:
-        evidence["broker_version"] = _release_evidence(store.version)
+        evidence["broker_version"] = store.version.assumption
         return known
     release = parse(broker_version)
     is_exact = broker_version.startswith(str(release))
     evidence["broker_version"] = "given" if is_exact else f"given: {broker_version}, treated as {release}"
     return rules_of(release, store.config, store.metadata, known.delay_levels, known.batch_topics)
-
-
-def _release_evidence(version: Version) -> str:
-    if version.releases == (version.release,):
-        return version.evidence
-    return f"{version.evidence}; {version.release} is assumed, --release states another"
 
 
 def _delay_evidence(store: Store) -> str:

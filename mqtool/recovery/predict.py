@@ -142,7 +142,7 @@ def predict(
             release, evidence = release_of(broker), GIVEN
         else:
             version = detect_version(root, keys)
-            release, evidence = version.release, evidence_of(version)
+            release, evidence = version.release, version.assumption
         settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
         kind = Start if settings.dledger is None else LedgerStart
         lock = root / file_names.LOCK
@@ -168,16 +168,6 @@ def detect_version(root: Path, config: ConfigSource) -> Version:
             return store.version
     except (LayoutError, NotAStoreError):
         return Version(None, "unknown from the store")
-
-
-def evidence_of(version: Version) -> str:
-    """Returns in words why `version.release` is assumed for a store, and what speaks against it."""
-    known = version.line is None or version.releases == (version.release,)
-    words = f"assumed: {version.evidence}" if known else f"assumed for a store of {version.words}: {version.evidence}"
-    if not version.contrary:
-        return words
-    more = len(version.contrary) - 1
-    return f"{words}; against it: {version.contrary[0]}" + (f", and {more} more" if more else "")
 
 
 def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bool], Outcome]) -> Outcome | None:

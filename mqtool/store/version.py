@@ -63,6 +63,16 @@ class Version(Struct, frozen=True):
             return " or ".join(MEASURED[release] for release in self.releases)
         return f"{self.line} or later"
 
+    @property
+    def assumption(self) -> str:
+        """In words, why `release` is assumed for the store, and what speaks against it."""
+        known = self.line is None or self.releases == (self.release,)
+        words = f"assumed: {self.evidence}" if known else f"assumed for a store of {self.words}: {self.evidence}"
+        if not self.contrary:
+            return words
+        more = len(self.contrary) - 1
+        return f"{words}; against it: {self.contrary[0]}" + (f", and {more} more" if more else "")
+
 
 class _Trace(Struct, frozen=True):
     line: str  # the oldest release that leaves it

@@ -14,7 +14,7 @@ from mqtool.errors import MqtoolError
 from mqtool.formats.release import Release, release_of
 from mqtool.recovery import Outcome, predict
 from mqtool.recovery.outcome import GIVEN, OTHER
-from mqtool.recovery.predict import evidence_of, other_start
+from mqtool.recovery.predict import other_start
 from mqtool.store import Store
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import NextStart, State
@@ -49,7 +49,7 @@ def next_start(
     if store.is_remote:
         return None
     release = store.version.release if broker is None else release_of(broker)
-    evidence = evidence_of(store.version) if broker is None else GIVEN
+    evidence = store.version.assumption if broker is None else GIVEN
     if survey.live:
         return NextStart(str(release), evidence, _LIVE)
     if survey.unlisted:

@@ -19,7 +19,7 @@ from mqtool.cli import options, terminal
 from mqtool.cli.changes import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import Duplicates, option
+from mqtool.cli.options import Duplicates, assumed_release, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, row_of, text
 from mqtool.errors import StoreError, UsageError
@@ -125,7 +125,7 @@ def append(
 
     options = _store_options(store, flush, release, config)
     validator = bulk_ingest.PutValidator(options, bulk_ingest.batch_topics(store, options))
-    report = _Report(Output(ctx.obj, ACK, output_format))
+    report = _Report(Output(ctx.obj, ACK, output_format), [*assumed_release(store, config, release)])
     with ExitStack() as stack:
         rows_of = stack.enter_context(_source(source, reread=all_or_nothing and not dry_run)).rows
         if dry_run:
@@ -166,8 +166,8 @@ def _store_options(store: Path, flush: Flush, release: Compat | None, config: Pa
 class _Report:
     """Writes the results and counts them."""
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    def __init__(self, output: Output, assumed: list[str]) -> None:
+        self._output, self._assumed = output, assumed
         self._stored = self._refused = self._late = 0
         self.queues: Counter[str] = Counter()
 
@@ -189,6 +189,8 @@ class _Report:
 
     def end(self, what: str) -> ExitCode:
         """Ends the output; returns the exit code, which shows whether every row was accepted."""
+        for words in self._assumed:
+            note(words)
         note(f"{self._stored} row(s) {what}, {self._refused} refused")
         if self._late:
             note(f"{self._late} of them were not on disk in time")

@@ -440,6 +440,8 @@ def recover(
     plan = plan_recovery(
         place.path, release, mode, accept_loss=accept_loss, config=place.config, work_dir=place.work_dir
     )
+    for words in options.assumed_release(place.path, place.config, release):
+        note(words)
     return _Planned(plan, is_enough=True)
 
 

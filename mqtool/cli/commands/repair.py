@@ -216,12 +216,14 @@ def _is_choice(document: dict[str, Any]) -> bool:
 
 def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
     """Yields the document for a reader."""
+    from mqtool.cli.verification_formats import start_lines
     from mqtool.store.config.broker_config import UNCHECKED
 
+    start = diagnosis.verification.next_start
     yield f"{document['store']}: {diagnosis.verification.state_words}"
     yield from (f"  {line}" for line in document["wrong"])
-    if document["wrong"] and document["start"] is not None:
-        yield document["start"]
+    if document["wrong"] and start is not None:
+        yield from start_lines(start, document["start"])
     yield UNCHECKED if document["config"] is None else f"broker.conf: {document['config']}"
     if document["already_lost"] and document["lost_by_start"] is None:
         yield f"lost already: {counted(document['already_lost'], 'message')}"

@@ -206,7 +206,8 @@ def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
         protocol.add("explain", SKIPPED, f"what a start would do is not known: {start}")
         return
     now = preview.unchanged
-    facts = [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
+    facts = [] if case.request.broker else [f"release {start.release} is {case.store.version.assumption}"]
+    facts += [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
     if isinstance(now, Comparison):
         protocol.losses = replace(now.forecast.losses, by_change=None)
         facts.append(f"messages that are lost already: {now.losses.gone}")
