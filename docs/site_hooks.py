@@ -12,7 +12,9 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from mkdocs.structure.files import File, Files
+from pymdownx.slugs import slugify
 
+from mqtool import guide
 from mqtool.cli import reference
 from mqtool.cli.commands import COMMANDS
 from mqtool.repair.runbooks import RUNBOOKS
@@ -23,6 +25,13 @@ FROM_THE_ROOT = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "SECUR
 FOR_DEVELOPERS = "\n## Develop\n"
 """Where the part of the README begins that is not on the site's home."""
 
+SECTIONS = {
+    f"runbooks/{name}.md": (f"{page.topic}.md", f"{name} {RUNBOOKS[name].name}")
+    for page in guide.pages()
+    for name in reference.RUNBOOK.findall(page.text)
+}
+"""Runbooks that are a section of a guide rather than a page: the guide and the heading."""
+
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./|docs/)*pictures/([\w-]+)\.svg\)")
 _COMMAND = re.compile(r"\(#mqtool-([\w-]+)\)")
@@ -32,7 +41,10 @@ _SKIP = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 def on_config(config: Any) -> Any:
     """Puts the generated lists of pages into the navigation."""
     lists = {
-        "RUNBOOKS": ["runbooks/README.md", *(f"runbooks/{name}.md" for name in RUNBOOKS)],
+        "RUNBOOKS": [
+            "runbooks/README.md",
+            *(page for name in RUNBOOKS if (page := f"runbooks/{name}.md") not in SECTIONS),
+        ],
         "COMMANDS": [
             "cli.md",
             *(
@@ -46,7 +58,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the files of the root, a page for each command, and the schemas of the commands."""
+    """Adds the files of the root, commands and their schemas; removes runbooks that are sections of guides."""
+    for page in SECTIONS:
+        files.remove(files.src_uris[page])
     for name, page in FROM_THE_ROOT.items():
         text = (ROOT / name).read_text("utf-8").partition(FOR_DEVELOPERS)[0]
         files.append(File.generated(config, page, content=text))
@@ -71,6 +85,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         text, target, anchor = match.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         uri = FROM_THE_ROOT.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
+        if uri in SECTIONS:
+            uri, heading = SECTIONS[uri]
+            anchor = "#" + slugify(case="lower")(heading, "-")
         file = files.get_file_from_path(uri) if uri.endswith(".md") else None
         if file and file.inclusion.is_included():
             return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or '.')}{anchor})"

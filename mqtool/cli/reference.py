@@ -37,7 +37,8 @@ def complete(page: str) -> str:
     for announcement, part in PARTS.items():
         if announcement in page:
             page = page.replace(announcement, "\n".join(part()))
-    return page
+    page = _SYMPTOMS.sub(_symptoms, page)
+    return RUNBOOK.sub(_runbook, page)
 
 
 @cache
@@ -45,6 +46,22 @@ def schemas() -> dict[str, str]:
     """Returns the JSON Schema of each command by its name; the subcommands of a group may share one."""
     documents = (schema_of(words, command.callback) for words, command in leaves(get_command(app)))
     return {name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in documents}
+
+
+def _symptoms(announced: re.Match[str]) -> str:
+    """Returns the table of some runbooks, or of all, with the first symptom of each."""
+    from mqtool.repair.runbooks import RUNBOOKS
+
+    rows = [RUNBOOKS[name] for name in re.findall(r"RB-\d\d", announced[1])] or RUNBOOKS.values()
+    lines = (f"| {row.symptom[0]} | [{row.id} {row.name}](../runbooks/{row.id}.md) |" for row in rows)
+    return "\n".join(["| First symptom | Runbook |\n|---|---|", *lines])
+
+
+def _runbook(announced: re.Match[str]) -> str:
+    """Returns a runbook as a section of a guide."""
+    from mqtool.repair.runbooks import RUNBOOKS
+
+    return re.sub(r"^#", "##", RUNBOOKS[announced[1]].text.rstrip(), flags=re.MULTILINE)
 
 
 def _list_of_commands() -> Iterator[str]:
@@ -163,3 +180,5 @@ PARTS = {
     "> `mqtool help configuration` lists the keys here.": _keys,
 }
 """What a page says in the place of a part, for whoever reads the file as it is."""
+RUNBOOK = re.compile(r"^> `mqtool runbook show (RB-\d\d)` is here\.$", re.MULTILINE)
+_SYMPTOMS = re.compile(r"^> `mqtool runbook list` lists (.+) here\.$", re.MULTILINE)

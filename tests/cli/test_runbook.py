@@ -46,10 +46,10 @@ def test_runbooks_and_codes_name_each_other_and_all_have_an_order():
         assert check.runbooks or check.severity in (Severity.NOTE, Severity.UNKNOWN) or code.startswith(WITHOUT), code
 
 
-@pytest.mark.parametrize("name", ["RB-03", "rb-03", "RB-3", "rb3", "3", "consumequeue-lost-or-deleted"])
+@pytest.mark.parametrize("name", ["RB-03", "rb-03", "RB-3", "rb3", "3", "consumequeue-files-are-lost-or-were-deleted"])
 def test_a_runbook_is_named_as_people_name_it(mqtool, name):
     result = mqtool("runbook", "show", name)
-    assert (result.code, result.text.splitlines()[0]) == (0, "# RB-03 consumequeue-lost-or-deleted")
+    assert (result.code, result.text.splitlines()[0]) == (0, "# RB-03 ConsumeQueue files are lost or were deleted")
     assert "`queue-missing`" in result.text
 
 
@@ -142,7 +142,7 @@ def test_a_line_of_a_log_matches_by_its_words(mqtool, line, book):
     assert (found.code, rows(found)[0]["id"]) == (0, book)
 
 
-@pytest.mark.parametrize("name", ["RB-03", "RB-3", "rb3", "consumequeue-lost-or-deleted"])
+@pytest.mark.parametrize("name", ["RB-03", "RB-3", "rb3", "consumequeue-files-are-lost-or-were-deleted"])
 def test_a_runbook_matches_its_own_name(mqtool, name):
     found = mqtool("runbook", "match", name, "--format", "json")
     assert (found.code, [row["id"] for row in rows(found)]) == (0, ["RB-03"])

@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from mqtool import guide
+from mqtool.cli.reference import RUNBOOK
 from tests.house.modules import ROOT
 from tests.support.browser import Browser
 from tests.support.tiers import night
@@ -82,6 +84,9 @@ def test_every_page_of_docs_is_on_the_site(pages):
     sources = {
         path.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for path in (ROOT / "docs").rglob("*.md")
     }
+    sections = [f"runbooks/{name}.html" for page in guide.pages() for name in RUNBOOK.findall(page.text)]
+    assert len(sections) == len(set(sections)) == 4
+    sources -= set(sections)
     sources = {re.sub(r"README\.html$", "index.html", name) for name in sources if not name.startswith(REPOSITORY_ONLY)}
     assert sources - set(pages) == set()
     assert len(pages) > 70

@@ -69,13 +69,17 @@ class Match(Struct, frozen=True):
 
 
 def runbook_of(text: str) -> Runbook:
-    """Returns the runbook with an id (`RB-03`, `rb3`, `3`) or a name; raises UsageError if there is none."""
+    """Returns the runbook with an id (`RB-03`, `rb3`, `3`) or a title; raises UsageError if there is none."""
     number = re.fullmatch(r"(?:rb)?[-_ ]?0*(\d{1,2})", text.strip(), re.IGNORECASE)
     identity = f"RB-{int(number[1]):02}" if number else ""
     for runbook in RUNBOOKS.values():
-        if runbook.id == identity or text.strip().casefold() == runbook.name.casefold():
+        if runbook.id == identity or _words(text) == _words(runbook.name):
             return runbook
     raise UsageError(f"{text!r}: expected one of {', '.join(RUNBOOKS)}; mqtool runbook list")
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def by_name(text: str) -> tuple[Match, ...]:

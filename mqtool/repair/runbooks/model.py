@@ -115,7 +115,7 @@ Proposal = RepairProposal | NewDirectory | Advice
 
 
 class Runbook(Struct, frozen=True, dict=True):
-    """One known problem. Its page in docs/runbooks/ describes it, and contains what is not code: name and symptoms."""
+    """One known problem. Its page in docs/runbooks/ describes it, and contains what is not code: title and symptoms."""
 
     id: str  # `RB-` and two digits
     detect: Callable[[Case], Detection]  # detects the problem
@@ -127,7 +127,7 @@ class Runbook(Struct, frozen=True, dict=True):
 
     @property
     def name(self) -> str:
-        """Words joined by hyphens."""
+        """The title of the page."""
         return self._page.splitlines()[0].removeprefix(f"# {self.id} ")
 
     @property
