@@ -20,10 +20,15 @@ from mqtool.cli.commands import COMMANDS
 from mqtool.repair.runbooks import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[1]
-FROM_THE_ROOT = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
+FROM_THE_ROOT = {
+    "README.md": "index.md",
+    "README.zh-CN.md": "zh/index.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 """Files of the root that are pages of the site."""
-FOR_DEVELOPERS = "\n## Develop\n"
-"""Where the part of the README begins that is not on the site's home."""
+FOR_DEVELOPERS = re.compile(r"\n## (?:Develop|参与开发)\n.*", re.DOTALL)
+"""The part of the README that is not on the site's home."""
 
 SECTIONS = {
     f"runbooks/{name}.md": (f"{page.topic}.md", f"{name} {RUNBOOKS[name].name}")
@@ -62,7 +67,7 @@ def on_files(files: Files, config: Any) -> Files:
     for page in SECTIONS:
         files.remove(files.src_uris[page])
     for name, page in FROM_THE_ROOT.items():
-        text = (ROOT / name).read_text("utf-8").partition(FOR_DEVELOPERS)[0]
+        text = FOR_DEVELOPERS.sub("", (ROOT / name).read_text("utf-8"))
         files.append(File.generated(config, page, content=text))
     for name in COMMANDS:
         files.append(File.generated(config, f"commands/{name}.md", content=reference.command_page(name)))
@@ -100,6 +105,17 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     parts = _SKIP.split(markdown)
     return "".join(part if part.startswith("```") else _LINK.sub(link, _PICTURE.sub(picture, part)) for part in parts)
+
+
+def on_page_context(context: dict[str, Any], page: Any, config: Any, nav: Any) -> dict[str, Any]:
+    """Sets the language of a page, and the same page in each language, or its home, for the theme's selector."""
+    uri = page.file.src_uri.removeprefix("zh/")
+    config.theme["language"] = "en" if uri == page.file.src_uri else "zh"
+    urls = {other.file.src_uri: other.url for other in nav.pages}
+    for language in config.extra["alternate"]:
+        folder = "zh/" if language["lang"] == "zh" else ""
+        language["link"] = urls.get(folder + uri, f"{folder}index.html")
+    return context
 
 
 def _inline(name: str, alt: str) -> str:
