@@ -129,6 +129,9 @@ def undo_schema(name: str, doc: str) -> OutputSchema:
             flag("dry_run", "gates were tried, nothing was written"),
             count("files", "how many files were concerned, or would be"),
             size("freed", "bytes of disk space freed, or that would be"),
+            listing(
+                "final", "what the change deleted, which cannot be undone then", label="the change that becomes final"
+            ),
             NEXT_STEPS,
         ),
         single=True,
@@ -151,6 +154,7 @@ def print_undo(
         "dry_run": dry_run,
         "files": result.files,
         "freed": result.bytes,
+        "final": list(result.final),
         "next_steps": [next_step],
     }
     return Output(invocation, schema, output_format).document(document, code)

@@ -18,6 +18,7 @@ from mqtool.cli.schema import CONFIG, Column, OutputSchema, count, flag, listing
 from mqtool.cli.terminal import Style
 from mqtool.commands import Opened, command
 from mqtool.errors import PermissionDeniedError, StoreError, UnreadableError
+from mqtool.formats import file_names
 from mqtool.formats.release import release_of
 from mqtool.words import size
 
@@ -136,6 +137,7 @@ def print_start_outcome(
 ) -> ExitCode:
     """Predicts a start and prints it; returns NO if the broker should not be started, or the outcome is unknown."""
     from mqtool.store.config.broker_config import UNCHECKED
+    from mqtool.store.paths import owned_by_root
 
     try:
         outcome, other, disputed = _starts(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
@@ -153,6 +155,7 @@ def print_start_outcome(
         steps, corrected, already_lost = _checked(path, config, broker)
         advice += corrected
         lost = already_lost if lost is None else lost
+    advice += owned_by_root(path)
     verdict = outcome.verdict
     if timer and outcome.runs:
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
@@ -248,34 +251,35 @@ def _waiting_rows(
 def _checked(
     path: Path, config: Path | None, broker: str | None
 ) -> tuple[list[str], tuple[str, ...], dict[str, Ranges]]:
-    """Returns what `verify` would print: the next steps, the corrections of broker.conf, and what is lost already."""
+    """Returns what `verify` would print: the next steps, what to do before them, and what is lost already."""
     from mqtool.cli.options import workers
     from mqtool.cli.verification_formats import next_steps
     from mqtool.store import open_readable
     from mqtool.store.known_losses import offsets_by_name
-    from mqtool.verify import Options, corrections, verify
+    from mqtool.verify import Options, corrections, cut_short, verify
 
     with open_readable(path, config) as store:
         jobs = workers(None, sum(segment.size for segment in store.commit_log.segments))
         verification = verify(store, Options(jobs=jobs, broker=broker))
         steps = list(next_steps(store, verification))
-    return steps, corrections(verification.findings), offsets_by_name(verification.losses.offsets)
+    hints = (*corrections(verification.findings), *cut_short(verification.findings))
+    return steps, hints, offsets_by_name(verification.losses.offsets)
 
 
 def _expiry(path: Path, config: Path | None, outcome: Outcome) -> list[str]:
     """Returns which messages retention deletes after the start although somebody needs them, and how to keep them.
 
-    There is no line if the start itself deletes segments: those that are there now are not those that expire then.
+    There is no line if the start itself deletes the oldest segments: others expire then.
     """
     from mqtool.engine.retention.forecast import expiry_after_start
     from mqtool.store import open_readable
 
     try:
         with open_readable(path, config) as store:
-            kept = {segment.path for segment in outcome.plan.segments} if outcome.plan else ()
-            if any(segment.path not in kept for segment in store.commit_log.segments):
+            kept = [segment.path for segment in outcome.plan.segments] if outcome.plan else []
+            if kept != [segment.path for segment in store.commit_log.segments[: len(kept)]]:
                 return []
-            return list(filter(None, [expiry_after_start(store, time.time_ns() // 1_000_000)]))
+            return list(filter(None, [expiry_after_start(store, time.time_ns() // 1_000_000, len(kept))]))
     except StoreError as error:
         return [f"what retention then deletes is unknown: {error}"]
 
@@ -300,7 +304,7 @@ def _unknown(
     is_denied = isinstance(error, PermissionDeniedError)
     as_root = "sudo " if is_denied else ""
     needed = f"what a start of {release} does depends on what is in {error.path}: " + (
-        "run this as root; if it is the broker's user who may not read it, the broker does not start"
+        "`sudo` reads it; if it is the broker's user who may not read it, the broker does not start"
         if is_denied
         else "copy what is readable to another disk, or take the file from a replica"
     )
@@ -415,7 +419,10 @@ def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: b
         "messages that wait for delivery": [
             {**row, "lost": "unknown" if row["lost"] is None else row["lost"]} for row in waiting or ()
         ],
-        "files that are deleted": outcome.files.deleted,
+        "files that are deleted": [
+            name if outcome.by_start or Path(name).parent.name != file_names.COMMIT_LOG else f"{name}: has no message"
+            for name in outcome.files.deleted
+        ],
         "files that are created": outcome.files.created,
         "files that are changed": outcome.files.changed,
         "why": list(map(reasons, outcome.why)),

@@ -6,8 +6,10 @@ Those begin with the one plan that covers the findings.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqtool.cli import cells, document
@@ -20,13 +22,13 @@ from mqtool.recovery.losses import waiting_words
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store, open_store
 from mqtool.store.config.broker_config import UNCHECKED
-from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification, corrections
+from mqtool.store.paths import owned_by_root
+from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification, corrections, cut_short
 from mqtool.verify.finding_collector import PERMISSIONS, area_of
+from mqtool.verify.findings import OWNER_DENIED
 from mqtool.words import size
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mqtool.repair.from_findings import RepairProposal
     from mqtool.repair.plans import RepairPlan
     from mqtool.repair.runbooks.model import Runbook
@@ -77,6 +79,8 @@ def text(verification: Verification, steps: Sequence[str] = (), start: Sequence[
     """
     verdict, *more = [*_head(verification), *start]
     state = verification.state
+    if not steps and state is State.DIRTY and verification.next_start and not verification.next_start.do_not_start:
+        more.append("nothing to repair: start the broker")
     head = _coloured(document.prose(verdict), " ", state) + document.prose(*more)
     blocks = [
         head + document.commands("next", steps),
@@ -120,6 +124,8 @@ def _head(verification: Verification) -> Iterator[str]:
         yield from corrections(verification.findings) or [f"broker.conf: {verification.config}"]
     elif start:
         yield UNCHECKED
+    yield from cut_short(verification.findings)
+    yield from owned_by_root(Path(verification.store))
     if verification.live:
         yield "a broker is running on it: only what is certain is reported"
     if not verification.complete:
@@ -127,10 +133,13 @@ def _head(verification: Verification) -> Iterator[str]:
     unread = {
         CATALOGUE[finding.code].area
         for finding in verification.findings
-        if finding.severity is Severity.UNKNOWN and finding.code in CATALOGUE
+        if finding.severity is Severity.UNKNOWN and finding.code in CATALOGUE and finding.code != OWNER_DENIED
     }
+    read = {area_of(finding) for finding in verification.findings if finding.code == OWNER_DENIED} - unread
     unknown = [
-        check.area.value for check in verification.checks if check.state is State.UNKNOWN or check.area in unread
+        check.area.value
+        for check in verification.checks
+        if check.area in unread or (check.state is State.UNKNOWN and check.area not in read)
     ]
     if unknown:
         yield f"unknown: {', '.join(unknown)}"
@@ -449,10 +458,23 @@ def _by_codes(store: Store, proposal: RepairProposal, verification: Verification
     ways = _needed(finding for finding in proposal.remaining if finding.severity.is_serious)
     named = _opened(store, verification)
     if not ways:
-        return (command("explain-start", named),)
+        return () if _is_harmless(store, verification) else (command("explain-start", named),)
     return (
         _new_store(store, verification) if ways[0].id in _COPYING else command("runbook", "run", ways[0].id, named),
     )
+
+
+def _is_harmless(store: Store, verification: Verification) -> bool:
+    """Whether a start loses nothing, and deletes nothing later that somebody needs: `explain-start` adds nothing."""
+    start = verification.next_start
+    if start is None or any(one and one.do_not_start is not False for one in (start, start.other)):
+        return False
+    from mqtool.engine.retention.forecast import expiry_after_start
+
+    try:
+        return not expiry_after_start(store, time.time_ns() // 1_000_000)
+    except MqtoolError:
+        return False
 
 
 def _needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mqtool.engine.retention.forecast import derived_files_before
+from mqtool.engine.retention.forecast import derived_files_before, messages_by_segment
 from mqtool.errors import LayoutError, StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import commit_log, config_files, file_names, index_file
@@ -38,6 +38,7 @@ from mqtool.store.queues.consume_queue import Queue, has_record
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import waiting_by_segment
 from mqtool.verify import verify
+from mqtool.words import size
 
 
 class SoleRecords(Struct, frozen=True):
@@ -91,11 +92,15 @@ def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     for segment in removed:
         staged.remove(segment.path)
         staged.unhashed.add(staged.name(segment.path))
-    count = sum(segment.size for segment in removed)
-    staged.notes.append(f"{len(removed)} segments, {count} bytes: the log will begin at physical offset {begins}")
+    count = sum(messages_by_segment(store, [segment.base for segment in log.segments])[: len(removed)])
+    needed = combined(needed_by_segment(store)[: len(removed)])
+    staged.notes.append(
+        f"{len(removed)} segments, {size(sum(segment.size for segment in removed))}: {count} messages are removed, "
+        f"{needed.words}: the log will begin at physical offset {begins}"
+    )
     for path in derived_files_before(store, begins):
         staged.remove(path)
-    staged.notes.extend(combined(needed_by_segment(store)[: len(removed)]).notes)
+    staged.notes.extend(needed.notes)
     staged.notes.extend(
         messages.words_of(segment)
         for segment, waiting in waiting_by_segment(store)

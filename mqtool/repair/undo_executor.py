@@ -9,7 +9,7 @@ from mqtool.commands import Opened
 from mqtool.errors import RefusedError
 from mqtool.jobs.atomic import create_file, writing
 from mqtool.repair import gates
-from mqtool.repair.changes import SetAside
+from mqtool.repair.changes import Purge, SetAside, Trim
 from mqtool.repair.files import Places, RepairFiles, fingerprint, remove_tree
 from mqtool.repair.journal import (
     APPLIED,
@@ -37,6 +37,7 @@ class UndoResult(Struct, frozen=True):
     files: int  # number of restored files, or of deleted old ones
     bytes: int  # disk space that was freed
     opened: Opened  # the store with the options of the change, for printed commands
+    final: tuple[str, ...] = ()  # of discarding: which messages the change deleted
 
 
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> UndoResult:
@@ -216,11 +217,12 @@ def _discard_undo(root: Path, keep_journal: Path | None, used: RepairFiles, *, d
         todo = "mqtool undo" if journal.kind in (UNDO, RESTORED) else "mqtool apply PLAN or mqtool undo"
         raise RefusedError("journal", f"the change is not finished: {todo}", journal.path)
     _check_sole_records(root, journal, begin)
+    deletes = any(isinstance(change, Trim | Purge) for change in begin.plan.changes)
+    final = begin.plan.notes if deletes else ()
     if dry_run:
         kept = [path for path in (home_of(root) / QUARANTINE).rglob("*") if path.is_file()]
-        return UndoResult(
-            root, len(kept), sum(path.stat().st_blocks * 512 for path in kept), begin.plan.opened_at(root)
-        )
+        freed = sum(path.stat().st_blocks * 512 for path in kept)
+        return UndoResult(root, len(kept), freed, begin.plan.opened_at(root), final)
     if keep_journal is not None:
         _keep(journal.path, keep_journal, root)
     count = sum(1 for step in begin.plan.steps if step.before is not None)
@@ -230,7 +232,7 @@ def _discard_undo(root: Path, keep_journal: Path | None, used: RepairFiles, *, d
     time = root.stat().st_mtime_ns
     freed = remove_own_files(root, begin, used)
     used.set_times(root, time)
-    return UndoResult(root, count, freed, begin.plan.opened_at(root))
+    return UndoResult(root, count, freed, begin.plan.opened_at(root), final)
 
 
 def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:

@@ -121,6 +121,13 @@ def denied_to_owner(root: Path, *more: Path, own: bool = False) -> Iterator[Owne
             yield from _denied_to(owner, root, more, own=own or user == 0)
 
 
+def owned_by_root(root: Path) -> list[str]:
+    """Returns a line if a store that `sudo` reads belongs to root, so that no other user's rights are compared."""
+    is_root = root.is_dir() and root.stat().st_uid == 0 and os.environ.get("SUDO_USER", "root") != "root"
+    words = f"the store belongs to root: if the broker runs as another user, first run chown -R USER {root}"
+    return [words] if is_root else []
+
+
 def _denied_to(owner: os.stat_result, root: Path, more: Iterable[Path], *, own: bool) -> Iterator[OwnerDenial]:
     groups, name = {owner.st_gid}, _name_of(owner.st_uid)
     with contextlib.suppress(KeyError):

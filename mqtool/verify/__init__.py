@@ -4,7 +4,17 @@
 """
 
 from mqtool.verify.catalogue import CATALOGUE
-from mqtool.verify.findings import Area, Finding, Losses, NextStart, Severity, State, Verification, corrections
+from mqtool.verify.findings import (
+    Area,
+    Finding,
+    Losses,
+    NextStart,
+    Severity,
+    State,
+    Verification,
+    corrections,
+    cut_short,
+)
 from mqtool.verify.store import Options, examine, verify
 
 __all__ = [
@@ -18,6 +28,7 @@ __all__ = [
     "State",
     "Verification",
     "corrections",
+    "cut_short",
     "examine",
     "verify",
 ]

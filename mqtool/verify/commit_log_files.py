@@ -146,7 +146,9 @@ def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: 
         pointed_at = any(run.start < after.base and run.end > before.end for run in ahead)
         is_full = size in (None, before.size)
         if after.base < end or pointed_at or (is_full and not survey.clean_stop):
-            evidence = f"no file between {before.path.name} and {after.path.name}"
+            is_short = size is not None and before.size < size
+            missing = f"{after.base - before.end} bytes are missing" if is_short else "no file"
+            evidence = f"{missing} between {before.path.name} and {after.path.name}"
             gaps.append(DamagedRange(before.end, after.base, MISSING, evidence))
     return gaps
 

@@ -5,7 +5,7 @@ files. Docs pages: docs/verify.md, docs/checks.md.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -263,6 +263,19 @@ def corrections(findings: Iterable[Finding]) -> tuple[str, ...]:
     With such a configuration nothing else can be judged or repaired.
     """
     return tuple(f"{finding.file}: {finding.evidence}" for finding in findings if finding.code == _SIZE)
+
+
+def cut_short(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yields what to do first about each file that is too short and ends inside a record: most often a broken copy."""
+    codes: dict[str, set[str]] = {}
+    for finding in findings:
+        codes.setdefault(finding.file, set()).add(finding.code)
+    for file, found in codes.items():
+        if {"log-segment-size", "log-cut"} <= found:
+            yield (
+                f"{file} ends inside a record, as a copy does that was interrupted: copy it again if its source is "
+                "still there, or add --with COPY to `mqtool repair STORE -o NEW` if there is another copy of the log"
+            )
 
 
 def state_of(findings: Iterable[Finding]) -> State:

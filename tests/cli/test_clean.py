@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import time
 
+import pyarrow.parquet as pq
 import pytest
 
 import mqtool as library
@@ -239,6 +241,7 @@ def test_unread_and_waiting_messages_are_deleted_only_with_permission(mqtool, tm
     assert "pull-group" in result.text.partition("Unread messages in expired files")[2]
     assert re.search(r"^dry run +no$", result.text, re.MULTILINE)
     assert "4 expired file(s) are kept: export these messages first, or add --allow-unread" in result.stderr
+    assert "unless you first write fileReservedTime=173 and cleanFileForciblyEnable=false" in result.stderr
     assert tree_digest(root) == before
 
 
@@ -289,7 +292,12 @@ def test_messages_without_a_position_of_any_group_are_counted_apart_and_deleted(
     assert document["deleted_unclaimed"] == len(nobodys) > 0
     assert f"{len(nobodys)} in queues in which no group has a position; keeps" in document["summary"]
     first = [row for row in document["unclaimed"] if row["file"] == document["files"][0]["file"]]
-    assert {row["topic"] for row in first} == {one.topic for one in nobodys}
+    topics = {one.topic for one in nobodys}
+    assert {row["topic"] for row in first} == topics
+    export = document["keep"].replace("--output lake", f"--output {tmp_path / 'lake'}")
+    assert mqtool(*shlex.split(export)[1:], "-f", "json").code == ExitCode.OK
+    kept = pq.read_table(tmp_path / "lake" / "messages", columns=["physical_offset"])["physical_offset"].to_pylist()
+    assert {message.physical_offset for message in nobodys} <= set(kept)
     text = mqtool("clean", root, "--now", "--dry-run").text
     unread, _, unclaimed = text.partition("Messages in expired files that no group has begun to read\n")
     assert nobodys[0].topic in unclaimed.partition("Waiting")[0]
@@ -320,6 +328,8 @@ def test_clean_can_be_undone(mqtool, tmp_path):
     assert f"take their space until mqtool discard-undo {root} --yes" in result.stderr
     assert (document["undo"], document["next_step"]) == (f"mqtool undo {root} --yes", f"mqtool verify {root}")
     assert tree_digest(root) != before
+    final = mqtool("discard-undo", root, "--dry-run", "-f", "json").document["final"]
+    assert " 1065 messages are removed, 54 unread, 22 waiting for delivery, " in final[0]
     assert mqtool(*document["undo"].split()[1:]).code == ExitCode.OK
     assert tree_digest(root) == before
 

@@ -194,6 +194,15 @@ def test_a_verdict_says_which_configuration_was_checked(mqtool, tmp_path):
     assert found.text == mqtool("verify", store, "--config", config).text
 
 
+def test_where_a_start_loses_nothing_verify_says_to_start_the_broker(mqtool, tmp_path):
+    store = copy_store("crash-5.5.0", tmp_path)
+    for segment in (store / "commitlog").iterdir():
+        segment.touch()
+    assert mqtool("verify", store).text.split("\n\n")[0].endswith("\nnothing to repair: start the broker")
+    found = mqtool("verify", store, "--json").document
+    assert (found["next_steps"], [row["next_step"] for row in found["findings"]]) == ([], [""])
+
+
 def test_text_json_and_nagios_say_not_to_start_the_broker(mqtool, tmp_path):
     store = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
     words = "a start of 4.9 loses 49 messages; 1 is lost already; do not start the broker"

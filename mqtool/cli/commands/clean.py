@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -163,6 +164,15 @@ CLEAN = OutputSchema(
         Column("removed", "array", "files that were deleted", show=TABLE, label="deleted"),
         Column("quarantine", "string", "directory that keeps the deleted files; null: none", show=TABLE, nullable=True),
         UNDO,
+        Column(
+            "keep",
+            "string",
+            "the command that first exports the topics in which no group has a position; null if there is none",
+            show=TABLE,
+            nullable=True,
+            label="to keep what no group has begun to read, first",
+            is_command=True,
+        ),
         replace(NEXT_STEP, nullable=True),
     ),
     single=True,
@@ -229,6 +239,7 @@ def clean(
     _zone: ZoneOption = cells.DEFAULT_ZONE,
 ) -> ExitCode:
     """Lists what would be deleted, and deletes it after consent."""
+    from mqtool.engine.retention.forecast import longer_retention
     from mqtool.store.groups.unread import ADVICE, combined
 
     is_prediction = as_of is not None or used is not None
@@ -242,16 +253,18 @@ def clean(
     try:
         with mqtool.open(store, config) as opened_store:
             prediction = options.predict(opened_store, policy)
+            withheld = prediction.withheld[:1]
+            longer = [longer_retention(opened_store, file.modified, prediction.at) for file in withheld]
     except UnreadableError as error:
         reason = f"{error.reason}; which messages would be deleted unread is unknown, so nothing is deleted"
         raise RefusedError("unreadable", reason, error.path) from error
     output = Output(ctx.obj, CLEAN, output_format)
     deleted = prediction.deleted
     would = _document(options, prediction, (), "")
-    if prediction.withheld:
+    if longer:
         note(
             f"{len(prediction.withheld)} expired file(s) are kept: {ADVICE}; a broker that starts deletes them, unless "
-            "broker.conf has a longer fileReservedTime and cleanFileForciblyEnable=false"
+            f"you first write {longer[0]}"
         )
     if not deleted:
         return output.document(would, ExitCode.REFUSED if prediction.withheld and not dry_run else ExitCode.OK)
@@ -348,6 +361,9 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
     deleted = forecast.deleted
     needed = combined(file.needed for file in deleted)
     expired = len(deleted) + len(forecast.withheld)
+    topics = sorted({part.topic for part in needed.unread if part.group is None})
+    opened = Opened(options.store, options.config)
+    export = command("export", opened, *(("--topic", glob.escape(topic)) for topic in topics), "--output", "lake")
     return {
         "summary": forecast.words,
         "path": str(options.store),
@@ -378,6 +394,7 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
         "removed": sorted(map(name, removed)),
         "quarantine": quarantine or None,
         "undo": command("undo", options.store, "--yes") if quarantine else None,
+        "keep": export if topics and not removed else None,
         "next_step": _next_step(options, forecast, removed, quarantine),
     }
 

@@ -22,6 +22,7 @@ from mqtool.records.queue_build import is_ext_file_before_log, is_file_before_lo
 from mqtool.store import Store
 from mqtool.store.groups.unread import Needed, combined, cuts, first_needed, needed_by_segment
 from mqtool.store.queues.consume_queue import ExtUnits, Queue, units_from
+from mqtool.words import moment
 
 
 class FileForecast(Struct, frozen=True):
@@ -69,26 +70,38 @@ class Forecast(Struct, frozen=True):
         return words
 
 
-def expiry_after_start(store: Store, now: int) -> str:
+def expiry_after_start(store: Store, now: int, kept: int | None = None) -> str:
     """Returns what a broker that is started deletes although somebody needs it, and the keys that prevent it.
 
     These are the messages in the files that have expired at a given time (ms), deleted by the next `deleteWhen`. It is
-    "" if nobody needs a message in them. How full the disk is does not count: the store may be a copy.
+    "" if nobody needs a message in them. How full the disk is does not count: the store may be a copy. The start itself
+    deletes all segments but the first `kept`.
     """
-    reserved = store.config.integer("fileReservedTime")
-    policy = RetentionPolicy(batch_max=len(store.commit_log.segments))
-    policy = policy if reserved is None else replace(policy, reserved_hours=reserved)
-    oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:-1][:1]]
+    policy = RetentionPolicy(batch_max=len(store.commit_log.segments), reserved_hours=_reserved_hours(store))
+    oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:kept][:-1][:1]]
     if not oldest or not rules.has_expired(policy, oldest[0], now):
         return ""
-    prediction = forecast(store, policy, now, used=0.0, manual=True)
+    prediction = forecast(store, policy, now, used=0.0, manual=True, kept=kept)
     if not combined(file.needed for file in prediction.deleted):
         return ""
-    overdue = math.ceil((now - rules.expires_at(policy, oldest[0])) / HOUR_MS)
-    hours = policy.reserved_hours + overdue + policy.reserved_hours  # it is kept for its retention time once more
     return (
         f"retention then {prediction.words}; to keep its {prediction.count} expired segment(s) until the groups have "
-        f"caught up, first write fileReservedTime={hours} and cleanFileForciblyEnable=false into broker.conf"
+        f"caught up, first write {longer_retention(store, oldest[0].modified, now)}"
+    )
+
+
+def _reserved_hours(store: Store) -> int:
+    hours = store.config.integer("fileReservedTime")
+    return RetentionPolicy().reserved_hours if hours is None else hours
+
+
+def longer_retention(store: Store, modified: int, now: int) -> str:
+    """Returns what to write into broker.conf to keep a file for its retention time once more, from now (ms) on."""
+    reserved = _reserved_hours(store)
+    hours = math.ceil((now - modified) / HOUR_MS) + reserved
+    return (
+        f"fileReservedTime={hours} and cleanFileForciblyEnable=false into broker.conf, which keeps the oldest until "
+        f"{moment(modified + hours * HOUR_MS)} UTC"
     )
 
 
@@ -100,6 +113,7 @@ def forecast(
     used: float | None = None,
     manual: bool = False,
     keep_needed: bool = False,
+    kept: int | None = None,
 ) -> Forecast:
     """Returns what retention does at a given time (ms).
 
@@ -108,6 +122,7 @@ def forecast(
         used: used fraction of every disk, 0 to 1; None to read it from the disks.
         manual: deletion is requested, at any hour.
         keep_needed: keep files from the first on whose messages somebody still needs. A broker does not.
+        kept: how many segments are there then, from the first on; by default all.
     """
     files = Files()
     writable, _ = log_directories(store.layout, store.config)
@@ -115,11 +130,11 @@ def forecast(
     queues = files.used_ratio(store.path) if used is None else used
     disks = rules.disk_state(policy, logs, queues)
     trigger = rules.trigger_of(policy, now, disks, manual=manual)
-    segments = store.commit_log.segments
+    segments = store.commit_log.segments[:kept]
     candidates = [Candidate(file.path, _modified(files, file.path)) for file in segments]
     verdicts = rules.verdicts_of(policy, candidates, now, trigger)
     bases = [file.base for file in segments]
-    needed = needed_by_segment(store)
+    needed = needed_by_segment(store)[:kept]
     count = expired = sum(verdict.is_deleted for verdict in verdicts)
     if keep_needed:
         count, first = first_needed(store, needed[:expired])
@@ -127,7 +142,7 @@ def forecast(
             reason = rules.IN_ORDER if number > count else _NEEDED
             needed[number] = needed[number] if number > count else first
             verdicts[number] = replace(verdicts[number], is_deleted=False, reason=reason)
-    messages, times = _messages(store, bases), _times(policy, candidates, now, trigger)
+    messages, times = messages_by_segment(store, bases), _times(policy, candidates, now, trigger)
     listed = tuple(
         FileForecast(
             file.path,
@@ -187,8 +202,8 @@ def _next_hour(policy: RetentionPolicy, time: int) -> int | None:
     return None
 
 
-def _messages(store: Store, bases: list[int]) -> list[int]:
-    """Returns the number of messages in each segment."""
+def messages_by_segment(store: Store, bases: list[int]) -> list[int]:
+    """Returns the number of messages in each segment, given their first physical offsets."""
     counts = np.zeros(len(bases), np.int64)
     for queue in store.queues():
         if not topics.is_lmq(queue.topic):
