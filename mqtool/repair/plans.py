@@ -158,7 +158,7 @@ class Diagnosis(Struct, frozen=True):
     # Why there is none, or what to correct in broker.conf first; "" if none is needed: the broker's next start repairs
     # what is wrong.
     reason: str = ""
-    next_step: str = ""  # the command that makes a new store, where a plan was tried and is not enough
+    needs_new_store: bool = False  # a plan was tried, and is not enough
 
 
 def diagnose(
@@ -179,7 +179,7 @@ def diagnose(
         gone = losses.gone if losses else _gone(store)
     if verification.live:
         raise StoreLockedError("a broker has the store open; stop it first", root)
-    plan, reason, next_step = None, "; ".join(corrections(verification.findings)), ""
+    plan, reason, needs_new_store = None, "; ".join(corrections(verification.findings)), False
     denials = (f"{item.file}: {item.evidence}" for item in verification.findings if item.code in PERMISSIONS)
     reason = reason or next(denials, "")
     if in_place and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
@@ -191,12 +191,12 @@ def diagnose(
             if not start_repairs or any(finding.severity.is_serious for finding in verification.findings):
                 reason = "no change of its files repairs this"
         except NotInPlaceError as error:
-            reason, next_step = error.why, error.next_step
+            reason, needs_new_store = error.why, True
         except (RefusedError, UnsupportedFormatError) as error:
             reason = str(error)
     if plan is None:
         reason = reason or verification.missing_config
-    return Diagnosis(verification, gone, plan, reason, next_step)
+    return Diagnosis(verification, gone, plan, reason, needs_new_store)
 
 
 def _gone(store: Store) -> int | None:

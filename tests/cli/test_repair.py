@@ -112,7 +112,8 @@ def test_where_no_plan_is_enough_a_new_store_is_the_one_alternative(mqtool, tmp_
     by_start = sum(last - first + 1 for ranges in lost.values() for first, last in ranges)
     assert shown.document["already_lost"] + shown.document["lost_by_start"] == by_start
     (step,) = shown.document["next_steps"]
-    assert step == f"mqtool repair {root} --config {config} -o {root}.new"
+    assert step == f"mqtool repair {root} --config {config} -o {root}.new --yes"
+    step = step.removesuffix(" --yes")
     refused = mqtool(*shlex.split(step)[1:])
     assert (refused.code, root.with_name(f"{root.name}.new").exists()) == (ExitCode.REFUSED, False)
     made = mqtool(*shlex.split(step)[1:], "--yes", "--json")
@@ -145,7 +146,9 @@ def test_a_first_plan_is_not_offered_where_those_that_follow_it_would_lose_messa
     assert mqtool("verify", root, "--json").document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
     shown = mqtool("repair", root, "--yes", "--json")
     assert (shown.code, shown.document["changes"]) == (ExitCode.NO, [])
-    assert shown.document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
+    assert (
+        shown.document["next_steps"] == [f"mqtool repair {root} -o {root}.new --yes"] == [shown.document["new_store"]]
+    )
     assert tree_digest(root) == before
 
 
@@ -158,15 +161,16 @@ def test_a_repair_in_place_that_leaves_an_error_names_what_follows_it(mqtool, br
         file.write(b"\xff")
     follows = f"mqtool repair {broken} --release 5.5 -o {broken}.new"
     shown = mqtool("repair", broken, "--release", "5.5", "--json").document
-    assert (shown["left"], shown["then"]) == (["log-bad-body"], follows)
+    assert (shown["left"], shown["then"], shown["new_store"]) == (["log-bad-body"], None, f"{follows} --yes")
     text = mqtool("repair", broken, "--release", "5.5").text
     assert "Choose: in place, the broker can start, and 1 error stays (log-bad-body);" in text.splitlines()
     in_place = f"in place: mqtool repair {broken} --release 5.5 --yes"
-    assert text.splitlines()[-2:] == [in_place, f"to a new store: {follows}"]
+    assert text.splitlines()[-2:] == [in_place, f"to a new store: {follows} --yes"]
     done = mqtool("repair", broken, "--release", "5.5", "--yes", "--json")
     assert (done.code, done.document["left"], done.document["next_steps"]) == (ExitCode.NO, ["log-bad-body"], [follows])
-    for words in (("verify", broken, "--release", "5.5"), ("repair", broken, "--release", "5.5", "--dry-run")):
-        assert mqtool(*words, "--json").document["next_steps"] == [follows]
+    for words, yes in ((("verify",), ""), (("repair", "--dry-run"), " --yes")):
+        again = mqtool(words[0], broken, *words[1:], "--release", "5.5", "--json").document
+        assert again["next_steps"] == [follows + yes]
     made = mqtool(*shlex.split(follows)[1:], "--yes", "--json").document
     assert (made["complete"], sum(row["messages"] for row in made["lost"])) == (False, 1)
 
@@ -176,8 +180,13 @@ def test_repair_names_the_new_store_where_verify_does_not_try_a_plan(mqtool, tmp
     monkeypatch.setattr("mqtool.cli.verification_formats.TRIED_FINDINGS", 0)
     root = copy_store("orders-5.5.0", tmp_path)
     os.truncate(root / "commitlog" / "00000000000000262144", 70_000)
+    first = "00000000000000262144 ends inside a record, as a copy does that was interrupted: copy it again "
+    for name in ("verify", "repair", "explain-start"):
+        assert f"\ncommitlog/{first}" in mqtool(name, root).text
+    (gap,) = (row for row in mqtool("verify", root, "--json").document["findings"] if "missing" in row["code"])
+    assert gap["evidence"].startswith("61072 bytes are missing between 00000000000000262144 and 00000000000000393216")
     assert mqtool("verify", root, "--json").document["next_steps"] == [f"mqtool repair {root}"]
-    assert mqtool("repair", root, "--json").document["next_steps"] == [f"mqtool repair {root} -o {root}.new"]
+    assert mqtool("repair", root, "--json").document["next_steps"] == [f"mqtool repair {root} -o {root}.new --yes"]
 
 
 def test_a_short_last_segment_gets_its_size_with_the_cut_of_its_torn_end(mqtool, tmp_path):
@@ -427,8 +436,8 @@ def test_a_repair_in_place_that_would_make_new_errors_gives_way_to_a_new_store(m
     assert shown.code == ExitCode.NO
     assert shown.document["reason"] == "after a change in place there would be 23 x queue-dangling-unit"
     (step,) = shown.document["next_steps"]
-    assert step == mqtool("verify", root, "--json").document["next_steps"][0]
-    assert shlex.split(step)[-2:] == ["-o", f"{root}.new"]
+    assert step.removesuffix(" --yes") == mqtool("verify", root, "--json").document["next_steps"][0]
+    assert shlex.split(step)[-3:] == ["-o", f"{root}.new", "--yes"]
     done = mqtool("repair", root, "-o", new, "--yes", "--json").document
     assert (done["result"], sum(row["messages"] for row in done["lost"])) == ("clean", 146)
     assert bodies(new) == bodies(root)

@@ -261,7 +261,8 @@ def test_a_change_in_place_that_repair_refuses_is_not_offered_by_a_runbook_eithe
     assert (shown.code, shown.document["plan"], shown.document["applied"]) == (ExitCode.NO, None, False)
     plan = next(step for step in shown.document["steps"] if step["name"] == "plan")
     assert "after a change in place there would be 23 x queue-dangling-unit" in plan["summary"]
-    assert shown.document["next_steps"] == mqtool("repair", root, *options).document["next_steps"]
+    (step,) = shown.document["next_steps"]
+    assert mqtool("repair", root, *options).document["next_steps"] == [f"{step} --yes"]
     assert shown.document["next_steps"] == [f"mqtool repair {root} --release 5.5 -o {root}.new"]
     assert mqtool("runbook", "run", "RB-01", root, "--yes", "--json").document["applied"] is False
     assert tree_digest(root) == before

@@ -31,7 +31,7 @@ from mqtool.cli.schema import (
     text,
 )
 from mqtool.cli.start_outcome import LOST, lost_row
-from mqtool.commands import Opened, command
+from mqtool.commands import Opened, command, new_store_command
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,9 +71,12 @@ REPAIR = OutputSchema(
         text("reason", "why there is no plan; null if there is one, or none is needed", nullable=True),
         Column("left", "array", "errors that the repair leaves, by their codes or in words", show=TABLE),
         text(
-            "then",
-            "the command for the errors that the repair in place leaves: after it, or instead of it if it makes a new "
-            "store; null if it leaves none",
+            "then", "the command for the errors that the repair in place leaves, after it; null if none", nullable=True
+        ),
+        text(
+            "new_store",
+            "the command that makes a new store: the one way, or instead of a repair in place that leaves errors; null "
+            "if a repair in place leaves none",
             nullable=True,
         ),
         flag("dry_run", "nothing was changed"),
@@ -120,9 +123,11 @@ def repair(
     if target is not None:
         check_salvage(store, target, options)
     diagnosis = diagnose(store, config, started, in_place=target is None)
-    document = _document(store, diagnosis)
+    document, named = _document(store, diagnosis), Opened(store, config, started)
+    new = new_store_command(named)
     if diagnosis.plan is not None:
-        document["then"] = step_after(store, config, diagnosis.plan, diagnosis.verification)
+        left = step_after(store, config, diagnosis.plan, diagnosis.verification)
+        document |= {"new_store": f"{new} --yes"} if left == new else {"then": left}
 
     def show(code: ExitCode) -> ExitCode:
         output = Output(ctx.obj, REPAIR, output_format)
@@ -131,15 +136,15 @@ def repair(
             from mqtool.verify import State
 
             undo = [document["undo"]] if document["undo"] else []
-            then = [document["then"]] if document["then"] and document["dry_run"] else []
-            is_choice = _is_choice(document)
+            is_choice, is_open = _is_choice(document), document["dry_run"]
+            then = document["new_store"] if is_choice else document["then"] if is_open else None
             verdict, *lines = _lines(document, diagnosis)
             return output.page(
                 [
                     prose(verdict, style=STYLES[State(document["status"])]) + prose(*lines),
                     section("lost messages", document["lost"], wide=True),
                     commands("in place" if is_choice else "next", document["next_steps"])
-                    + commands("to a new store" if is_choice else "then", then),
+                    + commands("to a new store" if is_choice else "then", [then] if then else []),
                     commands("undo", undo),
                 ],
                 code,
@@ -148,12 +153,14 @@ def repair(
 
     if target is None and diagnosis.plan is None:
         if document["wrong"] or diagnosis.reason:
-            steps = [diagnosis.next_step] if diagnosis.next_step else []
-            document["next_steps"] = steps or next_steps_of(store, config, diagnosis.verification)
+            steps = [new] if diagnosis.needs_new_store else next_steps_of(store, config, diagnosis.verification)
+            if steps == [new]:
+                steps = [f"{new} --yes"]
+                document["new_store"] = steps[0]
+            document["next_steps"] = steps
         return show(ExitCode.NO if diagnosis.reason else ExitCode.OK)
     files = f"Change {counted(document['files'], 'file')} of {store}?"
     question = files if target is None else f"Copy every intact record to {target}?"
-    named = Opened(store, config, started)
     again = command("repair", named, *_new_store(target, copies), "--yes")
     document |= {"target": None if target is None else str(target), "next_steps": [again]}
     code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
@@ -198,6 +205,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
         "reason": diagnosis.reason or None,
         "left": [] if repaired is None else sorted({i.code for i in repaired.remaining if i.severity.is_serious}),
         "then": None,
+        "new_store": None,
         "dry_run": True,
         "unclaimed": [],
         "target": None,
@@ -211,13 +219,14 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
 
 def _is_choice(document: dict[str, Any]) -> bool:
     """Whether a new store would leave out what the repair in place leaves."""
-    return document["dry_run"] and document["target"] is None and " -o " in (document["then"] or "")
+    return document["dry_run"] and document["target"] is None and bool(document["changes"] and document["new_store"])
 
 
 def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
     """Yields the document for a reader."""
     from mqtool.cli.verification_formats import start_lines
     from mqtool.store.config.broker_config import UNCHECKED
+    from mqtool.verify import cut_short
 
     start = diagnosis.verification.next_start
     yield f"{document['store']}: {diagnosis.verification.state_words}"
@@ -225,12 +234,13 @@ def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
     if document["wrong"] and start is not None:
         yield from start_lines(start, document["start"])
     yield UNCHECKED if document["config"] is None else f"broker.conf: {document['config']}"
+    yield from cut_short(diagnosis.verification.findings)
     if document["already_lost"] and document["lost_by_start"] is None:
         yield f"lost already: {counted(document['already_lost'], 'message')}"
     if document["target"] is not None:
         yield f"Repair: copy {_COPIED}, to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
-        is_new = any(step.startswith("mqtool repair ") for step in document["next_steps"])
+        is_new = document["new_store"] is not None
         way = f"; the one way is a new store with {_COPIED}" if is_new else ""
         yield f"No repair{' in place' if is_new else ''}: {document['reason']}{way}"
     elif not document["changes"]:
@@ -245,6 +255,8 @@ def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
         missing = counted(lost, "message") if lost else "no message"
         kept = f"; {missing} of the old store {'is' if lost < 2 else 'are'} missing in the new one"
         yield f"Done: verify now says {document['result']}{kept if document['target'] is not None else ''}"
+        if document["target"] is not None:
+            yield "Retention counts the new files from now on; keep the old store until consumers get their messages."
     if document["unclaimed"]:
         yield (
             f"No group has a position in {', '.join(document['unclaimed'])}: a new consumer mostly begins at the end. "
