@@ -371,13 +371,11 @@ def _numbers(answer: Verification, facts: Facts, queues: int, *, is_log_read: bo
     survey, counted = facts.survey, answer.statistics
     newest = words.moment(facts.newest) + " UTC" if facts.newest else "–"
     log = f"{words.size(max(0, survey.end - survey.min_offset))}, {words.counted(len(survey.segments), 'segment')}"
-    start = answer.next_start
 
     def known(count: int, text: str) -> str:
         return text if is_log_read else f"at least {text}" if count else "unknown"
 
     return (
-        ("Next start", start.headline if start else "not judged"),
         ("Messages lost", known(answer.losses.messages, words.number(answer.losses.messages))),
         ("Bytes damaged", known(answer.losses.bytes, words.size(answer.losses.bytes))),
         ("Messages in the log", known(counted.records, words.number(counted.records))),

@@ -52,7 +52,9 @@ def test_a_healthy_store_is_reported_as_clean(report):
 def test_a_damaged_store_shows_all_that_verify_says(report, mqtool, damaged):
     verified = mqtool("verify", damaged, "--format", "json").document
     page = Page(report(damaged, code=1))
-    assert f"Lost: {verified['lost_messages']} messages" in page.text
+    head = page.text.partition("Messages lost")[0]
+    assert f"Lost already: {verified['lost_messages']} messages" in head
+    assert f"Next start: {verified['next_start']['headline']}." in head
     for finding in verified["findings"]:
         for word in (finding["code"], finding["evidence"]):
             assert " ".join(word.split()) in page.text
