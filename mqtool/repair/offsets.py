@@ -146,7 +146,11 @@ def _switches(store: Store, groups: list[str]) -> Iterator[str]:
             yield f"group {group} belongs to light message queues, and enableLmq=false: no client can use its position"
         config = store.metadata.groups.get(group)
         if config is None:
-            yield f"group {group} has no configuration: clients get SUBSCRIPTION_GROUP_NOT_EXIST if it is not created"
+            yield (
+                f"group {group} has no configuration: with autoCreateSubscriptionGroup=true, the default, the broker "
+                f"creates it; otherwise create it (mqadmin updateSubGroup -g {group}), or clients get "
+                "SUBSCRIPTION_GROUP_NOT_EXIST"
+            )
         elif not config.consume_enable:
             yield f"group {group}: consumeEnable=false, it gets no message whatever its position"
 

@@ -18,6 +18,7 @@ from mqtool.records.damage import Damage
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_mapped_files
 from mqtool.store.index_file import IndexFile
+from mqtool.store.paths import is_denied
 from mqtool.store.queues.consume_queue import Queue
 from mqtool.store.store import Store
 from mqtool.store.waiting.timer import read_checkpoint, read_wheel
@@ -263,7 +264,21 @@ def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:
 
 def oddities(store: Store) -> list[str]:
     """Returns sentences, the most important first."""
-    return [*_stop(store), *_log(store), *_queues(store), *_index(store), *_metadata(store), *store.layout.oddities]
+    return [
+        *_unreadable(store),
+        *_stop(store),
+        *_log(store),
+        *_queues(store),
+        *_index(store),
+        *_metadata(store),
+        *store.layout.oddities,
+    ]
+
+
+def _unreadable(store: Store) -> Iterator[str]:
+    denied = [segment.path.name for segment in store.commit_log.segments if is_denied(segment.path)]
+    if denied:
+        yield f"{len(denied)} segment(s) cannot be read, the first {denied[0]}: run `mqtool verify` as root"
 
 
 def _stop(store: Store) -> Iterator[str]:

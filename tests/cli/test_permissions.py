@@ -80,6 +80,25 @@ def test_whether_a_runbook_is_needed_is_unknown_without_it(mqtool, store, runboo
     assert (healthy.code, healthy.document["present"]) == (ExitCode.REFUSED, False)
 
 
+def test_what_fits_and_what_is_in_the_log_is_not_said_without_it(mqtool, store):
+    with without_rights():
+        (step,) = mqtool("verify", store, "--json").document["next_steps"]
+        found, info = mqtool("runbook", "match", store), mqtool("info", store).text
+    assert " is unknown: permission-denied: commitlog/00000000000000131072: " in found.stderr
+    assert found.text.rstrip().endswith(f"next: {step}")
+    assert "1 segment(s) cannot be read, the first 00000000000000131072: run `mqtool verify` as root" in info
+
+
+@pytest.mark.skipif(not OTHER, reason="only root can own a store as root")
+def test_sudo_on_a_store_of_root_says_that_the_brokers_user_may_be_another(mqtool, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    line = f"the store belongs to root: if the broker runs as another user, first run chown -R USER {root}"
+    for user in ("", "rocketmq"):
+        monkeypatch.setenv("SUDO_USER", user or "root")
+        for name in ("verify", "explain-start"):
+            assert (line in mqtool(name, root).text.splitlines()) is bool(user), name
+
+
 def test_a_report_says_that_the_loss_is_unknown(mqtool, store, tmp_path):
     with without_rights():
         mqtool("report", store, "-o", tmp_path / "report.html")
@@ -136,7 +155,8 @@ def test_root_is_shown_what_the_owner_may_not_use_and_the_one_command_that_permi
     assert shlex.split(step)[0] == command
     for name in ("verify", "repair"):
         assert "with permission: a start of 5.5 loses no message" in mqtool(name, root).text
-    assert mqtool("verify", root).text.startswith(f"{root}: no file is damaged: 1 unreadable path")
+    head = mqtool("verify", root).text.partition("\n\n")[0]
+    assert (head.startswith(f"{root}: no file is damaged: 1 unreadable path"), "\nunknown: " in head) == (True, False)
     assert mqtool("explain-start", root).text.startswith(f"cannot use {root / place}: Permission denied to {OTHER}")
     for name in ("explain-start", "repair"):
         shown = mqtool(name, root, "--json")

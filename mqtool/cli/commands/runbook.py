@@ -243,10 +243,14 @@ def match(
     """Prints the runbooks that fit a store, a code of verify or a line of a log."""
     from mqtool.cli.verification_formats import next_steps
     from mqtool.repair.runbooks import Case, Request, by_code, by_line, by_name, by_store
+    from mqtool.repair.runbooks.model import words_of
     from mqtool.store.store import open_store
-    from mqtool.verify import CATALOGUE
+    from mqtool.verify import CATALOGUE, Area
+    from mqtool.verify.finding_collector import unread
 
-    step = None
+    step: str | None = None
+    steps: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     if what in CATALOGUE:
         matches = by_code(what)
     elif is_there(what):
@@ -256,12 +260,15 @@ def match(
         with open_store(what, config) as store:
             case = Case(store, request)
             matches = by_store(case)
-            steps = next_steps(store, case.verification) if matches else ()
+            unknown = words_of(unread(case.verification.findings, *Area))
+            steps = next_steps(store, case.verification) if matches or unknown else ()
             first = [command("runbook", "run", hit.runbook.id, request.opened(store.path)) for hit in matches[:1]]
             step = next(iter([*steps, *first]), None)
     else:
         matches = by_name(what) or by_line(what)
-    if not matches:
+    if unknown:
+        note(f"whether {'other runbooks fit' if matches else 'one fits'} is unknown: {unknown[0]}")
+    elif not matches:
         remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else ""
         note(f"no runbook fits{remedy}")
     rows = [
@@ -276,7 +283,7 @@ def match(
     output, code = Output(ctx.obj, RUNBOOK_MATCH, output_format), ExitCode.OK if matches else ExitCode.NO
     if output_format in TABLE_FORMATS:
         table = section("runbooks", rows, RUNBOOK_MATCH.columns, wide=True)
-        return output.page([table, *(commands("next", [row["next_step"]]) for row in rows[:1])], code)
+        return output.page([table, commands("next", [row["next_step"] for row in rows[:1]] or list(steps))], code)
     output.rows(rows)
     return output.finish(code)
 

@@ -178,6 +178,7 @@ class Effect(Struct, frozen=True):
     # (consumeFromWhere), and the two spans are the maximum.
     certain: bool
     has_queue: bool = True  # False if the queue is missing
+    ahead: int = 0  # number of messages from the new position to the end of the queue
 
 
 # -- from a request to moves -----------------------------------------------------------------------------------------
@@ -316,7 +317,8 @@ def effect_of(move: Move, queues: QueueMessages) -> Effect:
     else:
         was = begins(move.before or 0)
         again, never = (low, was), (was, high)
-    return Effect(move, _span(move, again, queues), _span(move, never, queues), certain)
+    ahead = 0 if move.after is None else high - begins(move.after)
+    return Effect(move, _span(move, again, queues), _span(move, never, queues), certain, ahead=ahead)
 
 
 def _span(move: Move, offsets: tuple[int, int], queues: QueueMessages) -> Span | None:
@@ -338,6 +340,8 @@ def words_of(effect: Effect, time: Callable[[int], str]) -> str:
             parts.append(f"{up_to}{span.count} message(s) {verb} ({_ends(span, time)})")
     if not effect.has_queue:
         parts.append("the queue is missing")
+    elif move.before is None:
+        parts.append(f"{effect.ahead} message(s) will be delivered")
     elif len(parts) == 1:
         parts.append("no message is delivered again or skipped")
     if not effect.certain:

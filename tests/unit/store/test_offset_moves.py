@@ -110,26 +110,27 @@ def test_a_group_is_copied_without_its_retry_topics():
 
 
 @pytest.mark.parametrize(
-    ("before", "new", "again", "never", "certain"),
+    ("before", "new", "again", "never", "certain", "ahead"),
     [
-        (15, 12, (12, 15), None, True),
-        (15, 18, None, (15, 18), True),
-        (99, 12, (12, 20), None, True),  # the broker sets a position past the end to the end
-        (3, 12, None, (10, 12), True),  # messages before the minimum are deleted
-        (3, 10, None, None, True),
-        (None, 12, None, (10, 12), False),
-        (15, None, (10, 15), (15, 20), False),
+        (15, 12, (12, 15), None, True, 8),
+        (15, 18, None, (15, 18), True, 2),
+        (99, 12, (12, 20), None, True, 8),  # the broker sets a position past the end to the end
+        (3, 12, None, (10, 12), True, 8),  # messages before the minimum are deleted
+        (3, 10, None, None, True, 10),
+        (None, 12, None, (10, 12), False, 8),
+        (15, None, (10, 15), (15, 20), False, 0),
     ],
 )
-def test_what_a_move_does(before, new, again, never, certain):
+def test_what_a_move_does(before, new, again, never, certain, ahead):
     found = effect_of(Move("g", "T", 0, before, new), QUEUES)
     spans = [one and (one.start, one.end) for one in (found.again, found.never)]
-    assert (spans, found.certain) == ([again, never], certain)
+    assert (spans, found.certain, found.ahead) == ([again, never], certain, ahead)
 
 
 def test_the_words_have_counts_times_and_keys():
     found = words_of(effect_of(Move("g", "T", 0, 15, 12), QUEUES), str)
     assert found == ("group g, T/0: position 15 → 12; 3 message(s) delivered again (12 120 key k12 to 14 140 key k14)")
+    assert "; 10 message(s) will be delivered; " in words_of(effect_of(Move("g", "T", 0, None, 10), QUEUES), str)
     assert "the queue is missing" in words_of(effect_of(Move("g", "Gone", 0, 7, 0), QUEUES), str)
 
 
