@@ -59,6 +59,8 @@ class Invocation:
 
 
 def note(text: str) -> None:
-    """Prints one line to stderr, its control characters escaped."""
+    """Prints one line to stderr, its control characters escaped; on a terminal it is wrapped."""
     terminal.hide_bars()
-    print(f"mqtool: {cells.escape(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201
+    room = cells.screen_width() if sys.stderr.isatty() else None
+    for line in cells.wrap(f"mqtool: {cells.escape(' '.join(text.split()))}", room, 4):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201

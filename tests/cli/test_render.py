@@ -9,7 +9,7 @@ import pytest
 from mqtool.cli import cells
 from mqtool.cli.document import Listing, blocks, joined, listed
 from mqtool.cli.exits import ExitCode, Failure
-from mqtool.cli.invocation import Format
+from mqtool.cli.invocation import Format, note
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Table, encode
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
 
@@ -278,3 +278,17 @@ def test_a_listing_is_written_row_by_row():
 
 def test_a_value_inside_of_others_that_is_missing_is_a_dash():
     assert cells.plain({"a": None, "b": [1, None, True]}) == "a=- b=1, -, yes"
+
+
+def test_a_note_is_wrapped_on_a_terminal_only(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "the release is assumed from the files; --release states another"
+    lines = []
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
+        note(text)
+        lines.append(capsys.readouterr().err.splitlines())
+    assert lines == [
+        [f"mqtool: {text}"],
+        ["mqtool: the release is assumed from the", "    files; --release states another"],
+    ]

@@ -269,7 +269,8 @@ def clean(
     if not deleted:
         return output.document(would, ExitCode.REFUSED if prediction.withheld and not dry_run else ExitCode.OK)
     question = _question(options, prediction)
-    style = Style.DOUBTFUL if combined(file.needed for file in deleted) else None
+    needed = combined(file.needed for file in deleted)
+    style = Style.DOUBTFUL if needed or needed.unclaimed_messages else None
     refusal = consent(
         ctx.obj, question, lambda code: output.document(would, code, style=style), yes=yes, dry_run=dry_run
     )
