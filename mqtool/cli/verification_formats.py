@@ -467,7 +467,7 @@ def _by_codes(store: Store, proposal: RepairProposal, verification: Verification
 def _is_harmless(store: Store, verification: Verification) -> bool:
     """Whether a start loses nothing, and deletes nothing later that somebody needs: `explain-start` adds nothing."""
     start = verification.next_start
-    if start is None or any(one and one.do_not_start is not False for one in (start, start.other)):
+    if start is None or any(item and item.do_not_start is not False for item in (start, start.other)):
         return False
     from mqtool.engine.retention.forecast import expiry_after_start
 

@@ -270,8 +270,8 @@ def cut_short(findings: Iterable[Finding]) -> Iterator[str]:
     codes: dict[str, set[str]] = {}
     for finding in findings:
         codes.setdefault(finding.file, set()).add(finding.code)
-    for file, found in codes.items():
-        if {"log-segment-size", "log-cut"} <= found:
+    for file, reported in codes.items():
+        if {"log-segment-size", "log-cut"} <= reported:
             yield (
                 f"{file} ends inside a record, as a copy does that was interrupted: copy it again if its source is "
                 "still there, or add --with COPY to `mqtool repair STORE -o NEW` if there is another copy of the log"
