@@ -1,6 +1,6 @@
 """Every damaged store by every automatic way to repair it: what a start loses before and after, counted.
 
-`python -m tests.support.repair_sweep ROWS.jsonl [PART OF A CASE'S ID]…` computes the table of docs/repair.md over all cases of `fixtures/damage`, and
+`python -m tests.support.repair_sweep ROWS.jsonl [PART OF A CASE'S ID]…` computes the figures of docs/repair.md over all cases of `fixtures/damage`, and
 of the further ones of `tests.support.damage`.
 """
 
