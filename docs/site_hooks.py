@@ -1,9 +1,10 @@
-"""Hooks of the documentation site (mkdocs.yml): navigation, home, commands, pictures, links to what is not a page.
+"""Hooks of the documentation site (mkdocs.yml): navigation, home, commands, pictures, search, links out of docs/.
 
 Pages are written for readers of the repository, too: a link to a file of the repository that is not a page becomes its
 name as code, and `![text](pictures/NAME.svg)` becomes the SVG itself, so that its colours follow the site's theme.
 """
 
+import json
 import posixpath
 import re
 from itertools import groupby
@@ -14,7 +15,7 @@ from xml.sax.saxutils import escape
 from mkdocs.structure.files import File, Files
 from pymdownx.slugs import slugify
 
-from mqtool import guide
+from mqtool import guide, search
 from mqtool.cli import reference
 from mqtool.cli.commands import COMMANDS
 from mqtool.repair.runbooks import RUNBOOKS
@@ -116,6 +117,24 @@ def on_page_context(context: dict[str, Any], page: Any, config: Any, nav: Any) -
         folder = "zh/" if language["lang"] == "zh" else ""
         language["link"] = urls.get(folder + uri, f"{folder}index.html")
     return context
+
+
+def on_post_build(config: Any) -> None:
+    """Adds the words of `mqtool help` to the search index, and blanks of no width between Chinese words.
+
+    The theme's search box takes the fields and their weights from the index.
+    """
+    path = Path(config["site_dir"], "search", "search_index.json")
+    index = json.loads(path.read_text("utf-8"))
+    index["config"]["fields"] |= {"title": {"boost": 3.0}, "words": {"boost": 10.0}}
+    words_of = {page.topic: " ".join(search.words_of(page)) for page in guide.pages()}
+    for row in index["docs"]:
+        name, _, section = row["location"].partition("#")
+        topic = name.removesuffix(".html").removesuffix("/index")
+        row["boost"] = search.weight_of(topic) ** 2
+        row["words"] = "" if section else escape(words_of.get(topic, ""))
+        row |= {field: search.segmented(row[field]) for field in ("title", "text", "words")}
+    path.write_text(json.dumps(index, ensure_ascii=False, separators=(",", ":")), "utf-8")
 
 
 def _inline(name: str, alt: str) -> str:

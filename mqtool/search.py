@@ -102,9 +102,30 @@ def search(pages: Iterable[Page], question: str) -> list[Hit]:
     return hits
 
 
+def weight_of(topic: str) -> float:
+    """Returns the weight of a page's kind."""
+    return _WEIGHTS.get(topic.removeprefix(_ZH).split("/")[0], 1.0)
+
+
+def words_of(page: Page) -> Iterator[str]:
+    """Yields what another search has to find a page by: symptoms, log lines, codes, and synonyms of its title."""
+    yield from (*page.symptoms, *page.log, *page.codes, *page.zh)
+    title = f" {' '.join(_tokens(page.title))} "
+    for group in _words().groups:
+        if any(_is_in(member, title) for member in group):
+            yield from group
+
+
+def segmented(text: str) -> str:
+    """Returns text with blanks of no width around the Chinese words that have synonyms, and around other characters."""
+    words = {word for group in _words().groups for word in group if _HAN.search(word)}
+    pattern = "|".join((*sorted(words, key=len, reverse=True), _HAN.pattern))
+    return re.sub(pattern, "\u200b\\g<0>\u200b", text)
+
+
 def _weight(page: Page, text: str, *, has_han: bool) -> float:
     is_chinese_page = page.topic.startswith(_ZH)
-    kind = _WEIGHTS.get(page.topic.removeprefix(_ZH).split("/")[0], 1.0)
+    kind = weight_of(page.topic)
     if bool(_HAN.search(text)) != has_han:
         return kind * _OTHER_LANGUAGE
     return kind * (_CHINESE_PAGE if has_han and is_chinese_page else 1)

@@ -23,6 +23,8 @@ USED_FROM_OUTSIDE = {
     "mqtool.server.pytest_plugin.mqtool_server",
     "mqtool.cli.reference.command_page",  # docs/site_hooks.py
     "mqtool.cli.reference.schemas",  # docs/site_hooks.py
+    "mqtool.search.segmented",  # docs/site_hooks.py
+    "mqtool.search.words_of",  # docs/site_hooks.py
     "mqtool.cli.exits.MEANINGS",
     "mqtool.formats.equeue.ID_LAYOUTS",  # docs/generate.py
     "mqtool.formats.hosts.UNIQUE_KEY_V4",
