@@ -49,10 +49,19 @@ def schemas() -> dict[str, str]:
 
 
 def _symptoms(announced: re.Match[str]) -> str:
-    """Returns the table of some runbooks, or of all, with the first symptom of each."""
+    """Returns the table of some runbooks, or of all, with the first symptom of each; in Chinese with all of them."""
     from mqtool.repair.runbooks import RUNBOOKS
 
-    rows = [RUNBOOKS[name] for name in re.findall(r"RB-\d\d", announced[1])] or RUNBOOKS.values()
+    rows = [RUNBOOKS[name] for name in re.findall(r"RB-\d\d", announced[0])] or RUNBOOKS.values()
+    if announced[1] == "在这里列出":
+        chinese = {page.topic: page.zh for page in guide.pages()}
+        lines = (
+            f"| {'；'.join(chinese[topic][1:])} | [{row.id}](../../{topic}.md) {chinese[topic][0]} "
+            f"| `{f'mqtool runbook run {row.id} STORE {row.needs}'.rstrip()}` |"
+            for row in rows
+            if (topic := f"runbooks/{row.id}")
+        )
+        return "\n".join(["| 症状 | 故障手册 | 命令 |\n|---|---|---|", *lines])
     lines = (f"| {row.symptom[0]} | [{row.id} {row.name}](../runbooks/{row.id}.md) |" for row in rows)
     return "\n".join(["| First symptom | Runbook |\n|---|---|", *lines])
 
@@ -181,4 +190,4 @@ PARTS = {
 }
 """What a page says in the place of a part, for whoever reads the file as it is."""
 RUNBOOK = re.compile(r"^> `mqtool runbook show (RB-\d\d)` is here\.$", re.MULTILINE)
-_SYMPTOMS = re.compile(r"^> `mqtool runbook list` lists (.+) here\.$", re.MULTILINE)
+_SYMPTOMS = re.compile(r"^> `mqtool runbook list` (lists |在这里列出).+[.。]$", re.MULTILINE)

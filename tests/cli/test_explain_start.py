@@ -111,8 +111,6 @@ def test_what_retention_deletes_is_counted_in_the_segments_that_the_start_leaves
     found = mqtool("explain-start", store, "-f", "json").document
     assert [name for name in found["files"]["deleted"] if name.startswith("commitlog/")]
     advice = [line.partition(";")[0] for line in found["advice"]]
-    empty = f"\n  commitlog/{1_048_576:020}: has no message\n"
-    assert (empty in mqtool("explain-start", store).text) is not is_damaged
     expected = "retention then deletes 1850 of 1874 messages: which of them are unread is unknown: "
     expected += "config/lmqConsumerOffset.json has no positions"
     assert advice == ([] if is_damaged else [expected])

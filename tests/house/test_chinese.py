@@ -1,4 +1,4 @@
-"""A Chinese page has the commands and headings of its English page."""
+"""A Chinese page has the commands and headings of its English page, and every guide has a Chinese page."""
 
 import re
 
@@ -35,3 +35,8 @@ def test_a_chinese_page_is_written_with_chinese_punctuation_and_a_space_next_to_
     text = BLOCK.sub("", (ROOT / chinese).read_text("utf-8"))
     prose = re.sub(r"`[^`]*`", "`…`", re.sub(r"\]\([^)]*\)", "]", text))
     assert re.findall(r"[\u4e00-\u9fff][,;:?!(]|[\u4e00-\u9fff][A-Za-z0-9`]|[A-Za-z0-9`%][\u4e00-\u9fff]", prose) == []
+
+
+def test_every_guide_has_a_chinese_page():
+    guides = {f"howto/{path.name}" for path in (DOCS / "howto").glob("*.md")} | {"tutorials/broker-in-tests.md"}
+    assert {f"zh/{name}" for name in (*guides, "runbooks/README.md")} <= set(PAIRS)

@@ -245,7 +245,7 @@ def match(
     from mqtool.repair.runbooks import Case, Request, by_code, by_line, by_name, by_store
     from mqtool.repair.runbooks.model import words_of
     from mqtool.store.store import open_store
-    from mqtool.verify import CATALOGUE, Area, State
+    from mqtool.verify import CATALOGUE, Area
     from mqtool.verify.finding_collector import unread
 
     step: str | None = None
@@ -262,10 +262,7 @@ def match(
             matches = by_store(case)
             unknown = words_of(unread(case.verification.findings, *Area))
             steps = next_steps(store, case.verification) if matches or unknown else ()
-            opened = request.opened(store.path)
-            if case.verification.state is State.DIRTY:  # a start repairs it
-                steps = steps or (command("explain-start", opened),)
-            first = [command("runbook", "run", hit.runbook.id, opened) for hit in matches[:1]]
+            first = [command("runbook", "run", hit.runbook.id, request.opened(store.path)) for hit in matches[:1]]
             step = next(iter([*steps, *first]), None)
     else:
         matches = by_name(what) or by_line(what)
