@@ -28,6 +28,9 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", re.ASCII)
 MEASURED = {V4_9: "4.9.7", V5_3: "5.3.3", V5_4: "5.4.0", V5_5: "5.5.0", V5_5_1: "5.5.1"}
 """The releases whose rules are known, oldest first, and the version of each that was read and measured."""
 
+ON_THE_WIRE = {V4_9: 407, V5_3: 479, V5_4: 493, V5_5: 513, V5_5_1: 515}
+"""The number that each of these versions sends: its ordinal in MQVersion."""
+
 
 def release_of(text: str) -> Release:
     """Returns the known release that a version is or stands for; UsageError without one.

@@ -8,14 +8,16 @@ from enum import IntEnum
 
 from msgspec import Struct, field
 
+from mqtool.formats.release import ON_THE_WIRE, V5_5
+
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """Suffix of the remark of some refusals (FAQUrl)."""
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
-VERSION = 513
-"""Version that 5.5.0 sends: the ordinal of V5_5_0 in MQVersion. Clients decide by it which features they use."""
+VERSION = ON_THE_WIRE[V5_5]
+"""Version that a sender states if it does not behave as another release."""
 
 LANGUAGES = (
     "JAVA",
@@ -314,7 +316,7 @@ class Command(Struct):
     fields: dict[str, str] = field(default_factory=dict)
     body: bytes | memoryview = b""  # bytes after the header; an empty body and no body are the same on the wire
     language: str = "JAVA"  # one of `LANGUAGES`
-    version: int = VERSION  # release of the sender, an ordinal of MQVersion
+    version: int = VERSION  # release of the sender, an ordinal of MQVersion; an answer gets that of the `Endpoint`
     serialization: Serialization = Serialization.JSON  # encoding of the header, as received or as to be sent
 
     @property

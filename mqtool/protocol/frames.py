@@ -24,7 +24,7 @@ from msgspec import Struct
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java
 from mqtool.formats.codec import Unit, i16, i32, u8
-from mqtool.protocol.command import FLAG_RESPONSE, LANGUAGES, Command, Serialization
+from mqtool.protocol.command import FLAG_RESPONSE, LANGUAGES, VERSION, Command, Serialization
 
 _LIMIT = 1 << 31
 _JSON = Serialization.JSON
@@ -421,8 +421,8 @@ class PreparedAnswer:
 
     __slots__ = ("_template",)
 
-    def __init__(self, code: int, fields: Mapping[str, str]) -> None:
-        header = write_json(Command(code, FLAG_RESPONSE, _OPAQUE, None, dict(fields)))
+    def __init__(self, code: int, fields: Mapping[str, str], version: int = VERSION) -> None:
+        header = write_json(Command(code, FLAG_RESPONSE, _OPAQUE, None, dict(fields), version=version))
         before, opaque, after = header.rpartition(b"%d" % _OPAQUE)
         self._template = before + b"%d" + after if opaque else header
 

@@ -27,7 +27,7 @@ from mqtool.formats.codec import crc32
 from mqtool.formats.config_files import DataVersion
 from mqtool.formats.config_json import bean_of, document_of
 from mqtool.protocol import registration_body
-from mqtool.protocol.command import FAQ, Command, RequestCode, ResponseCode
+from mqtool.protocol.command import FAQ, VERSION, Command, RequestCode, ResponseCode
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.net.connections import Connection, Listener
 from mqtool.server.net.peer import Guard, Handler, Peer
@@ -377,6 +377,7 @@ class NameServer:
         tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         clock: Callable[[], float] = time.monotonic,
+        version: int = VERSION,
     ) -> None:
         self.routes = Routes(clock)
         self._settings = NameServerSettings({"listenPort": str(port)} | (settings or {}))
@@ -389,6 +390,7 @@ class NameServer:
             tls=tls,
             tls_mode=tls_mode,
             opened=lambda peer: peer.on_close(self._connection_closed),
+            version=version,
         )
         self._scanner: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -26,7 +26,7 @@ from mqtool.engine.retention.rules import policy_from_config
 from mqtool.engine.start.detect import options_for, options_of_new_store
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.formats.hosts import Host
-from mqtool.formats.release import Release
+from mqtool.formats.release import ON_THE_WIRE, Release
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import ForeignProtocolError
 from mqtool.server.admin.port import AdminHttp
@@ -147,6 +147,7 @@ class Server:
         if self._auth_options is None and options.acl is not None:
             self._guard = Acl(acl_config.load(options.acl))
         self._listeners: list[Listener] = []
+        self._version: int  # that of the release, which is known when the store is open
         self._registration: Registration
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
@@ -229,7 +230,7 @@ class Server:
     async def _listen(
         self, messages: MessageStore | ReadOnlyMessages, settings: BrokerSettings, started: AsyncExitStack
     ) -> None:
-        options = self.options
+        options, self._version = self.options, ON_THE_WIRE[messages.options.release]
         if options.name_server_port is not None:
             started.push_async_callback((await self._start_name_server(options.name_server_port)).stop)
         started.push_async_callback(self._stop_listeners, 0)
@@ -318,6 +319,7 @@ class Server:
             guard=self._guard.check_routes if self._guard is not None else None,
             tls=self._tls,
             tls_mode=options.tls_mode,
+            version=self._version,
         )
         await server.start()
         self.addresses["namesrv"] = with_port(options.advertised, server.port)
@@ -349,6 +351,7 @@ class Server:
             tls_mode=self.options.tls_mode,
             opened=self._opened,
             http2=self._http2,
+            version=self._version,
         )
 
     def _http2(self, peer: Peer, endpoint: Endpoint) -> OtherProtocol | None:

@@ -1,13 +1,14 @@
 """A broker's properties file is read as the real classes read it, value by value, of 10,000 files made at random."""
 
 import random
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
-from mqtool.formats.release import assumed_release
+from mqtool.formats.release import MEASURED, ON_THE_WIRE, assumed_release
 from mqtool.store.config.broker_config import effective_value
 from mqtool.store.config.broker_keys import KEYS, TABLE, VERSIONS, Type
 from tests.support.broker_keys import table
@@ -57,6 +58,18 @@ def is_same(key: str, mine: str | None, theirs: str) -> bool:
 
 def test_the_table_of_keys_is_that_of_the_classes(rocketmq):
     assert table([rocketmq(version) for version in VERSIONS]) == TABLE.read_text("utf-8")
+
+
+@pytest.mark.parametrize("release", MEASURED)
+def test_the_version_on_the_wire_is_that_of_the_classes(rocketmq, release, tmp_path):
+    program = tmp_path / "Version.java"
+    current = "org.apache.rocketmq.common.MQVersion.CURRENT_VERSION"
+    program.write_text(
+        f"class Version {{ public static void main(String[] arguments) {{ System.out.println({current}); }} }}"
+    )
+    jars = f"{rocketmq(MEASURED[release]).cache}/lib/*"
+    found = subprocess.run(["java", "-cp", jars, program], capture_output=True, text=True, check=True, timeout=120)
+    assert int(found.stdout) == ON_THE_WIRE[release]
 
 
 @pytest.mark.parametrize("version", [night("4.9.7"), "5.5.0"])

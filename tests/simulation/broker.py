@@ -379,4 +379,6 @@ class Clients:
 
 
 def _answer(command: Command) -> Answer:
-    return Answer(command.code, command.remark, command.fields, bytes(command.body), command.opaque, command.flag)
+    return Answer(
+        command.code, command.remark, command.fields, bytes(command.body), command.opaque, command.flag, command.version
+    )

@@ -18,6 +18,7 @@ class Answer(NamedTuple):
     body: bytes
     opaque: int
     flag: int
+    version: int
 
     @property
     def json(self) -> Any:
@@ -76,7 +77,13 @@ class Client:
         header = json.loads(self.stream.read(head & 0xFFFFFF))
         body = self.stream.read(total - 4 - (head & 0xFFFFFF))
         return Answer(
-            header["code"], header.get("remark"), header.get("extFields") or {}, body, header["opaque"], header["flag"]
+            header["code"],
+            header.get("remark"),
+            header.get("extFields") or {},
+            body,
+            header["opaque"],
+            header["flag"],
+            header["version"],
         )
 
     def answer(self, opaque: int) -> Answer:

@@ -17,6 +17,7 @@ from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import file_names, hosts, java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
+from mqtool.formats.release import ON_THE_WIRE
 from mqtool.protocol.command import FAQ, FLAG_ONEWAY, Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.clients import Clients, ConsumerGroup, QueueLocks
@@ -47,6 +48,7 @@ class Broker:
         self.root: Path = store.path
         self.store_host = _host_of(address, store.options.store_host)
         self.release = store.options.release
+        self.version = ON_THE_WIRE[self.release]
         self.is_writable = isinstance(store, MessageStore)
         self.is_stopping = False
         self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
@@ -214,14 +216,14 @@ class Broker:
         """Sends a one-way request to a client; does nothing if the connection is closed or the broker shuts down."""
         if not self.is_stopping:
             self._opaque += 1
-            peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, fields=fields, body=data))
+            peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, None, fields, data, version=self.version))
 
     async def request(
         self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float
     ) -> Command | None:
         """Sends a request to a client; returns the answer, or None if it fails or takes longer than `seconds`."""
         try:
-            return await peer.request(Command(code, fields=fields, body=data), seconds)
+            return await peer.request(Command(code, fields=fields, body=data, version=self.version), seconds)
         except (MqtoolError, OSError, TimeoutError) as error:
             _LOG.warning("no answer address=%s code=%d error=%r", peer.address, code, error)
             return None

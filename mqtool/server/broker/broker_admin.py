@@ -11,16 +11,14 @@ from mqtool import words
 from mqtool.engine.disk.files import Files
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, java
-from mqtool.protocol.command import VERSION, Command, RequestCode, ResponseCode
+from mqtool.formats.release import MEASURED
+from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.server.broker.answers import QueueName, RefusalError, body, number, ok, text
 from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.clients import is_tag
 from mqtool.server.broker.delay import Schedule, Timer
 from mqtool.server.broker.stats import TOPIC_PUT_NUMS
 from mqtool.server.net.peer import Peer
-
-VERSION_NAME = "V5_5_0"
-"""The name of `VERSION` in MQVersion."""
 
 _BLACKLIST = ("brokerConfigPath", "configBlackList", "rocketmqHome")
 """Keys that UPDATE_BROKER_CONFIG refuses, in addition to those of the key configBlackList."""
@@ -109,8 +107,8 @@ class BrokerAdmin(RequestProcessor):
             | {
                 "bootTimestamp": broker.began_ms,
                 "brokerActive": not broker.is_stopping,
-                "brokerVersion": VERSION,
-                "brokerVersionDesc": VERSION_NAME,
+                "brokerVersion": broker.version,
+                "brokerVersionDesc": f"V{MEASURED[broker.release].replace('.', '_')}",
                 "getFoundTps": stats.rates(3),
                 "getMissTps": stats.rates(4),
                 "getTotalTps": stats.rates(2),

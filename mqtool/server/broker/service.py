@@ -214,7 +214,7 @@ class Registration:
             "enableActingMaster": "false",
             "bodyCrc32": str(crc32(data)),
         }
-        command = Command(code, fields=fields, body=data)
+        command = Command(code, fields=fields, body=data, version=self._broker.version)
         return await connection.call(self._sign(command) if self._sign else command, timeout=_TIMEOUT_S)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from mqtool.choices import TlsMode
 from mqtool.errors import PortInUseError, UsageError
-from mqtool.protocol.command import FLAG_ONEWAY, Command
+from mqtool.protocol.command import FLAG_ONEWAY, VERSION, Command
 from mqtool.server.net.peer import Endpoint, Guard, Handler, Limits, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import TlsPipe
 
@@ -137,6 +137,7 @@ class Listener:
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         opened: Callable[[Peer], None] | None = None,
         http2: Callable[[Peer, Endpoint], OtherProtocol | None] | None = None,
+        version: int = VERSION,
     ) -> None:
         self.host, self.port = host, port
         usable = tls is not None and tls_mode is not TlsMode.DISABLED
@@ -149,6 +150,7 @@ class Listener:
             tls_mode is not TlsMode.ENFORCING,
             opened,
             http2,
+            version=version,
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

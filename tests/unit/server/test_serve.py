@@ -8,15 +8,18 @@ import threading
 
 import pytest
 
+from mqtool.choices import Compat
 from mqtool.commands import with_extra
 from mqtool.engine import FlushMode
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.protocol.command import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.net.connections import Connection
+from mqtool.server.net.connections import Connection, Listener
 from mqtool.server.serve import ServeOptions, Server, parse_flush
 from mqtool.server.testing import MqServer
+from mqtool.store.config.broker_config import BrokerConfig
 from tests.support.grpc_client import GrpcClient
+from tests.support.remoting import Client
 from tests.unit.server.broker.conftest import until
 
 
@@ -59,6 +62,43 @@ def test_a_flush_mode_is_one_of_two_words(value, mode):
 def test_another_flush_mode_is_refused():
     with pytest.raises(UsageError, match="expected sync or async, found 'never'"):
         parse_flush("never")
+
+
+@pytest.mark.parametrize(
+    ("release", "number", "name"),
+    [
+        ("4.9", 407, "V4_9_7"),
+        ("5.3", 479, "V5_3_3"),
+        ("5.4", 493, "V5_4_0"),
+        ("5.5", 513, "V5_5_0"),
+        ("5.5.1", 515, "V5_5_1"),
+    ],
+)
+def test_broker_and_name_server_state_the_version_of_the_release(tmp_path, release, number, name):
+    registered = []
+
+    def ask(addresses):
+        with Client(addresses["broker"]) as client, Client(addresses["namesrv"]) as name_server:
+            answers = [client.create_topic("T"), client.put("T"), client.call(28), name_server.call(105, topic="T")]
+        return {answer.version for answer in answers}, answers[2].json["table"]
+
+    async def run():
+        other = Listener("127.0.0.1", 0, {}, lambda command, _: registered.append(command.version) or command.reply(0))
+        await other.start()
+        config = BrokerConfig({"namesrvAddr": other.address}, source="settings")
+        options = ServeOptions(tmp_path / "store", port=0, name_server_port=0, config=config, release=Compat(release))
+        server = Server(options)
+        await server.start()
+        try:
+            return await asyncio.to_thread(ask, server.addresses)
+        finally:
+            await server.stop()
+            await other.stop(0)
+
+    versions, table = asyncio.run(run())
+    assert versions | {*registered} == {number}
+    assert registered
+    assert (table["brokerVersion"], table["brokerVersionDesc"]) == (str(number), name)
 
 
 def test_the_flush_mode_of_the_command_line_is_that_of_the_store(tmp_path):

@@ -280,8 +280,12 @@ class SendFastPath:
             settings.number("maxMessageSize"),
             java.encode_utf8(added_properties(settings)),
             unusual.search,
-            PreparedAnswer(ResponseCode.SUCCESS, {**fields, "transactionId": "%b"}),
-            PreparedAnswer(ResponseCode.SUCCESS, {**answer_fields(escaped, "%b", "%d", "%d"), "transactionId": "%b"}),
+            PreparedAnswer(ResponseCode.SUCCESS, {**fields, "transactionId": "%b"}, broker.version),
+            PreparedAnswer(
+                ResponseCode.SUCCESS,
+                {**answer_fields(escaped, "%b", "%d", "%d"), "transactionId": "%b"},
+                broker.version,
+            ),
             f"{id_pattern},".encode(),
         )
 
