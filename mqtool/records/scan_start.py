@@ -120,7 +120,7 @@ class _Search5(Struct, frozen=True):
 
 
 def ledger_scan_start(files: Sequence[Callable[[], Read]], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Returns the DLedger data file, of files oldest first, from which 5.5 dispatches again after a crash.
+    """Returns the DLedger data file, of files oldest first, from which 5.x dispatches again after a crash.
 
     Source: isMmapFileMatchedRecover.
     """

@@ -81,7 +81,7 @@ class LedgerLogRecovery:
         log = MixedLog(plain, self._data, ledger_start, self._recover_ledger())
         self._state.log = log
         if self._settings.release >= (5, 0) and not self._state.clean_stop:
-            self._dispatch_again(self._state.checkpoint.logics_physical_offset)
+            self._dispatch_again(queues_end)
         elif queues_end >= self._data.max_offset:
             self._truncate_queues(queues_end, self._data.max_offset, "the log ends at")
         return log
@@ -101,12 +101,12 @@ class LedgerLogRecovery:
             )
         self._state.truncate_queues(end)
 
-    def _dispatch_again(self, reach: int) -> None:
-        """Follows dledgerRecoverAbnormally of 5.5, which ignores entry headers when it adds up how far it has come."""
+    def _dispatch_again(self, queues_end: int) -> None:
+        """Follows dledgerRecoverAbnormally of 5.x, which ignores entry headers when it adds up how far it has come."""
         files = self._data.files
         readers = [partial(self._state.segments.reader, file) for file in files]
         number = ledger_scan_start(readers, self._state.checkpoint, self._settings)
-        self._state.actions.log_reason(f"records from file {files[number].path.name} on are dispatched again (5.5)")
+        self._state.actions.log_reason(f"records from file {files[number].path.name} on are dispatched again (5.x)")
         while True:
             file, size = files[number], 0
             scan = EntryScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
@@ -116,13 +116,12 @@ class LedgerLogRecovery:
             number += 1
             if not scan.stop.ok or number >= len(files):
                 break
-        end = file.base + size
-        if reach >= end:
-            self._truncate_queues(
-                reach,
-                end,
-                "by the checkpoint; 5.5 adds up records without the 48 bytes before each and takes the log to end at",
-            )
+        end, words = file.base + size, ""
+        if self._settings.release >= (5, 5):
+            queues_end, words = self._state.checkpoint.logics_physical_offset, "by the checkpoint; "
+        if queues_end >= end:
+            words += "5.x adds up records without the 48 bytes before each and takes the log to end at"
+            self._truncate_queues(queues_end, end, words)
 
     def _first_time(self, plain: Segments) -> MixedLog:
         """Handles the first start in DLedger mode: recovers and closes the plain log; DLedger continues after it."""
