@@ -24,7 +24,7 @@ _CHINESE_PAGE = 1.6
 """Weight of Chinese passages in a Chinese page: other pages have Chinese symptoms too."""
 _SYMPTOM, _TITLE, _SECTION = 2.0, 1.5, 1.0
 """Weights of passages."""
-_SECOND = 0.3
+_SECOND = 0.5
 """What the second best passage of a page counts for."""
 _EXACT, _SYNONYM, _PREFIX, _COMMON = 1.0, 0.75, 0.6, 0.25
 """Weights of the ways in which a word of the question is found, and of words such as `where` and `is`."""
@@ -37,6 +37,8 @@ _SPACED = re.compile(r"(?<=[\u3400-\u9fff]) (?=[\u3400-\u9fff])")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _NEGATIVE = re.compile(r"(?<![\w.-])-(\d)")
 _WORD = re.compile(r"[^\W_](?:\w|'(?=\w))*")
+_CAMEL_CASE = re.compile(r"[a-z]+[A-Z]\w*")
+_CAPITAL = re.compile(r"(?=[A-Z])")
 _SECTIONS = re.compile(r"^(?=#{1,3} )", re.MULTILINE)
 
 
@@ -68,7 +70,7 @@ def search(pages: Iterable[Page], question: str) -> list[Hit]:
             f"the search needs SQLite with FTS5 ({error}): use another Python, or name a topic; `mqtool help` lists all"
         ) from error
     passages = [(page, weight, text) for page in pages for weight, text in _passages(page)]
-    rows = [(_indexed(page.title), _indexed(text)) for page, _, text in passages]
+    rows = [(_indexed(f"{page.title} {page.topic}"), _indexed(text)) for page, _, text in passages]
     connection.executemany("insert into passage values (?, ?)", rows)
     scores = [0.0] * len(passages)
     for concept in concepts:
@@ -173,7 +175,8 @@ def _is_in(member: str, question: str) -> bool:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Yields the words of a question in lower case, without `won't` and the like."""
+    """Yields the words of a question in lower case, without `won't` and the like; of `delayLevel` its parts, too."""
+    text = _CAMEL_CASE.sub(lambda name: f"{name[0]} {_CAPITAL.sub(' ', name[0])}", text)
     text = _NEGATIVE.sub(r"minus\1", text.casefold().replace("’", "'"))
     for phrase in _words().common:
         if _HAN.search(phrase):

@@ -10,6 +10,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from mqtool import guide
 from mqtool.cli import options
 from mqtool.cli.changes import STEPS, AllowUnreadOption, DryRunOption, YesOption, consent, step_rows
 from mqtool.cli.document import blocks, commands, section
@@ -269,7 +270,8 @@ def match(
     if unknown:
         note(f"whether {'other runbooks fit' if matches else 'one fits'} is unknown: {unknown[0]}")
     elif not matches:
-        remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else ""
+        guides = [f"; `mqtool help {page.topic}` quotes it" for page, _ in guide.logged(guide.pages(), what)]
+        remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else "".join(guides[:1])
         note(f"no runbook fits{remedy}")
     rows = [
         {

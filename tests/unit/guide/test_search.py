@@ -46,6 +46,8 @@ def test_help_offers_what_runbook_match_finds(capsys):
             assert {f"runbooks/{row['id']}" for row in found} <= set(topics[: len(found) + 1]), line
             matched += 1
     assert matched > len(rows("log_lines.tsv")) / 2
+    assert run(["runbook", "match", "ERROR main - java.net.BindException: Address already in use"]) == 1
+    assert "`mqtool help howto/broker-does-not-start` quotes it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,10 @@ def test_pages_of_the_language_of_the_question_come_first():
 def test_a_hit_shows_the_words_that_fit():
     assert search.search([ENGLISH], "磁盘")[0].why == "磁盘满了"
     assert "Delete segments" in search.search([ENGLISH], "removed a segment")[0].why
+
+
+def test_the_parts_of_a_name_are_words():
+    assert search.search([OTHER, ENGLISH], "freeSpace")[0].page is ENGLISH
 
 
 def test_a_number_is_a_word_of_its_own():
