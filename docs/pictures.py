@@ -93,20 +93,16 @@ def arrow(points: Sequence[tuple[int, int]], label: str = "", at: tuple[int, int
 
 def store_anatomy() -> str:
     """The directory of a store: one log, and what is derived from it."""
-    log = Box(20, 60, 250, ("`commitlog/`", "all messages of all topics,", "in the order they were stored"), "ask")
-    queue = Box(390, 20, 270, ("`consumequeue/TOPIC/QUEUE/`", "place, size and tag of each message"))
-    index = Box(390, 90, 270, ("`index/`", "messages by key"))
-    timer = Box(390, 160, 270, ("`timerwheel, timerlog/`", "messages to deliver later (5.x)"))
-    config = Box(20, 250, 250, ("`config/`", "topics, groups, consumer offsets"))
-    state = Box(390, 250, 270, ("`checkpoint, abort, lock`", "what is flushed, clean or not, in use"))
+    log = Box(10, 10, 340, ("`commitlog/`", "all messages of all topics,", "in the order they were stored"), "ask")
+    queue = Box(60, 105, 290, ("`consumequeue/TOPIC/QUEUE/`", "place, size and tag of each message"))
+    index = Box(60, 175, 290, ("`index/`", "messages by key"))
+    timer = Box(60, 245, 290, ("`timerwheel, timerlog/`", "messages to deliver later (5.x)"))
+    config = Box(10, 340, 340, ("`config/`", "topics, groups, consumer offsets"))
+    state = Box(10, 410, 340, ("`checkpoint, abort, lock`", "what is flushed, clean or not, in use"))
     parts = [line for box in (log, queue, index, timer, config, state) for line in drawn(box)]
-    parts += [
-        arrow([(270, 80), (330, 80), (330, 46), (388, 46)]),
-        arrow([(270, 116), (388, 116)], "dispatch", (300, 110)),
-        arrow([(270, 124), (330, 124), (330, 186), (388, 186)]),
-        '<text class="small" x="20" y="225">What is right of the log is derived from it and can be rebuilt.</text>',
-    ]
-    return svg(680, 315, "Anatomy of a store", parts)
+    parts += [arrow([(30, 80), (30, y), (58, y)]) for y in (131, 201, 271)]
+    parts.append('<text class="small" x="10" y="322">What the arrows lead to can be rebuilt from the log.</text>')
+    return svg(360, 470, "Anatomy of a store", parts)
 
 
 def record_layout() -> str:
@@ -127,29 +123,21 @@ def record_layout() -> str:
 
 def recovery_decisions() -> str:
     """What to do before a broker is started."""
-    ask = Box(230, 10, 260, ("`mqtool explain-start STORE`", "what would a start do?"), "ask")
-    good = Box(10, 130, 200, ("starts, loses nothing",), "good")
-    lost = Box(255, 130, 210, ("starts, but loses messages",), "bad")
-    no = Box(510, 130, 200, ("does not start",), "bad")
-    start = Box(10, 230, 200, ("start the broker",), "good")
-    copy = Box(255, 230, 210, ("`mqtool verify STORE`", "is the log itself damaged?"), "ask")
-    book = Box(510, 230, 200, ("`mqtool runbook match`", "`mqtool runbook run`"))
-    repair = Box(150, 350, 190, ("no: rebuild from the log", "`mqtool plan repair`"))
-    salvage = Box(380, 350, 230, ("yes: take it from a replica", "`mqtool salvage --with COPY`"))
-    boxes = (ask, good, lost, no, start, copy, book, repair, salvage)
-    parts = [line for box in boxes for line in drawn(box)]
+    ask = Box(10, 10, 340, ("`mqtool explain-start STORE`", "what would a start do?"), "ask")
+    good = Box(60, 85, 290, ("starts, loses nothing: start the broker",), "good")
+    repair = ("loses messages, or does not start:", "`mqtool repair STORE`", "can it be repaired in place?")
+    bad = Box(60, 140, 290, repair, "bad")
+    yes = Box(110, 235, 240, ("yes: apply the plan it shows",), "good")
+    no = Box(110, 290, 240, ("no: copy what is intact", "`mqtool repair STORE -o NEW`"))
+    parts = [line for box in (ask, good, bad, yes, no) for line in drawn(box)]
     parts += [
-        arrow([(360, 62), (360, 95), (110, 95), (110, 128)]),
-        arrow([(360, 62), (360, 128)]),
-        arrow([(360, 62), (360, 95), (610, 95), (610, 128)]),
-        arrow([(110, 164), (110, 228)]),
-        arrow([(360, 164), (360, 228)]),
-        arrow([(610, 164), (610, 228)]),
-        arrow([(330, 282), (330, 315), (245, 315), (245, 348)]),
-        arrow([(390, 282), (390, 315), (495, 315), (495, 348)]),
-        '<text class="small" x="20" y="440">After a repair, run explain-start again.</text>',
+        arrow([(30, 62), (30, 102), (58, 102)]),
+        arrow([(30, 62), (30, 175), (58, 175)]),
+        arrow([(80, 210), (80, 252), (108, 252)]),
+        arrow([(80, 210), (80, 316), (108, 316)]),
+        '<text class="small" x="10" y="368">After a repair, run explain-start again.</text>',
     ]
-    return svg(720, 455, "Before you start a broker", parts)
+    return svg(360, 385, "Before you start a broker", parts)
 
 
 def repair_states() -> str:

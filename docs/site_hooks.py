@@ -7,7 +7,7 @@ name as code, and `![text](pictures/NAME.svg)` becomes the SVG itself, so that i
 import json
 import posixpath
 import re
-from itertools import groupby
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -41,6 +41,10 @@ SECTIONS = {
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./|docs/)*pictures/([\w-]+)\.svg\)")
 _COMMAND = re.compile(r"\(#mqtool-([\w-]+)\)")
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEADING = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
+_WIDE = 3
+"""Columns from which on a phone shows the cells of a row below each other, each with its heading."""
 _SKIP = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -108,6 +112,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return "".join(part if part.startswith("```") else _LINK.sub(link, _PICTURE.sub(picture, part)) for part in parts)
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001 - as above
+    """Marks wide tables, and gives their cells the headings of their columns."""
+
+    def labelled(match: re.Match[str]) -> str:
+        headings = [re.sub(r"<[^>]*>", "", text).replace('"', "&quot;") for text in _HEADING.findall(match[0])]
+        if len(headings) < _WIDE:
+            return match[0]
+        labels = cycle(headings)
+        table = re.sub("<td", lambda _: f'<td data-label="{next(labels)}"', match[0])
+        return table.replace("<table", "<table data-wide", 1)
+
+    return _TABLE.sub(labelled, html)
+
+
 def on_page_context(context: dict[str, Any], page: Any, config: Any, nav: Any) -> dict[str, Any]:
     """Sets the language of a page, and the same page in each language, or its home, for the theme's selector."""
     uri = page.file.src_uri.removeprefix("zh/")
@@ -139,7 +157,10 @@ def on_post_build(config: Any) -> None:
 
 def _inline(name: str, alt: str) -> str:
     svg = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text("utf-8")
-    svg = svg[svg.index("<svg") :].replace("<svg", f'<svg aria-label="{escape(alt, {chr(34): "&quot;"})}"', 1)
+    width = svg.partition('viewBox="0 0 ')[2].partition(" ")[0]
+    label = escape(alt, {'"': "&quot;"})
+    opening = f'<svg style="min-width: min(34rem, {width}px)" aria-label="{label}"'
+    svg = svg[svg.index("<svg") :].replace("<svg", opening, 1)
     return f'<div class="picture">{" ".join(svg.split())}</div>'
 
 
