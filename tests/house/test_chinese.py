@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from mqtool import guide, search
 from tests.house.modules import ROOT
 
 DOCS = ROOT / "docs"
@@ -34,9 +35,19 @@ def test_a_chinese_page_has_the_commands_and_headings_of_the_english_one(chinese
 def test_a_chinese_page_is_written_with_chinese_punctuation_and_a_space_next_to_latin_words(chinese, english):
     text = BLOCK.sub("", (ROOT / chinese).read_text("utf-8"))
     prose = re.sub(r"`[^`]*`", "`…`", re.sub(r"\]\([^)]*\)", "]", text))
+    assert (
+        re.findall(r"[\u3001-\u9fff\uff00-\uffef]\n *[\u3001-\u9fff\uff00-\uffef`]", prose) == []
+    )  # it shows as a blank
     assert re.findall(r"[\u4e00-\u9fff][,;:?!(]|[\u4e00-\u9fff][A-Za-z0-9`]|[A-Za-z0-9`%][\u4e00-\u9fff]", prose) == []
 
 
 def test_every_guide_has_a_chinese_page():
     guides = {f"howto/{path.name}" for path in (DOCS / "howto").glob("*.md")} | {"tutorials/broker-in-tests.md"}
     assert {f"zh/{name}" for name in (*guides, "runbooks/README.md")} <= set(PAIRS)
+
+
+def test_a_chinese_page_is_found_first_by_its_symptoms():
+    pages = guide.pages()
+    chinese = [(page.topic, words) for page in pages if page.topic.startswith("zh/") for words in page.symptoms]
+    assert len(chinese) > 40
+    assert [row for row in chinese if search.search(pages, row[1])[0].page.topic != row[0]] == []

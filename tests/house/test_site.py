@@ -120,6 +120,17 @@ def test_every_page_is_within_two_clicks(pages):
     assert set(pages) - reached == set()
 
 
+def test_a_page_leads_to_itself_in_the_other_language(site, pages):
+    for name in pages:
+        text = (site / name).read_text("utf-8")
+        language = "zh" if name.startswith("zh/") else "en"
+        assert f'<html lang="{language}"' in text, name
+        links = dict(re.findall(r'<a href="([^"]+)" hreflang="(..)"', text))
+        targets = {posixpath.normpath(posixpath.join(posixpath.dirname(name), link)): to for link, to in links.items()}
+        same = {"en": name.removeprefix("zh/"), "zh": f"zh/{name.removeprefix('zh/')}"}
+        assert targets == {same[to] if same[to] in pages else f"{'zh/' * (to == 'zh')}index.html": to for to in same}
+
+
 def test_every_picture_says_what_it_shows(pages):
     assert {name: page.unnamed for name, page in pages.items() if page.unnamed} == {}
     pictures = list((ROOT / "docs" / "pictures").glob("*.svg"))
@@ -157,7 +168,17 @@ CONTRAST = """
 def test_text_can_be_read_and_pages_fit_a_phone(site, tmp_path, mode):
     with Browser(tmp_path, scripts=True) as browser:
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": mode}])
-        for page in ("index", "tour", "recovery", "cli", "commands/dump", "checks", "limits", "formats/commit-log"):
+        for page in (
+            "index",
+            "tour",
+            "recovery",
+            "cli",
+            "commands/dump",
+            "checks",
+            "limits",
+            "formats/commit-log",
+            "zh/howto/disk-full",
+        ):
             for width in (390, 1280):
                 browser.size(width)
                 browser.visit((site / f"{page}.html").as_uri())
