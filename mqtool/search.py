@@ -106,7 +106,7 @@ def search(pages: Iterable[Page], question: str) -> list[Hit]:
 
 def weight_of(topic: str) -> float:
     """Returns the weight of a page's kind."""
-    return _WEIGHTS.get(topic.removeprefix(_ZH).split("/")[0], 1.0)
+    return _WEIGHTS.get(re.split("[/ ]", topic.removeprefix(_ZH))[0], 1.0)
 
 
 def words_of(page: Page) -> Iterator[str]:

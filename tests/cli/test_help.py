@@ -92,7 +92,7 @@ def test_other_words_are_searched_for_in_pages_commands_and_codes(capsys):
     assert run(["help", "predict", "a", "startup", "--format", "jsonl"]) == 0
     assert "mqtool explain-start" in {json.loads(line)["topic"] for line in capsys.readouterr().out.splitlines()}
     assert run(["help", "units of a queue overlap"]) == 0
-    assert "\nqueue-" in capsys.readouterr().out
+    assert "\nchecks queue-" in capsys.readouterr().out
 
 
 def test_words_that_no_page_has_are_an_answer_of_no(capsys):

@@ -204,7 +204,10 @@ def _found(pages: list[guide.Page], question: str) -> list[Hit]:
     """Returns what fits a question, the pages first that quote it if it is a line of a log."""
     quoting = [Hit(page, words) for page, words in guide.logged(pages, question)]
     commands = (guide.Page(f"mqtool {name}", row.summary, "") for name, row in ALL.items())
-    codes = (guide.Page(code, text.split(". ")[0], text) for code, text in _CODE.findall(guide.text_of("checks.md")))
+    codes = (
+        guide.Page(f"checks {code}", text.split(". ")[0], text)
+        for code, text in _CODE.findall(guide.text_of("checks.md"))
+    )
     topics = {hit.page.topic for hit in quoting}
     hits = search((*(page for page in pages if page.topic != "checks"), *commands, *codes), question)
     return [*quoting, *(hit for hit in hits if hit.page.topic not in topics)]
