@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from mqtool import __version__, words
 from mqtool.commands import Opened, command
 from mqtool.errors import StoreError
+from mqtool.formats.topics import is_system_topic
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.pages import templates
 from mqtool.store import Store
@@ -255,6 +256,11 @@ class QueueRow(Struct, frozen=True):
     groups: int  # how many groups consume it
     lost: int  # number of its messages that are lost
 
+    @property
+    def is_system(self) -> bool:
+        """Whether its topic is the broker's own."""
+        return is_system_topic(self.topic)
+
 
 class Content(Struct, frozen=True):
     """The page.
@@ -416,6 +422,7 @@ def _queues(store: Store, answer: Verification) -> tuple[list[QueueRow], list[La
                 lost.get(key, 0),
             )
         )
+    rows.sort(key=lambda row: row.is_system)
     lagging = [lag for lag in lags if lag.lag is None or lag.lag > 0]
     lagging.sort(key=lambda lag: (lag.lag is not None, -(lag.lag or 0), lag.group, lag.topic, lag.queue_id))
     return rows, lagging
@@ -477,8 +484,15 @@ class Diagram(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The line through the proved steps, for `polyline`."""
-        return " ".join(f"{dot.x},{dot.y}" for dot in self.dots if dot.step.kind is not StepKind.UNKNOWN)
+        """Lines for `path`: from each proved step to the one it follows, of its group or before any group."""
+        lines, last = [], dict[str | None, Dot]()
+        for dot in self.dots:
+            group = None if lane_of(dot.step) == PRODUCER else dot.step.group
+            if dot.step.kind is not StepKind.UNKNOWN:
+                if before := last.get(group) or last.get(None):
+                    lines.append(f"M{before.x},{before.y} L{dot.x},{dot.y}")
+                last[group] = dot
+        return " ".join(lines)
 
 
 def story(store: str, address: str, histories: Sequence[MessageHistory], notes: Sequence[str]) -> str:

@@ -88,6 +88,13 @@ def test_the_queues_are_those_of_the_broker(report):
             assert f"{row['topic']} {row['queueId']} {row['minOffset']} {row['maxOffset']} " in text
 
 
+def test_queues_of_the_broker_itself_are_folded(report):
+    shown, _, folded = report(HEALTHY).partition("<summary>")
+    assert "<bdi>Orders</bdi></th>" in shown
+    assert "<bdi>SCHEDULE_TOPIC_XXXX</bdi></th>" in folded.partition("</details>")[0]
+    assert "<bdi>SCHEDULE_TOPIC_XXXX</bdi></th>" not in shown
+
+
 def test_messages_that_the_broker_has_not_delivered_are_named(mqtool, tmp_path):
     target = tmp_path / "page.html"
     assert mqtool("report", fixture("metadata-4.9.7/store"), "-o", target).code in (0, 1)

@@ -230,7 +230,7 @@ def verdict(snapshot: Snapshot) -> tuple[str, str]:
         return "not ready", f"The broker does not do all its work: {snapshot.problem}."
     if not snapshot.is_writable:
         return "read-only", "Messages are served and none is accepted; damaged ranges are skipped."
-    return "ready", "Messages are taken and handed out."
+    return "ready", "Messages are accepted and delivered."
 
 
 def lags(snapshot: Snapshot, messages: Messages) -> list[Lag]:

@@ -22,8 +22,8 @@ _LOG = logging.getLogger(__name__)
 _COUNTERS = {
     TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "Messages stored"),
     TOPIC_PUT_SIZE: ("rocketmq_throughput_in_total", "Bytes stored"),
-    GROUP_GET_NUMS: ("rocketmq_messages_out_total", "Messages handed out"),
-    GROUP_GET_SIZE: ("rocketmq_throughput_out_total", "Bytes handed out"),
+    GROUP_GET_NUMS: ("rocketmq_messages_out_total", "Messages delivered"),
+    GROUP_GET_SIZE: ("rocketmq_throughput_out_total", "Bytes delivered"),
     SEND_BACK_NUMS: ("rocketmq_send_back_messages_total", "Messages that came back"),
 }
 

@@ -286,6 +286,11 @@ def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
     return Part(rows[(number - 1) * ROWS : number * ROWS], number, last, len(rows))
 
 
+_SECONDS = 10
+_REFRESHED = frozenset({"overview.html", "topic.html", "group.html"})
+"""Pages that the browser loads again by itself: those without a field to type in."""
+
+
 def _page(status: int, template: str, request: PageRequest | None, **values: object) -> Reply:
     created = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     text = (
@@ -296,6 +301,7 @@ def _page(status: int, template: str, request: PageRequest | None, **values: obj
             fields=request.fields if request else {},
             shows_messages=request is not None and request.shows_messages,
             made=created,
+            seconds=_SECONDS if template in _REFRESHED else None,
             version=__version__,
             **values,
         )

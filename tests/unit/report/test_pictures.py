@@ -1,7 +1,8 @@
 """Pictures of a report, where there is more than they can show."""
 
 from mqtool.report import page
-from mqtool.report.page import chart, damage_map
+from mqtool.report.page import chart, damage_map, diagram
+from mqtool.story import MessageHistory, Step, StepKind
 from mqtool.verify.findings import LostRange
 from mqtool.verify.segment import Timeline
 
@@ -27,3 +28,16 @@ def test_messages_of_another_age_are_counted_and_not_drawn():
     assert (drawn.messages, drawn.first, drawn.last) == (10_001, "1970-01-01 00:10", "1971-11-26 10:41")
     assert (outside.topic, outside.bars) == ("U", ())
     assert outside.words.startswith("1 message, all at 1987-")
+
+
+def test_no_line_leads_from_one_group_to_another():
+    steps = [
+        Step(StepKind.SENT, "sent", "record", 1),
+        Step(StepKind.PASSED, "one is past it", "offset", group="one"),
+        Step(StepKind.PASSED, "two is past it", "offset", group="two"),
+        Step(StepKind.SENT_BACK, "one sends it back", "record", 4, group="one"),
+    ]
+    found = diagram(MessageHistory(None, (), None, "T", [], steps))
+    sent, one, two, back = ((dot.x, dot.y) for dot in found.dots)
+    lines = [(sent, one), (sent, two), (one, back)]
+    assert found.path == " ".join(f"M{x},{y} L{u},{v}" for (x, y), (u, v) in lines)

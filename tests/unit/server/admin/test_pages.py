@@ -39,9 +39,17 @@ def test_the_first_page_shows_state_topics_and_lag(site, client, put):
     client.heartbeat("lag@1", consumers={"GLag": [topic]})
     client.call(15, consumerGroup="GLag", topic=topic, queueId=0, commitOffset=1)
     page = Page(site.get("/").text)
-    assert "ready Messages are taken and handed out." in page.text
+    assert "ready Messages are accepted and delivered." in page.text
     assert f"GLag {topic} 2 1 " in page.text
     assert re.search(rf"{topic} 3 [0-9.]+ 1 2 ", page.text)
+
+
+def test_a_page_without_a_field_refreshes_itself(site, put):
+    topic, _ = put(b"a")
+    refreshed = {
+        path: 'http-equiv="refresh"' in site.get(path).text for path in ("/", f"/topic?name={topic}", "/topics")
+    }
+    assert refreshed == {"/": True, f"/topic?name={topic}": True, "/topics": False}
 
 
 def test_the_rate_of_a_topic_is_that_of_the_counters(site, client, put):
