@@ -7,7 +7,7 @@ import pytest
 from mqtool.formats.release import V4_9
 from mqtool.recovery import predict
 from mqtool.recovery.predict import detect_version, other_start
-from tests.golden.agreement import differences, predicted
+from tests.golden.agreement import differences, more_answers, more_cases, predicted
 from tests.support.damage import CASES, DamageCase, base_config, damage_answers, damage_case
 from tests.support.stores import fixture, read_lines
 
@@ -20,6 +20,12 @@ def known_answers(version: str) -> dict[str, dict[str, Any]]:
     """What a release made of the first 462 cases: what 5.5.0 did, and what differs."""
     of_5_5 = damage_answers("5.5.0") | damage_answers("5.5.0", "4.9.7")
     return of_5_5 | {name: of_5_5[name] | line for name, line in rows(f"known-{version}").items()}
+
+
+def further_answers(version: str) -> dict[str, dict[str, Any]]:
+    """What a release made of cases of `fixtures/damage/more`."""
+    of_5_5 = more_answers("5.5.0") | more_answers("5.5.0", "4.9.7")
+    return {name: of_5_5[name] | line for name, line in rows(f"more-{version}").items()}
 
 
 NEW = {name: DamageCase(**(line | {"edits": tuple(line["edits"])})) for name, line in rows("cases").items()}
@@ -55,3 +61,13 @@ def test_the_releases_differ_in_16_of_the_cases():
 def test_the_known_cases_are_predicted_for_each_release(name, version):
     wrong = differences(predicted(CASES[name], version), known_answers(version)[name])
     assert wrong.keys() <= ({"refusal"} if version == "5.3.3" and CASES[name].kind in HIDDEN else set())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [(name, version) for version in ("5.3.3", "5.4.0", "5.5.1") for name in rows(f"more-{version}")],
+)
+def test_the_further_cases_are_predicted_for_each_release(name, version):
+    case, keys = more_cases()[name]
+    assert differences(predicted(case, version, keys), further_answers(version)[name]) == {}
