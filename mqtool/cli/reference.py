@@ -56,12 +56,12 @@ def _symptoms(announced: re.Match[str]) -> str:
     if announced[1] == "在这里列出":
         chinese = {page.topic: page.zh for page in guide.pages()}
         lines = (
-            f"| {'；'.join(chinese[topic][1:])} | [{row.id}](../../{topic}.md) {chinese[topic][0]}："
-            f"`{f'mqtool runbook run {row.id} STORE {row.needs}'.rstrip()}` |"
+            f"| {'；'.join(chinese[topic][1:])} | [{row.id}](../../{topic}.md) {chinese[topic][0]} "
+            f"| `{f'mqtool runbook run {row.id} STORE {row.needs}'.rstrip()}` |"
             for row in rows
             if (topic := f"runbooks/{row.id}")
         )
-        return "\n".join(["| 症状 | 故障手册与命令 |\n|---|---|", *lines])
+        return "\n".join(["| 症状 | 故障手册 | 命令 |\n|---|---|---|", *lines])
     lines = (f"| {row.symptom[0]} | [{row.id} {row.name}](../runbooks/{row.id}.md) |" for row in rows)
     return "\n".join(["| First symptom | Runbook |\n|---|---|", *lines])
 
