@@ -27,7 +27,7 @@ from mqtool.formats.codec import Buffer, Unit, i32, i64
 from mqtool.formats.commit_log import BLANK_SIZE, FRAME, frame_size
 from mqtool.formats.config_files import ConsumerOffsets, Topics
 from mqtool.formats.config_json import JsonStyle
-from mqtool.formats.release import Release
+from mqtool.formats.release import ON_THE_WIRE, V4_9, V5_3, Release
 from mqtool.protocol.command import Command, RequestCode, ResponseCode
 from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
 from mqtool.server.net.connections import Connection, listening_on, parse_address
@@ -304,7 +304,8 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
         raise RemoteProtocolError(f"{connection.address} is a slave itself; name its master")
     runtime = await _ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = document_in(runtime.body).get("table") or {}
-    compat = Compat.V4_9 if answer.version < FIRST_WITH_MAPPINGS else Compat.V5_5
+    older = (release for release, number in ON_THE_WIRE.items() if number <= answer.version)
+    compat = Compat(str(max([V4_9 if answer.version < FIRST_WITH_MAPPINGS else V5_3, *older])))
     shape = BrokerConfig({key: value for key, value in values.items() if key in SHAPING}, source=connection.address)
     if values.get("haListenPort") == "0":
         raise RemoteProtocolError(

@@ -34,17 +34,12 @@ class Master:
         self.request_modes = b""
 
     def answer(self, body: bytes) -> Handler:
-        return lambda command, _peer: self.reply(command, body)
-
-    def reply(self, command: Command, body: bytes) -> Command:
-        reply = command.reply(0, None, {}, body)
-        reply.version = self.version
-        return reply
+        return lambda command, _peer: command.reply(0, None, {}, body)
 
     def properties(self, port: int) -> Handler:
         def handler(command: Command, _peer: object) -> Command:
             lines = [f"{key}={value}" for key, value in {"haListenPort": port, **self.changes}.items()]
-            return self.reply(command, "\n".join([self.config, *lines]).encode())
+            return command.reply(0, None, {}, "\n".join([self.config, *lines]).encode())
 
         return handler
 
@@ -93,7 +88,9 @@ async def playing(master: Master) -> AsyncIterator[str]:
     if master.request_modes:
         tables[402] = master.answer(master.request_modes)
     port = server.sockets[0].getsockname()[1]
-    listener = Listener("127.0.0.1", 0, {26: master.properties(port), 28: master.runtime, **tables})
+    listener = Listener(
+        "127.0.0.1", 0, {26: master.properties(port), 28: master.runtime, **tables}, version=master.version
+    )
     await listener.start()
     try:
         yield listener.address

@@ -48,6 +48,24 @@ def test_a_broker_without_statistics_yet_is_asked_again(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        (401, "4.9"),
+        (407, "4.9"),
+        (413, "5.3"),
+        (479, "5.3"),
+        (493, "5.4"),
+        (513, "5.5"),
+        (515, "5.5.1"),
+        (600, "5.5.1"),
+    ],
+)
+def test_a_copy_is_written_as_the_newest_known_release_that_is_not_newer_than_its_master(version, release):
+    found = facts(GET_BROKER_CONFIG=[Command(0, body=CONFIG, version=version)])
+    assert found.options.compat == release
+
+
+@pytest.mark.parametrize(
     ("answers", "words"),
     [
         ({"GET_BROKER_CONFIG": [Command(16, remark="no right")]}, "answered GET_BROKER_CONFIG with 16: no right"),
