@@ -176,7 +176,9 @@ def _is_in(member: str, question: str) -> bool:
 
 def _tokens(text: str) -> Iterator[str]:
     """Yields the words of a question in lower case, without `won't` and the like; of `delayLevel` its parts, too."""
-    text = _CAMEL_CASE.sub(lambda name: f"{name[0]} {_CAPITAL.sub(' ', name[0])}", text)
+    known = {member for group in _words().groups for member in group}
+    names = {name for name in _CAMEL_CASE.findall(text) if name.casefold() not in known}
+    text = " ".join((text, *(_CAPITAL.sub(" ", name) for name in sorted(names))))
     text = _NEGATIVE.sub(r"minus\1", text.casefold().replace("’", "'"))
     for phrase in _words().common:
         if _HAN.search(phrase):
