@@ -130,6 +130,12 @@ def cut_a_segment(store):
     os.truncate(store / "commitlog" / f"{262_144:020}", 70_000)
 
 
+CUT_SHORT = (
+    f"commitlog/{262_144:020} ends inside a record, as a copy does that was interrupted: copy it again if its source is "
+    "still there, or add --with COPY to `mqtool repair STORE -o NEW` if there is another copy of the log"
+)
+
+
 def write_a_wrong_size(store):
     config = fixture("crash-5.5.0/broker.conf").read_text("utf-8")
     config = re.sub("(mappedFileSizeCommitLog)=.*", r"\1=1073741824", config)
@@ -139,7 +145,7 @@ def write_a_wrong_size(store):
 @pytest.mark.parametrize(
     ("name", "harm", "steps", "advice"),
     [
-        ("orders-5.5.0", cut_a_segment, ["mqtool repair {store} -o {store}.new"], []),
+        ("orders-5.5.0", cut_a_segment, ["mqtool repair {store} -o {store}.new"], [CUT_SHORT]),
         ("crash-5.5.0", spoil_a_magic, ["mqtool repair {store} -o {store}.new"], []),
         (
             "crash-5.5.0",
