@@ -26,7 +26,7 @@ YesOption = Annotated[bool, option("--yes", help="Make the change without asking
 DryRunOption = Annotated[bool, option("--dry-run", help="Show what would be done, and change nothing.")]
 
 AllowUnreadOption = Annotated[
-    bool, option("--allow-unread", help="Delete messages that are not read or not delivered yet, too.")
+    bool, option("--allow-unread", help="Also delete messages that are not yet read or delivered.")
 ]
 
 KeepOption = Annotated[
@@ -43,7 +43,7 @@ ChangedArgument = Annotated[
 
 STEPS = listing(
     "steps",
-    "what becomes of which file",
+    "what happens to each file",
     text("action", "create, replace or set-aside"),
     text("path", "file, below the store"),
     size("before", "bytes now; null where there is no file", nullable=True),
@@ -126,8 +126,8 @@ def undo_schema(name: str, doc: str) -> OutputSchema:
         doc,
         (
             text("store", "root of the store"),
-            flag("dry_run", "gates were tried, nothing was written"),
-            count("files", "how many files were concerned, or would be"),
+            flag("dry_run", "only the preconditions were checked; nothing was written"),
+            count("files", "number of files changed, or that would be"),
             size("freed", "bytes of disk space freed, or that would be"),
             listing(
                 "final", "what the change deleted, which cannot be undone then", label="the change that becomes final"

@@ -17,7 +17,7 @@ MAX_LINES = 1000
 
 DAMAGED_RANGES = listing(
     "damage",
-    "ranges of the log without a valid record; their contents are not in the result",
+    "ranges of the log without a valid record; what they held is not in the result",
     Column("start", "int64", "physical offset of the first byte", show=TABLE),
     Column("end", "int64", "physical offset after the last byte", show=TABLE),
     Column("kind", "string", "see docs/rebuild.md", show=TABLE),

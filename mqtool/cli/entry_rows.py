@@ -70,8 +70,8 @@ SCHEMAS = {
         (
             _TOPIC,
             _QUEUE,
-            _int("offset", "byte offset in the extension's files taken together"),
-            _int("address", "what the ConsumeQueue unit holds in place of its tags code"),
+            _int("offset", "position in the extension, across its files"),
+            _int("address", "value of the ConsumeQueue unit in place of its tags code"),
             _int("size", "bytes of the unit", long=False),
             _int("tags_code", "Java hash of TAGS"),
             _int("store_timestamp", "ms since epoch, the record's", time=True),
@@ -105,7 +105,7 @@ SCHEMAS = {
             _int("hash_slot_count", "slots in use", long=False),
             _int("index_count", "number of the next entry", long=False, show="wide"),
             _int("entries", "that are there", long=False),
-            Column("slots", "integer", "number of them in the file; null if unknown", show=TABLE, nullable=True),
+            Column("slots", "integer", "number of slots in the file; null if unknown", show=TABLE, nullable=True),
             Column("max_entries", "integer", "places for entries; null if unknown", show=TABLE, nullable=True),
         ),
     ),
@@ -130,7 +130,7 @@ SCHEMAS = {
             _int("time", "deliver time / precision", show="wide"),
             _int("first_position", "timer log position of the oldest unit, -1 for none"),
             _int("last_position", "timer log position of the newest unit, -1 for none"),
-            _int("count", "units in the slot, less those deleted", long=False),
+            _int("count", "units in the slot, without deleted ones", long=False),
             _int("magic", "normally 0", long=False, show="wide"),
             _int("deliver_time", "ms since epoch at the default precision of 1 s", time=True),
         ),
@@ -139,7 +139,7 @@ SCHEMAS = {
         "timer-log",
         "a unit of the timer log",
         (
-            _int("position", "in the timer log's files taken together"),
+            _int("position", "position in the timer log, across its files"),
             _int("size", "52", long=False, show=DATA),
             _int("previous_position", "of the same slot's previous unit, -1 for none"),
             _int("magic", "bits: 1 default, 2 roll, 4 delete", long=False),
@@ -154,12 +154,12 @@ SCHEMAS = {
     ),
     "timer-checkpoint": OutputSchema(
         "timer-checkpoint",
-        "how far the timer has come",
+        "how far the timer has got",
         (
             _int("last_read_time_ms", "slots before it are delivered, ms since epoch", time=True),
-            _int("last_timer_log_flush_position", "timer log position up to which it is flushed"),
+            _int("last_timer_log_flush_position", "position up to which the timer log is flushed"),
             _int("last_timer_queue_offset", "queue offset up to which messages are in the wheel"),
-            _int("master_timer_queue_offset", "the same of the master"),
+            _int("master_timer_queue_offset", "the same for the master"),
             _int("state_version", "data version: the controller's state machine"),
             _int("timestamp", "data version: ms since epoch", time=True),
             _int("counter", "data version: how often it changed"),
@@ -215,7 +215,7 @@ SCHEMAS = {
     "marker": OutputSchema(
         "marker",
         "a small text file: abort, lock, brokerIdentity",
-        (_FILE, _int("size", "bytes"), Column("text", "string", "what it holds, at most 64 KiB", show=TABLE)),
+        (_FILE, _int("size", "bytes"), Column("text", "string", "its text, at most 64 KiB", show=TABLE)),
     ),
 }
 """Output by file kind."""

@@ -31,7 +31,7 @@ class ExitCode(enum.IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done; nothing wrong",
-    ExitCode.NO: "the answer is no: damage or inconsistency found, a result incomplete because of it, or nothing found",
+    ExitCode.NO: "the answer is no: damage or inconsistency found, result incomplete because of it, or nothing found",
     ExitCode.USAGE: "wrong usage; nothing was done",
     ExitCode.WARNINGS: "only warnings found, where --fail-on warning asks for them",
     ExitCode.REFUSED: "refused for safety: the input is not a store, the store is locked or in use, a gate is not met",
@@ -62,14 +62,14 @@ class Rule(NamedTuple):
     hint: str = ""  # what to do; appended unless the message contains an instruction
 
 
-_REPORT = "this is a bug in mqtool: please report it with the output of --debug"
+_REPORT = "this is a bug in mqtool; please report it with the output of --debug"
 
 RULES = (
     Rule(errors.NothingToChangeError, ExitCode.NO, "nothing-to-change"),
     Rule(errors.UsageError, ExitCode.USAGE, "usage", "correct the command; --help lists its arguments and options"),
     Rule(NotFoundError, ExitCode.NO, "not-found", "check the address; `mqtool info STORE` lists what the store has"),
     Rule(errors.NothingFoundError, ExitCode.NO, "nothing-found", "restore the store from a replica or backup"),
-    Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store", "give the root of a store: it has commitlog/"),
+    Rule(errors.NotAStoreError, ExitCode.REFUSED, "not-a-store", "give the root of a store (it contains commitlog/)"),
     Rule(errors.StoreLockedError, ExitCode.REFUSED, "locked", "stop the broker first, or work on a copy"),
     Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable", "install what is missing, then run it again"),
     Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported", "see `mqtool help formats`"),
@@ -99,9 +99,7 @@ RULES = (
     ),
     Rule(errors.StoreError, ExitCode.IO_ERROR, "io", "check the path, its permissions and the disk"),
     Rule(errors.FormatError, ExitCode.NO, "format", "run `mqtool verify STORE` to see all damage"),
-    Rule(
-        errors.WorkerError, ExitCode.PEER, "worker", "check memory and logs of the workers, then run the command again"
-    ),
+    Rule(errors.WorkerError, ExitCode.PEER, "worker", "check the workers' memory and logs, then run the command again"),
     Rule(errors.MessageRejectedError, ExitCode.REFUSED, "rejected", "correct the message, then run the command again"),
     Rule(errors.ProtocolError, ExitCode.PEER, "protocol", "check that the address is a RocketMQ port"),
     Rule(KeyboardInterrupt, ExitCode.INTERRUPTED, "interrupted"),

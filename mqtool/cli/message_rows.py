@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 DAMAGE = OutputSchema(
     "damage",
-    "a byte range of the CommitLog that holds no valid record; among the rows with --damage rows only",
+    "a byte range of the CommitLog without a valid record; a row only with --damage rows",
     (
         nested(
             "damage",
@@ -70,15 +70,21 @@ MESSAGE = OutputSchema(
         Column("store_timestamp", "int64", "ms since epoch, broker's clock", show=TABLE, time=True),
         Column("born_host", "string", "producer, address:port"),
         Column("store_host", "string", "broker, address:port"),
-        Column("reconsume_times", "integer", "how often a consumer sent it back"),
-        Column("prepared_transaction_offset", "int64", "of a committed message: where its half message is"),
+        Column("reconsume_times", "integer", "how often a consumer has sent it back"),
+        Column("prepared_transaction_offset", "int64", "for a committed message: physical offset of its half message"),
         Column("properties", "object", "name to value, in stored order: TAGS, KEYS, UNIQ_KEY, …", show=DATA),
         Column("body_crc", "integer", "CRC-32 of the stored body, 31 bits", show=DATA),
         Column("body", "any", "the body, decompressed unless --raw; null if --body none", nullable=True, show=DATA),
         Column("body_encoding", "string", "of body: text, base64, hex, json, none or redacted", show=DATA),
         Column("offset_message_id", "string", "store host and physical offset, hexadecimal"),
-        Column("body_size", "integer", "bytes of the whole body, with --max-body", show=DATA, optional=True),
-        Column("batch_index", "integer", "place in the inner batch, if shown alone", show=DATA, optional=True),
+        Column("body_size", "integer", "bytes of the complete body, with --max-body", show=DATA, optional=True),
+        Column(
+            "batch_index",
+            "integer",
+            "index in the inner batch, if its messages are shown one by one",
+            show=DATA,
+            optional=True,
+        ),
     ),
     mixed=(DAMAGE,),
 )
@@ -340,7 +346,7 @@ class MessageStream(Struct):
                     output.row(damage_row(item))
                 continue
             for physical_offset in item.undecoded:
-                self._undecoded(physical_offset, "cannot be decompressed, it is given as stored", output, damage)
+                self._undecoded(physical_offset, "cannot be decompressed; shown as stored", output, damage)
             output.lines(item.data)
             self.count += item.count
             bar.update(item.end)

@@ -67,7 +67,7 @@ ListOption = Annotated[bool, option("--list", help="List each message that is de
 
 BrokerOption = Annotated[
     str | None,
-    option("--broker", metavar="HOST:PORT", help="Running broker to plan for, in place of a store."),
+    option("--broker", metavar="HOST:PORT", help="Plan for this running broker instead of a store."),
 ]
 
 OnlineOption = Annotated[
@@ -89,14 +89,14 @@ _WHOSE = (text("group", "consumer group"), text("topic", "topic"), count("queue_
 
 MOVES = listing(
     "positions",
-    "new positions of consumer groups, and what consumers get again or never",
+    "new positions of consumer groups, and the messages that consumers get again or never",
     *_WHOSE,
-    count("before", "position now; null if there is none", nullable=True),
-    count("after", "position then; null if it is deleted", nullable=True),
+    count("before", "current position; null if there is none", nullable=True),
+    count("after", "new position; null if it is deleted", nullable=True),
     count("again", "messages that are delivered again", show=TABLE),
     count("never", "messages that are never delivered", show=TABLE),
     count("ahead", "messages from the new position to the end of the queue"),
-    flag("certain", "false if it depends on the consumeFromWhere of clients; then the counts are the maximum"),
+    flag("certain", "false if it depends on the clients' consumeFromWhere; the counts are then the maximum"),
     nested("again_span", "messages that are delivered again", *_SPAN, show=DATA, nullable=True),
     nested("never_span", "messages that are never delivered", *_SPAN, show=DATA, nullable=True),
 )

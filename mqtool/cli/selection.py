@@ -124,7 +124,7 @@ def require_selected_files(files: Sequence[KnownFile], topics: Sequence[str] | N
     named = [file for file in files if file.topic is not None]
     if not named:
         raise UsageError(
-            f"{files[0].path}: --topic and --queue select queues, and files of kind {files[0].kind} in this place "
+            f"{files[0].path}: --topic and --queue select queues, and files of kind {files[0].kind} "
             "belong to none; leave them out"
         )
     known = sorted({file.topic for file in named if file.topic is not None})

@@ -20,20 +20,28 @@ _UNSERVED = (
     Column("topic", "string", "topic", show=TABLE),
     Column("queue_id", "integer", "queue of the topic", show=TABLE),
     Column("queue_offset", "int64", "of the entry", show=TABLE),
-    Column("message_position", "int64", "to which it leads; null if it cannot be read", show=TABLE, nullable=True),
+    Column(
+        "message_position", "int64", "message that it points to; null if it cannot be read", show=TABLE, nullable=True
+    ),
     Column("step", "string", "queue or message: where it fails", show=TABLE),
-    Column("exception", "string", "the broker's; null where it just finds nothing", nullable=True),
+    Column("exception", "string", "error that the broker raises; null where it only finds nothing", nullable=True),
     Column("message", "string", "in words", show=TABLE),
-    Column("is_unknown", "boolean", "the system cannot read the entry, or the message"),
+    Column("is_unknown", "boolean", "the system cannot read the entry or the message"),
 )
 
 EXPLAIN_KIND = OutputSchema(
     "explain-start.kind",
-    "what a start of its own system would do to a store of another kind",
+    "what the system that owns a store of another kind would do to it on startup",
     (
         Column("kind", "string", "as in `mqtool help formats`", show=TABLE),
         Column("path", "string", "its root", TABLE, label="store"),
-        Column("verdict", "string", "begins with unknown: if what decides it is unreadable", TABLE, is_verdict=True),
+        Column(
+            "verdict",
+            "string",
+            "in one sentence; begins with unknown: if a file that decides it is unreadable",
+            TABLE,
+            is_verdict=True,
+        ),
         Column(
             "harmless",
             "boolean",
@@ -44,12 +52,12 @@ EXPLAIN_KIND = OutputSchema(
         Column("write_position", "int64", "where it continues to write", show=TABLE, nullable=True),
         Column("overwritten", "array", "positions of valid messages that it leaves behind", show=TABLE, items="int64"),
         listing("missing", "names of missing or wrongly numbered chunks: their messages are lost"),
-        listing("unserved", "entries that lead to no message, or to one with another place", *_UNSERVED),
+        listing("unserved", "entries that point to no message, or to one of another place", *_UNSERVED),
         listing(
-            "cut", "entries after an unwritten one, which ends the queue: their messages are not served", *_UNSERVED[:3]
+            "cut", "entries after an empty one, which ends the queue: their messages are not served", *_UNSERVED[:3]
         ),
-        Column("silent", "array", "what it does without a word", show=TABLE),
-        Column("unknown", "array", "what cannot be read, so that it is unknown what becomes of it", show=TABLE),
+        Column("silent", "array", "what it does silently", show=TABLE),
+        Column("unknown", "array", "what cannot be read, so that its effect is unknown", show=TABLE),
     ),
     single=True,
 )
@@ -67,7 +75,7 @@ KIND_INFO = OutputSchema(
             Column("name", "string", "of the value", show=TABLE),
             Column("value", "any", "number, text or object", show=TABLE, nullable=True),
         ),
-        Column("oddities", "array", "what does not belong or does not agree", show=TABLE),
+        Column("oddities", "array", "files that do not belong there, and contradictions", show=TABLE),
         listing("findings", "with --deep: every broken invariant", *_FINDING, optional=True),
     ),
     single=True,
@@ -80,7 +88,7 @@ EXPORT_KIND = OutputSchema(
     (
         Column("table", "string", "as in `mqtool dump --table`", show=TABLE),
         Column("rows", "int64", "written", show=TABLE),
-        Column("damage", "int64", "ranges without a valid record, which are not in it", show=TABLE),
+        Column("damage", "int64", "ranges without a valid record, which are not in the table", show=TABLE),
         Column("file", "string", "path", show=TABLE),
     ),
 )
@@ -91,21 +99,21 @@ REBUILD_KIND = OutputSchema(
     (
         Column("queue", "string", "topic/queue id", show=TABLE),
         Column("entries", "int64", "that it has now", show=TABLE),
-        Column("kept", "int64", "of these, at their old place", show=TABLE),
-        Column("placed", "int64", "of these, taken from the messages", show=TABLE),
-        Column("filled", "int64", "of these, without a message because it is lost", show=TABLE),
+        Column("kept", "int64", "entries kept at their old place", show=TABLE),
+        Column("placed", "int64", "entries taken from the messages", show=TABLE),
+        Column("filled", "int64", "entries whose message is lost", show=TABLE),
     ),
 )
 
 SALVAGE_KIND = OutputSchema(
     "salvage.kind",
-    "a file of a store of another kind, and what it still holds",
+    "a file of a store of another kind, and the records left in it",
     (
         Column("file", "string", "its name", show=TABLE),
         Column("forwards", "int64", "records found from the beginning", show=TABLE),
-        Column("backwards", "int64", "further ones found from the end", show=TABLE),
-        Column("between", "int64", "further ones that state their own position", show=TABLE),
-        Column("damaged_bytes", "int64", "that hold no valid record", show=TABLE),
+        Column("backwards", "int64", "further records found from the end", show=TABLE),
+        Column("between", "int64", "further records that state their own position", show=TABLE),
+        Column("damaged_bytes", "int64", "bytes without a valid record", show=TABLE),
     ),
 )
 

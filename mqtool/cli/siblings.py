@@ -201,7 +201,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
                 note(f"{address}: nothing found")
                 report.missing()
             elif len(rows) > 1:
-                note(f"{address}: {len(rows)} messages are at this address")
+                note(f"{address}: {len(rows)} messages have this address")
             for item in items:
                 if isinstance(item, Damage):
                     report.damage(item)

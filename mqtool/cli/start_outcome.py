@@ -36,14 +36,14 @@ def _map(name: str, doc: str) -> Column:
 
 _FILES = (
     listing("deleted", "missing files"),
-    listing("created", "new files; index/<new-N> gets the clock's name"),
-    listing("changed", "files with other bytes"),
+    listing("created", "new files; index/<new-N> is named by the time"),
+    listing("changed", "files whose bytes change"),
 )
 _EFFORT = (
     count("scanned_bytes", "bytes of records that recovery and the first dispatch read"),
     count("scanned_records", "records that recovery tests"),
-    count("dispatched_records", "records that are given to queues and index"),
-    Column("minutes", "array", "at least, at most: all in memory, or from a slow disk", items="number"),
+    count("dispatched_records", "records that are dispatched to queues and index"),
+    Column("minutes", "array", "minimum and maximum: everything in memory, or read from a slow disk", items="number"),
 )
 
 _WAITING = (
@@ -61,7 +61,7 @@ EXPLAIN_START = OutputSchema(
         text("path", "the store's root directory"),
         CONFIG,
         text("release", "of the broker, such as 4.9, 5.5 or 5.5.1"),
-        text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
+        text("release_evidence", "why this release: given, or the evidence for and against it"),
         nested(
             "other",
             "the start of another release, if the evidence for the release disagrees; if the store may be of "
@@ -70,7 +70,7 @@ EXPLAIN_START = OutputSchema(
             text("verdict", "in one line"),
             nullable=True,
         ),
-        text("verdict", "in one line; begins with unknown: where files cannot be read that decide it"),
+        text("verdict", "in one line; begins with unknown: if files that decide it cannot be read"),
         listing(
             "advice",
             "what to write into broker.conf before the start, and why: sizes that do not fit the files, or what "
@@ -78,21 +78,24 @@ EXPLAIN_START = OutputSchema(
         ),
         flag("clean_stop", "there is no abort file: recovered normally"),
         count("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
-        text("refusal", "the broker's own words", nullable=True),
-        text("hung", "where the start never ends", nullable=True),
+        text("refusal", "the broker's error message", nullable=True),
+        text("hung", "where the start hangs", nullable=True),
         nested(
             "after_start",
-            "physical offsets; null if it does not come so far",
+            "physical offsets; null if the start does not get that far",
             count("min", "of the log's first byte"),
             count("max", "after its last"),
             nullable=True,
         ),
         count("scan_from", "physical offset at which recovery begins to scan", nullable=True),
-        count("cut_at", "physical offset at which the log ends by the scan", nullable=True),
+        count("cut_at", "physical offset at which the scan ends the log", nullable=True),
         _map("queues", "by topic/queue: min, max and next offset; null unless it runs"),
-        _map("lost", "by topic/queue: ranges of queue offsets that are provable now and not delivered then"),
+        _map("lost", "by topic/queue: ranges of queue offsets that are provable now and not delivered after the start"),
         _map("gone", "those of lost that are lost already: no intact record is left"),
-        _map("unserved", "those of lost whose records stay in the log, but no queue leads to them, now or then"),
+        _map(
+            "unserved",
+            "those of lost whose records stay in the log, but no queue leads to them, now or after the start",
+        ),
         count("readable", "messages that consumers get intact", nullable=True),
         _map("repeated", "by topic/queue: ranges of queue offsets that are delivered more than once"),
         Column(
@@ -108,11 +111,11 @@ EXPLAIN_START = OutputSchema(
         ),
         flag("abort_after", "the abort file remains after a clean shutdown; null if unknown", nullable=True),
         listing("waiting", _WAITING_DOC, *_WAITING, nullable=True),
-        nested("files", "what is different after the start and a clean shutdown", *_FILES),
+        nested("files", "changes after the start and a clean shutdown", *_FILES),
         listing("why", "the rules that were applied"),
-        listing("accepted", "what is wrong and accepted silently"),
-        listing("undecided", "what the files do not decide"),
-        nested("effort", "how much there is to do; null if unknown", *_EFFORT, nullable=True),
+        listing("accepted", "what is wrong, but accepted silently"),
+        listing("undecided", "what cannot be predicted from the files"),
+        nested("effort", "amount of work; null if unknown", *_EFFORT, nullable=True),
         listing("next_steps", "commands to type if it would not start, or messages would be lost, as of verify"),
     ),
     single=True,
@@ -303,8 +306,8 @@ def _unknown(
     evidence = version.assumption if broker is None else GIVEN
     is_denied = isinstance(error, PermissionDeniedError)
     as_root = "sudo " if is_denied else ""
-    needed = f"what a start of {release} does depends on what is in {error.path}: " + (
-        "`sudo` reads it; if it is the broker's user who may not read it, the broker does not start"
+    needed = f"what a start of {release} does depends on the contents of {error.path}: " + (
+        "`sudo` reads it; if the broker's user may not read it either, the broker does not start"
         if is_denied
         else "copy what is readable to another disk, or take the file from a replica"
     )
@@ -348,7 +351,7 @@ def _cannot_use(denial: OwnerDenial) -> str:
     return f"cannot use {denial.path}: {denial.evidence}; with permission: "
 
 
-_UNDECIDED = "what the files do not decide"
+_UNDECIDED = "what cannot be predicted from the files"
 
 
 def _page(
@@ -390,7 +393,7 @@ def _facts(path: Path, config: Path | None, outcome: Outcome, other: Outcome | N
     if new := sum(summary[0] == "new" for summary in outcome.index_after):
         facts["index"] = f"{counted(len(outcome.index_after), 'file')} afterwards, {new} of them new"
     if outcome.index_lost:
-        facts["keys"] = f"{outcome.index_lost} entries are deleted for good: those keys find no message any more"
+        facts["keys"] = f"{outcome.index_lost} entries are deleted permanently: these keys then find no message"
     if bounds is not None:
         facts["time"] = _duration(effort.min_minutes, effort.max_minutes)
     return facts
@@ -416,7 +419,7 @@ def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: b
                 ("messages lost already", outcome.gone),
             )
         },
-        "messages that wait for delivery": [
+        "messages waiting for delivery": [
             {**row, "lost": "unknown" if row["lost"] is None else row["lost"]} for row in waiting or ()
         ],
         "files that are deleted": [
@@ -426,7 +429,7 @@ def _sections(outcome: Outcome, waiting: list[dict[str, Any]] | None, *, wide: b
         "files that are created": outcome.files.created,
         "files that are changed": outcome.files.changed,
         "why": list(map(reasons, outcome.why)),
-        "wrong, and accepted silently": list(map(reasons, outcome.accepted)),
+        "wrong, but accepted silently": list(map(reasons, outcome.accepted)),
         _UNDECIDED: list(map(reasons, outcome.undecided)),
         "queues afterwards": [
             {"queue": name, "min": queue.min_offset, "max": queue.max_offset, "next": queue.next_offset}

@@ -74,7 +74,7 @@ def into_files(store: Store, target: Path) -> ConversionResult:
             existing: set[QueueName] = set()
             for topic, queue_id, first, last in database.queues():
                 if not file_names.is_directory_name(topic):
-                    result.differences.add(f"queue {topic!r}/{queue_id}: the topic cannot be the name of a directory")
+                    result.differences.add(f"queue {topic!r}/{queue_id}: the topic is not a valid directory name")
                     continue
                 if last < first:  # only units after the stored end
                     continue
@@ -116,7 +116,7 @@ def _write_queue(
 def _refuse_batch_queues(store: Store) -> None:
     batch = next((queue for queue in store.disk_queues() if queue.is_batch), None)
     if batch is not None:
-        reason = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would lead nowhere"
+        reason = "a broker keeps one unit for each record in RocksDB, so offsets inside a batch would be invalid"
         raise UnsupportedFormatError(f"{batch.path}: is a BatchConsumeQueue; {reason}")
 
 
@@ -124,7 +124,7 @@ def _require_utf8(target: Path) -> None:
     try:
         str(target).encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{target}: expected a path in UTF-8, RocksDB takes no other") from error
+        raise UsageError(f"{target}: expected a path in UTF-8, because RocksDB accepts no other") from error
 
 
 def into_rocksdb(store: Store, target: Path) -> ConversionResult:
@@ -138,7 +138,7 @@ def into_rocksdb(store: Store, target: Path) -> ConversionResult:
     type is (5.5.0).
     """
     if has_queue_database(store.path, store.config):
-        raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
+        raise UnsupportedFormatError(f"{store.path}: its queues are already in RocksDB")
     _refuse_batch_queues(store)
     _check(store)
     rocksdict()
@@ -301,8 +301,8 @@ def _check(store: Store) -> None:
     for directory in store.layout.commit_log_dirs:
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(
-                f"{directory}: this log is outside of {store.path}; only what is below the root is converted. Copy the "
-                "log to a copy of the store first"
+                f"{directory}: this log is outside of {store.path}; only files below the root are converted. First "
+                "copy the log into a copy of the store"
             )
     require_readable(store.path / file_names.CONFIG, store.config, "nothing was written")
 

@@ -50,7 +50,7 @@ def staging_directory(store: Path, target: Path) -> Iterator[Path]:
     cannot be written.
     """
     if is_inside(target, store):
-        raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
+        raise UsageError(f"{target}: expected a directory outside of {store}: mqtool writes nothing into a store")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: expected a new or empty directory")
     if not target.name:
@@ -64,7 +64,7 @@ def staging_directory(store: Path, target: Path) -> Iterator[Path]:
 def _check_closed(store: Path) -> None:
     if lock_holder(store) is not None:
         raise StoreLockedError(
-            "a broker or another mqtool has the store open, and what it stores would be missing in the new one; "
-            "stop it, or convert a copy (mqtool backup, mqtool restore)",
+            "a broker or another mqtool has the store open, and messages that it stores would be missing from the new "
+            "one; stop it, or convert a copy (mqtool backup, mqtool restore)",
             store,
         )

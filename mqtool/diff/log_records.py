@@ -124,7 +124,7 @@ def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_pro
             done += len(left)
             on_progress(done, total)
         if reached < high:
-            reason = f"ends at physical offset {reached}, before {high}: it was cut while it was compared"
+            reason = f"ends at physical offset {reached}, before {high}: it was truncated during the comparison"
             raise StoreError(reason, _shorter(a, b, reached))
     if not parts:
         return Runs(same=same)

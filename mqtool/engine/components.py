@@ -216,7 +216,7 @@ def shut_down(components: Components) -> None:
         if components.flags.only(RunningFlag.FENCED) and components.loop.behind == 0:
             components.abort.remove()
         else:
-            _LOG.warning("abort stays: flags=%s behind=%d", components.flags, components.loop.behind)
+            _LOG.warning("abort file kept flags=%s behind=%d", components.flags, components.loop.behind)
     finally:
         with suppress(OSError):
             components.queues.close()

@@ -55,7 +55,7 @@ class ConfigFiles:
             if candidate == path and path.is_file():
                 self._unusable.add(name)
         if broken is not None:
-            raise ConfigFileError(f"cannot be understood, nor is there a good backup: {broken}", path) from broken
+            raise ConfigFileError(f"is not valid, and there is no valid backup: {broken}", path) from broken
         return None
 
     def accepts(self, name: str, document: Document) -> bool:

@@ -252,9 +252,7 @@ class Dispatcher:
             self._put_unit(queue, request.queue_offset, request)
         further = request.further_queues(self.rules)
         if further.problem:  # the broker's dispatch stops forever at an offset that is not a number
-            _LOG.error(
-                "light queues passed over physical_offset=%d reason=%s", request.physical_offset, further.problem
-            )
+            _LOG.error("light queues skipped physical_offset=%d reason=%s", request.physical_offset, further.problem)
         for name, queue_offset in further.queues:
             queue_id = queue_id_of(name, request.queue_id, self.rules)
             queue = self._queues.find_or_create(name, queue_id)

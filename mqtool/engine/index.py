@@ -288,12 +288,12 @@ class Index:
         """
         for writer in self.files:
             if not writer.file.is_in_place:
-                _LOG.error("index file was removed by another process; put back path=%s", writer.file.path)
+                _LOG.error("index file was removed by another process; restored path=%s", writer.file.path)
                 self._files.put_back(writer.file)
         ours = {writer.file.path.name for writer in self.files}
         for entry in list_directory(self._directory):
             if entry.name not in ours and file_names.is_index_file_name(entry.name) and entry.is_file():
-                _LOG.error("index file was made by another process; removed path=%s", entry.path)
+                _LOG.error("index file was created by another process; removed path=%s", entry.path)
                 self._files.remove(Path(entry.path))
         if self.files:
             self._files.sync_directory(self._directory)

@@ -81,7 +81,7 @@ class ConsumeQueue:
         current = file.file_from_offset + file.wrote
         place = placement_of(queue_offset, current)
         if place is UnitPlacement.PRESENT:
-            _LOG.warning("unit is there already queue=%s/%d offset=%d", self.topic, self.queue_id, queue_offset)
+            _LOG.warning("unit already exists queue=%s/%d offset=%d", self.topic, self.queue_id, queue_offset)
             return
         if place is UnitPlacement.AFTER_GAP:
             # The broker logs this and continues: from here on a unit's index differs from its record's queue offset.
@@ -422,7 +422,7 @@ class Queues:
         if file_names.is_directory_name(topic):
             return True
         if topic not in self.unwritable and len(self.unwritable) < _LISTED:
-            _LOG.warning("no queue for topic=%.200r: it cannot be the name of a directory", topic)
+            _LOG.warning("no queue for topic=%.200r: it is not a valid directory name", topic)
             self.unwritable.add(topic)
         return False
 

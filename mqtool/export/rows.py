@@ -130,7 +130,7 @@ def explode(columns: Any, rows: scan_columns.Rows, inner: np.ndarray, reject: Re
             try:
                 messages = list(message_batch.split(bodies[index].as_py()))
             except FormatError as error:
-                reject(columns, index, "body", f"the inner batch cannot be taken apart: {error}")
+                reject(columns, index, "body", f"the inner batch cannot be decoded: {error}")
         parts.extend((index, place, message) for place, message in enumerate(messages))
         if not messages:
             parts.append((index, None, None))
@@ -160,13 +160,13 @@ def as_text(bodies: Any, undecoded: Any = None) -> Converted:
         try:
             return pc.cast(bodies, pa.string()), {}
         except pa.ArrowInvalid:
-            pass  # at least one is no UTF-8: find out which
+            pass  # at least one is not UTF-8: find out which
     texts: list[str | None] = []
     for index, body in enumerate(bodies.to_pylist()):
         try:
             texts.append(None if index in bad else body.decode())
         except UnicodeDecodeError as error:
-            bad[index] = f"no UTF-8: {error.reason} at byte {error.start}"
+            bad[index] = f"not UTF-8: {error.reason} at byte {error.start}"
             texts.append(None)
     return pa.array(texts, pa.string()), bad
 

@@ -156,8 +156,8 @@ def _is_in_log(store: Store, row: dict[str, Any]) -> bool:
 def _unknown(store: Store, agreed: int, reason: str) -> ExportError:
     first = store.commit_log.min_offset
     return ExportError(
-        f"the log agrees with the export up to physical offset {agreed} and begins at {first} now: {reason}, so "
-        "whether it is the log that was exported is unknown; export into a new directory, with a new state",
+        f"the log agrees with the export up to physical offset {agreed} and now begins at {first}: {reason}, so "
+        "mqtool cannot know whether it is the exported log; export into a new directory, with a new state",
         store.path,
     )
 

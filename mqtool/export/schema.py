@@ -118,7 +118,7 @@ def _columns() -> tuple[ExportColumn, ...]:
         for c in chosen
     ]
     return (
-        ExportColumn("broker", pa.string(), "which store, where several are read"),
+        ExportColumn("broker", pa.string(), "which store, if several are read"),
         *adapted,
         ExportColumn("batch_index", pa.int32(), "place in an inner batch; null for a message of its own"),
         ExportColumn("record_class", pa.string(), "committed, half, rolled-back or system"),
@@ -173,7 +173,7 @@ REJECTED_VALUE_SCHEMA = _table(
     ("queue_id", pa.int32(), "queue of the topic"),
     ("queue_offset", pa.int64(), "ordinal in the queue"),
     ("column", pa.string(), "column that is null in the messages table, or holds what was stored"),
-    ("reason", pa.string(), "why it could not be written as asked for"),
+    ("reason", pa.string(), "why it could not be converted"),
     ("value", pa.binary(), "what was stored; null if the column is redacted"),
 )
 

@@ -63,8 +63,8 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
         return log.min_offset
     if end < mark.offset:
         raise ExportError(
-            f"the log went backwards: exported up to physical offset {mark.offset}, it ends at {end} now. Was it cut "
-            f"by a recovery, or replaced? {_REMEDY}",
+            f"the log is shorter than at the last export: exported up to physical offset {mark.offset}, it now ends "
+            f"at {end}. Was it cut by a recovery, or replaced? {_REMEDY}",
             store.path,
         )
     index = log.segment_at(mark.offset - 1)
@@ -97,8 +97,8 @@ def require_new_log(store: Store, broker: str, marks: Mapping[str, Mark]) -> Non
     for name, mark in marks.items():
         if name != broker and mark.base in bases and _digest(store, mark.base, mark.head_bytes) == mark.head:
             raise ExportError(
-                f"this log was read before under the name {name!r}, up to physical offset {mark.offset}, and is named "
-                f"{broker!r} now: its messages would appear twice. Give it as {name}={store.path}",
+                f"this log was read before under the name {name!r}, up to physical offset {mark.offset}, and is now "
+                f"named {broker!r}: its messages would appear twice. Give it as {name}={store.path}",
                 store.path,
             )
 

@@ -57,7 +57,7 @@ def require(kind: TableFormat, target: Target) -> None:
     machine, the catalogue of pyiceberg's configuration cannot be used, or its table belongs to another export.
     """
     if not isinstance(target, LocalTarget):
-        where = "tables are made in local directories; register the files in a catalogue of your own"
+        where = "tables can only be created in local directories; register the files in your own catalogue"
         raise UsageError(f"{target.url}: {where}")
     library = _LIBRARIES[kind]
     try:
@@ -186,7 +186,7 @@ class _Delta:
     def files(self) -> dict[str, DeltaFile]:
         """Returns the files of the table, by their paths in the export; ExportError if rows cannot be removed."""
         if self._open().metadata().configuration.get("delta.appendOnly") == "true":
-            raise ExportError("the table's property delta.appendOnly forbids to remove rows; change it", self._root)
+            raise ExportError("the table's property delta.appendOnly forbids removing rows; change it", self._root)
         table = delta_files(self._root)
         if table.partial:
             raise _rows_deleted(self._root / min(table.partial))
@@ -256,8 +256,8 @@ class _Iceberg:
             return NEVER
         if table.sequence == NEVER and not table.is_empty:
             raise UsageError(
-                f"{self._root}: which commits of the export the Iceberg table has is unknown: no snapshot states it "
-                f"any more. Set its property {SEQUENCE!r} to the number of the last one, N of "
+                f"{self._root}: mqtool cannot know which commits of the export the Iceberg table has: no snapshot "
+                f"states it any more. Set its property {SEQUENCE!r} to the number of the last one, N of "
                 f"_mqtool/commit-N.json, or 0 for none"
             )
         return table.sequence
@@ -272,7 +272,7 @@ class _Iceberg:
         except FileNotFoundError as error:
             raise UsageError(
                 f"{self._root}: the metadata of the Iceberg table cannot be read: {_one_line(error)}. An export with "
-                f"an Iceberg table must stay where it is: move it back, or export into a new directory"
+                f"an Iceberg table cannot be moved: move it back, or export into a new directory"
             ) from error
         except Exception as error:  # whatever the client of a catalogue raises
             raise _unusable(error) from error
@@ -282,7 +282,7 @@ class _Iceberg:
         if real_path(_path(location)) != expected:
             raise UsageError(
                 f"{self._root}: the Iceberg table {'.'.join(ICEBERG_NAME)} of the catalogue has the files of another "
-                f"directory, {location}; use a catalogue of its own for each export, and leave an export where it is"
+                f"directory, {location}; use one catalogue for each export, and do not move an export"
             )
         return IcebergTable.of(json.loads(table.metadata.model_dump_json()))
 
@@ -432,7 +432,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _rows_deleted(file: Path) -> ExportError:
-    return ExportError(f"single rows of this file are deleted in the table: {CHANGED}; {ELSEWHERE}", file)
+    return ExportError(f"rows of this file have been deleted in the table: {CHANGED}; {ELSEWHERE}", file)
 
 
 def _path(url: str) -> Path:

@@ -61,7 +61,10 @@ def read_partition(
 def check_tolerated(damage: Damage, request: ReadRequest) -> Damage:
     """Returns the damage if the request tolerates damage; raises CorruptionError if it does not."""
     if request.fail_fast:
-        what = f"{damage.kind}, {damage.end - damage.start} bytes: {damage.detail}; mode permissive reports and skips"
+        what = (
+            f"{damage.kind}, {damage.end - damage.start} bytes: {damage.detail}; mode permissive reports it and "
+            "continues"
+        )
         raise CorruptionError(what, damage.path or "commitlog", damage.start)
     return damage
 
@@ -78,7 +81,7 @@ def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[
     except StoreError as error:
         if not _was_deleted(error, path):
             raise
-        yield Damage(span.start, span.end, DamageKind.MISSING, f"gone since planning: {error}", path)
+        yield Damage(span.start, span.end, DamageKind.MISSING, f"deleted since planning: {error}", path)
         return
     with closing(file):
         segment = MappedFile(path, span.base, file.size, span.entries)
@@ -96,7 +99,7 @@ def _was_deleted(error: StoreError, path: Path) -> bool:
         return False
     if not is_url(str(path)) and not path.parent.is_dir():
         where = socket.gethostname()
-        raise StoreError(f"neither the segment nor its directory is on {where}; is the store mounted there?", path)
+        raise StoreError(f"neither the segment nor its directory exists on {where}; is the store mounted there?", path)
     return True
 
 

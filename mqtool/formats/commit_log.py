@@ -73,7 +73,7 @@ RECORD = cs.Struct(
     either("born_host", lambda c: c.sys_flag & 0x10, _HOST_V6, _HOST_V4, "producer: address (4 or 16 bytes), port i32"),
     i64("store_timestamp", "ms since epoch by the broker's clock, taken inside the append lock"),
     either("store_host", lambda c: c.sys_flag & 0x20, _HOST_V6, _HOST_V4, "broker: address (4 or 16 bytes), port i32"),
-    i32("reconsume_times", "how often a consumer sent it back"),
+    i32("reconsume_times", "how often a consumer has sent it back"),
     i64("prepared_transaction_offset", "of a committed message: physical offset of its half message; else 0"),
     i32("body_length", "bytes of the body; negative counts as none"),
     sized("body", "body_length", "the body as stored: compressed if sys_flag says so"),

@@ -108,7 +108,7 @@ SLOT = Unit(
     i64("time", "deliver time / precision"),
     i64("first_position", "timer log position of the oldest unit, -1 for none"),
     i64("last_position", "timer log position of the newest unit, -1 for none"),
-    i32("count", "units in the slot, less those deleted"),
+    i32("count", "units in the slot, without deleted ones"),
     i32("magic", "kept as it is, normally 0"),
 )
 
@@ -138,7 +138,7 @@ CHECKPOINT = Unit(
     "timer checkpoint",
     TimerCheckpoint,
     i64("last_read_time_ms", "slots before this time have been delivered"),
-    i64("last_timer_log_flush_position", "timer log position up to which it is flushed"),
+    i64("last_timer_log_flush_position", "position up to which the timer log is flushed"),
     i64("last_timer_queue_offset", "queue offset in rmq_sys_wheel_timer up to which messages are in the wheel"),
     i64("master_timer_queue_offset", "the master's last_timer_queue_offset, for slaves"),
     i64("state_version", "data version: the controller's state machine"),

@@ -237,7 +237,8 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
             row, message = part[count]
             if result.status in _NO_MORE:
                 reason = (
-                    f"row {row.number} was answered {result.status.name}: check the disk, then continue from that row"
+                    f"row {row.number} was rejected with {result.status.name}: check the disk, then continue from "
+                    "that row"
                 )
                 raise StoreError(reason, store.path)
             yield Ack(row.number, result.status, "refused by the store", message.topic, message.queue_id)

@@ -92,7 +92,7 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
     unknown = [name for name in row if name not in _TAKEN and name not in IGNORED]
     if unknown:
         known = ", ".join(sorted(_TAKEN))
-        raise NoMessageError(f"unknown field {str(unknown[0])[:40]!r}; known are {known}")
+        raise NoMessageError(f"unknown field {str(unknown[0])[:40]!r}; known: {known}")
     topic = row.get("topic")
     if not isinstance(topic, str) or not topic:
         raise _wrong("topic", "a name", topic)
@@ -281,7 +281,7 @@ def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
             while (more := lines.readline(limit)) and not more.endswith(b"\n"):
                 size = within_longest(size + len(more), number, at)
             at += size + len(more) - limit
-            yield Row(number, None, f"longer than {limit} bytes: no message of this store is")
+            yield Row(number, None, f"longer than {limit} bytes, the maximum of this store")
         elif line.strip():
             yield _row(number, line, options)
         at += len(line)
@@ -294,7 +294,7 @@ def within_longest(size: int, number: int, position: int) -> int:
     """
     if size > LONGEST_LINE:
         raise FormatError(
-            f"line {number} has no end within {LONGEST_LINE} bytes: expected one message a line, as JSON",
+            f"line {number} is longer than {LONGEST_LINE} bytes: expected one message a line, as JSON",
             layout="JSON Lines",
             position=position,
         )

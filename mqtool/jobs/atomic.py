@@ -401,7 +401,7 @@ def _claim(mark: Path) -> int:
 
 
 def _in_progress(work: Path) -> RefusedError:
-    reason = "another run is building this, or may be: wait for it, or delete the directory if no mqtool is running"
+    reason = "another run may be writing this: wait for it, or delete the directory if no mqtool is running"
     return RefusedError("target", reason, work)
 
 
@@ -426,7 +426,7 @@ def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
         with writing(work):
             work.rmdir()
     elif work.is_symlink() or not (work / MARK).is_file():
-        raise RefusedError("target", "this is not the rest of an interrupted run; move it elsewhere", work)
+        raise RefusedError("target", "this was not left by an interrupted run; move it elsewhere", work)
     else:
         mark = _claim(work / MARK)
         try:

@@ -116,7 +116,7 @@ class TaskLog(Generic[Result]):
                     key, result = json.loads(line)
                     self.done[str(key)] = self._decode(result)
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    reason = f"holds what {self._what} did not write there; remove it, or name another file"
+                    reason = f"contains data that {self._what} did not write; remove it, or name another file"
                     raise UsageError(f"{path} position {kept}: {reason}") from error
                 kept += len(line)
         return kept
@@ -151,7 +151,7 @@ def open_after(path: Path, kept: int) -> IO[bytes]:
     size = file.seek(0, os.SEEK_END)
     if size < kept:
         file.close()
-        reason = f"expected at least {kept} bytes, which the run before wrote, found {size}"
+        reason = f"expected at least {kept} bytes, which the previous run wrote, found {size}"
         raise UsageError(f"{path}: {reason}; put the file back, or give a new state")
     file.seek(kept)
     file.truncate()

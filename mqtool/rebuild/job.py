@@ -180,13 +180,13 @@ class _State:
         if not resume:
             return None
         if stored.get("of") != self._fingerprint:
-            reason = "is the state of another run: store, selection and settings must be the same"
+            reason = "is the state of another run: store, selection and settings must be unchanged"
             raise UsageError(f"{self._file.path}: {reason}")
         read = self._log_read(stored)
         if read is not None and not matches(log, read):
             reason = (
-                f"the log has changed before physical offset {read.offset + read.count}, up to which the stopped run "
-                "had read it; remove its output and start again without --resume"
+                f"the log has changed before physical offset {read.offset + read.count}, up to which the interrupted "
+                "run had read it; remove its output and start again without --resume"
             )
             raise UsageError(f"{self._file.path}: {reason}")
         state: dict[str, Any] = stored["state"]
@@ -212,7 +212,7 @@ class _State:
 def _require_outside(store: Store, path: Path) -> None:
     for part in (store.path, *store.layout.commit_log_dirs):
         if is_inside(path, part):
-            raise UsageError(f"{path}: expected a place outside of {part}: nothing is written into a store")
+            raise UsageError(f"{path}: expected a directory outside of {part}: mqtool writes nothing into a store")
 
 
 def _run(
@@ -337,7 +337,7 @@ def _beginning(earlier: list[IndexFile], settings: RebuildSettings) -> tuple[Ind
     if before.size != index_file.file_size(settings.index_slots, settings.index_entries) or (
         before.entry_count != settings.index_entries - 1
     ):
-        raise UsageError(f"{before.path}: expected a full file before the one to be made; rebuild the whole index")
+        raise UsageError(f"{before.path}: expected a full file before the new one; rebuild the complete index")
     builder = IndexFileBuilder(settings.index_slots, settings.index_entries, head)
     return builder, head.end_physical_offset, _keys_before(earlier, head.end_physical_offset, settings)
 

@@ -260,7 +260,7 @@ class _Composer:
                 table[topic] = self._guessed_topic(topic, count)
             elif table[topic].read_queue_nums < count:
                 table[topic] = replace(table[topic], read_queue_nums=count)
-                self._guess(file_names.TOPICS, topic, f"readQueueNums {count}", "there are records in that many queues")
+                self._guess(file_names.TOPICS, topic, f"readQueueNums {count}", "that many queues have records")
         topics = Topics(table, self._version(known.data_version if known else None), known.extra if known else {})
         self._put(file_names.TOPICS, config_files.build_topics(topics, self._style))
 
@@ -269,7 +269,9 @@ class _Composer:
             count = max(count, SCHEDULE_QUEUES)
         is_batch = topic in self._survey.batch_topics
         filter_type = "MULTI_TAG" if topic in self._survey.multi_tag_topics else "SINGLE_TAG"
-        reason = "queues as far as there are records; read and write as for any topic that the broker makes itself"
+        reason = (
+            "as many queues as have records; read and write, as for any topic that the broker creates automatically"
+        )
         self._guess(file_names.TOPICS, topic, f"{count} queues, perm 6", reason)
         known = {QUEUE_TYPE: BATCH_QUEUES} if is_batch else {}
         if (self._compacted / topic).is_dir():
@@ -347,7 +349,9 @@ class _Composer:
             if level in table and queue is not None and max(offset, queue.first) <= table[level] <= queue.next:
                 continue
             table[level] = offset
-            self._guess(file_names.DELAY_OFFSETS, f"level {level}", offset, "no later message's delivery is in the log")
+            self._guess(
+                file_names.DELAY_OFFSETS, f"level {level}", offset, "the log has no delivery of a later message"
+            )
         for level, offset in sorted(table.items()):
             self._delay_inside(table, level, offset)
         version = self._version(known.data_version if known else None)
@@ -382,7 +386,7 @@ class _Composer:
             0 if self._release < (5, 0) else survey.last_record,
             0 if self._release < (5, 5) else survey.last_record,
         )
-        reason = "times and offsets of the last record, and of the last index file that is full"
+        reason = "times and offsets of the last record and the last full index file"
         self._guess(file_names.CHECKPOINT, "all fields", checkpoint.physic_msg_timestamp, reason)
         self.composed.files[file_names.CHECKPOINT] = checkpoint_format.build(checkpoint)
 
@@ -390,7 +394,7 @@ class _Composer:
         """Returns the one field that cannot be derived from the log; 0 if the stored value is impossible."""
         if checkpoint_format.is_possible_offset(known, self._store.commit_log.max_offset):
             return known
-        self._guess(file_names.CHECKPOINT, "master_flushed_offset", 0, f"{known} cannot be an offset of this log")
+        self._guess(file_names.CHECKPOINT, "master_flushed_offset", 0, f"{known} is not a possible offset of this log")
         return 0
 
 

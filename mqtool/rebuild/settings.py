@@ -12,7 +12,7 @@ from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
 
-DEFAULT = "the broker's default: neither file nor configuration states it"
+DEFAULT = "the broker's default: no file and no configuration states it"
 
 
 class RebuildSettings(Struct, frozen=True):

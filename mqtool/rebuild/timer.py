@@ -232,7 +232,7 @@ class _Rebuild:
         if not missed:
             return placed
         result.missed, result.last_read_time_ms = len(missed), min(missed)
-        result.read_time_from = f"the first of {len(missed)} message(s) that were due and of which there is no record"
+        result.read_time_from = f"the first of {len(missed)} message(s) that were due and have no record"
         requeued = [
             entry for entry in placed[:-1] if not entry.done or not min(missed) <= self._slot_time(entry) < read_to
         ]

@@ -337,7 +337,7 @@ COLUMNS: tuple[Column, ...] = (
     _fixed("store_timestamp", pa.int64(), "ms since epoch, broker's clock"),
     Column("born_host", pa.string(), "producer, address:port", _host("born_host")),
     Column("store_host", pa.string(), "broker, address:port", _host("store_host")),
-    _fixed("reconsume_times", pa.int32(), "how often a consumer sent it back"),
+    _fixed("reconsume_times", pa.int32(), "how often a consumer has sent it back"),
     _fixed("prepared_transaction_offset", pa.int64(), "of a committed message: physical offset of its half message"),
     Column(
         "properties",

@@ -156,7 +156,7 @@ class EntryWalk(SegmentWalk):
     def _describe(self, at: int, *, is_followed: bool) -> tuple[DamageKind, str]:  # noqa: ARG002 - as in the base
         data = self._segment.peek(at, ENTRY_HEADER_SIZE)
         if len(data) < ENTRY_HEADER_SIZE:
-            return DamageKind.BAD_HEADER, f"{len(data)} bytes are left, an entry header has {ENTRY_HEADER_SIZE}"
+            return DamageKind.BAD_HEADER, f"{len(data)} bytes are left, but an entry header has {ENTRY_HEADER_SIZE}"
         header = ENTRY.parse(data)
         if header.magic == header.size == 0:
             return DamageKind.ZEROS, "zero bytes where an entry should be"
@@ -168,7 +168,10 @@ class EntryWalk(SegmentWalk):
             return DamageKind.BAD_HEADER, f"no entry header: {words}"
         if at + header.size > self._segment.size:
             missing = at + header.size - self._segment.size
-            return DamageKind.MISSING, f"the file ends {missing} bytes before the entry of {header.size} bytes does"
+            return (
+                DamageKind.MISSING,
+                f"the file ends {missing} bytes before the end of the entry of {header.size} bytes",
+            )
         if self._segment.states_its_offset(at + ENTRY_HEADER_SIZE):
             return DamageKind.BAD_LENGTHS, "the record's inner lengths do not add up to its total_size"
         return DamageKind.BAD_HEADER, f"an entry of {header.size} bytes whose body is not a record"
@@ -203,7 +206,7 @@ class EntryWalk(SegmentWalk):
         if header is not None:
             return Tail(self.end, "torn", length, f"an entry of {header.size} bytes starts here and is incomplete")
         if is_stale:
-            return Tail(self.end, "stale", length, "entries of an earlier life of this file")
+            return Tail(self.end, "stale", length, "old entries left by a truncation")
         kind, _ = self._describe(at, is_followed=False)
         return Tail(self.end, "garbage", length, f"{kind}: bytes that are not an entry")
 

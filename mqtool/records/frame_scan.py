@@ -16,7 +16,7 @@ from mqtool.formats import commit_log
 class Stop(enum.Enum):
     """Why a scan ended."""
 
-    MORE = "the next record reaches beyond the bytes given"
+    MORE = "the next record extends beyond the given bytes"
     BLANK = "a BLANK"
     ZEROS = "eight zero bytes"
     BAD = "no frame"

@@ -115,7 +115,7 @@ class RecordCheck:
         try:
             return self._check(_Cursor(read, position, limit))
         except _BufferUnderflow:
-            return CheckResult(-1, ok=False, reason="it ends before its fields do")
+            return CheckResult(-1, ok=False, reason="it ends inside its fields")
         except FormatError as error:
             return CheckResult(-1, ok=False, reason=str(error))
 

@@ -328,7 +328,7 @@ def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tupl
     in_its_head = left < commit_log.BODY_POSITIONS[0]
     if total > left and not is_followed and (in_its_head or segment.begins_record(position, segment.size)):
         missing = total - left
-        return DamageKind.MISSING, f"the file ends {missing} bytes before the record of {total} bytes does"
+        return DamageKind.MISSING, f"the file ends {missing} bytes before the end of the record of {total} bytes"
     if segment.states_its_offset(position):
         return DamageKind.BAD_LENGTHS, f"the inner lengths do not add up to total_size {total}"
     if segment.adds_up(position):

@@ -90,7 +90,7 @@ class _Search5(Struct, frozen=True):
             if self._matches(check, self.segments[number]()):
                 return ScanStart(number, f"the last one whose first record is intact and {self._anchor}")
             if last - number + 1 >= self.rules.recover_max:
-                return ScanStart(number, f"{self.rules.recover_max} segments were checked, none fits (5.5)")
+                return ScanStart(number, f"{self.rules.recover_max} segments were checked, and none fits (5.5)")
         return ScanStart(0, f"the first one: no later segment begins with an intact record that {self._anchor}")
 
     @property

@@ -329,7 +329,7 @@ class SegmentWalk:
                 return Tail(self.end, "stale", length, "a record that states another physical offset")
             return Tail(self.end, "torn", length, f"a record of {total} bytes starts here and is incomplete")
         if is_stale:
-            return Tail(self.end, "stale", length, "records of an earlier life of this file")
+            return Tail(self.end, "stale", length, "old records left by a truncation")
         kind, _ = describe(self._segment, at, is_followed=False)
         return Tail(self.end, "garbage", length, f"{kind}: bytes that are not a record")
 

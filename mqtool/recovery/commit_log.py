@@ -39,8 +39,8 @@ class LogRecovery:
         state = self._state
         if not self._files:
             state.actions.log_reason(
-                "there is no segment: every queue's files are deleted, the log starts at 0 "
-                "(CommitLog: The commitlog files are deleted, and delete the consume queue files)"
+                "there is no segment: the broker deletes all queue files and starts the log at 0 (CommitLog: The "
+                "commitlog files are deleted, and delete the consume queue files)"
             )
             for queue in state.queues.values():
                 queue.destroy()
@@ -60,8 +60,8 @@ class LogRecovery:
             return
         if queues_end > end:
             self._state.actions.log_reason(
-                f"a queue reaches to {queues_end}, the log ends at {end}: every queue loses the units at or beyond the "
-                "log's end (truncateDirtyLogicFiles)"
+                f"a queue points up to {queues_end}, but the log ends at {end}: every queue loses its units at or "
+                "beyond the log's end (truncateDirtyLogicFiles)"
             )
         self._state.truncate_queues(end)
 
@@ -164,8 +164,8 @@ class LogRecovery:
         if len(lying):
             where = file.base + at + int(frames.positions[lying[0]])
             self._state.actions.log_accepted(
-                f"{len(lying)} record(s) that state another physical offset than their own, the first at {where}: "
-                "recovery does not compare them"
+                f"{len(lying)} record(s) state a physical offset that is not their own, the first at {where}: "
+                "recovery does not check this"
             )
 
     def _dispatch(self, frames: Frames) -> None:
@@ -185,8 +185,8 @@ class LogRecovery:
         requested = self._check.largest_array
         if requested > _LARGE_ARRAY:
             self._state.actions.log_undecided(
-                f"whether the broker can allocate the {requested} bytes that an invalid record asks for: if "
-                f"not, it ends with an OutOfMemoryError; a heap of {self._settings.heap_bytes} bytes was taken (--heap)"
+                f"whether the broker can allocate the {requested} bytes that an invalid record requires: if not, it "
+                f"ends with an OutOfMemoryError; assumed heap: {self._settings.heap_bytes} bytes (--heap)"
             )
 
     def _note_end(self, file: SimulatedFile, scan: SegmentScan, end: int) -> None:

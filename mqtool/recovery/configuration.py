@@ -76,9 +76,11 @@ def load_table(settings: RecoverySettings, actions: ActionLog, name: str) -> byt
     backup = _content(path.with_name(path.name + file_names.BACKUP_SUFFIX))
     if path.is_file():
         instead = "its .bak" if backup else "an empty table"
-        actions.log_accepted(f"config/{name} is empty or cannot be read: {instead} is taken (ConfigManager.load)")
+        actions.log_accepted(
+            f"config/{name} is empty or cannot be read: the broker uses {instead} (ConfigManager.load)"
+        )
     elif not backup and name in (file_names.TOPICS, file_names.CONSUMER_OFFSETS):
-        actions.log_accepted(f"config/{name} is missing: an empty table is taken (ConfigManager.load)")
+        actions.log_accepted(f"config/{name} is missing: the broker starts with an empty table (ConfigManager.load)")
     if backup is None or not backup:
         return b""
     return backup if _is_taken(settings, actions, name, backup) else None
@@ -107,7 +109,7 @@ def _is_taken(settings: RecoverySettings, actions: ActionLog, name: str, data: b
         document = read_table(data, release=settings.release)
     except (ValueError, RecursionError):
         if not is_cut(data):
-            actions.log_undecided(f"whether the broker's parser takes config/{name}, which is not JSON: taken as no")
+            actions.log_undecided(f"whether the broker's parser accepts config/{name}, which is not JSON: assumed not")
         return False
     return table_fits(name, document, release=settings.release)
 
@@ -119,7 +121,7 @@ def _note_overwritten(settings: RecoverySettings, actions: ActionLog) -> None:
     for name in tables:
         actions.do(Action.WRITE, _path(settings, name))
     actions.log_reason(
-        "a broker that cannot load its tables writes them as they are on its way out: "
+        "a broker that cannot load its tables still writes them when it exits: "
         f"{', '.join(tables)}: overwritten with empty or default tables (BrokerController.shutdown)"
     )
 

@@ -172,8 +172,8 @@ def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Itera
 def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, reason: str) -> None:
     """Notes that a queue gets no file because something else is in place of it or of its directory."""
     words = (
-        f"queue {queue} gets no file, as {reason}: its messages are in no queue, and the broker "
-        "accepts no more (30 tries of a second, then makeLogicsQueueError; ConsumeQueue.putMessagePositionInfoWrapper)"
+        f"queue {queue} gets no file, because {reason}: its messages are in no queue, and the broker accepts no more "
+        "for it (30 tries of a second, then makeLogicsQueueError; ConsumeQueue.putMessagePositionInfoWrapper)"
     )
     if words not in state.actions.accepted:
         state.actions.log_accepted(words)
@@ -220,12 +220,12 @@ def dispatch_on(state: StoreState) -> None:
         try:
             _reput(state, check, dispatcher)
         except DispatchFailed as failure:
-            words = f"{_WAIT}, which fails at {state.reput_from} again and again: {failure.refusal}"
+            words = f"{_WAIT}, which keeps failing at {state.reput_from}: {failure.refusal}"
             raise StartHung(words) from None
         except HeapExhausted as end_of_thread:
             raise StartHung(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
         if state.reput_from == before:
-            raise StartHung(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
+            raise StartHung(f"{_WAIT} at {before}, which finds no record there; the log ends at {state.log.max_offset}")
 
 
 def _reput(state: StoreState, check: RecordCheck, dispatcher: StartDispatch) -> None:
@@ -278,7 +278,7 @@ def _skip_rest(state: StoreState, rest: int) -> None:
     if not state.settings.is_master and state.settings.dledger is None:
         return
     state.actions.log_accepted(
-        f"dispatch skips {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "
+        f"dispatch skips {rest} bytes from {state.reput_from} to the end of the segment: no record starts there, so "
         "everything after it in that segment gets into no queue (ReputMessageService.doReput)"
     )
     state.reput_from += rest

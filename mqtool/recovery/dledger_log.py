@@ -96,7 +96,7 @@ class LedgerLogRecovery:
     def _truncate_queues(self, reach: int, end: int, words: str) -> None:
         if reach > end:
             self._state.actions.log_reason(
-                f"queues reach to {reach}, {words} {end}: every queue loses the units at or beyond that "
+                f"queues point up to {reach}, {words} {end}: every queue loses its units at or beyond that "
                 "(DLedgerCommitLog, truncateDirtyLogicFiles)"
             )
         self._state.truncate_queues(end)
@@ -190,7 +190,7 @@ class LedgerStart(Start):
         else:
             state.reput_from = max(log.committed, log.min_offset)
             self.actions.log_reason(
-                f"dispatch continues from {state.reput_from}, what was committed; queues that end before get "
+                f"dispatch continues from {state.reput_from}, which was committed; queues that end earlier get "
                 "nothing (DefaultMessageStore.start, 5.5)"
             )
         try:
@@ -198,11 +198,11 @@ class LedgerStart(Start):
         except StartHung as hang:
             if state.reput_from < log.committed:
                 raise
-            self.actions.log_accepted(f"dispatch comes no further than {state.reput_from}: {hang.where}")
+            self.actions.log_accepted(f"dispatch gets no further than {state.reput_from}: {hang.where}")
         state.note_offsets()
         self.actions.log_undecided(
-            "what the other nodes of the group hold: entries that the one that leads does not have are cut off later; "
-            "a node that is alone leads by itself"
+            "what the other nodes of the group have: entries that the leader does not have are cut off later; a "
+            "single node becomes leader by itself"
         )
         self.actions.log_undecided("currterm and checkpoint.bak, which an election and a timer write")
 

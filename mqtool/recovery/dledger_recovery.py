@@ -257,9 +257,9 @@ class LedgerRecovery:
         if entry.magic != dledger.MAGIC_ENTRY:
             return f"an entry has magic {entry.magic}"
         if before != _NONE and entry.index != before + 1:
-            return f"an entry has number {entry.index}, the one before it {before}"
+            return f"an entry has index {entry.index}, but the one before it has {before}"
         if entry.term < self._last_term:
-            return f"an entry is of term {entry.term}, the one before it of {self._last_term}"
+            return f"an entry is of term {entry.term}, but the one before it is of term {self._last_term}"
         return "" if entry.size > ENTRY_HEADER_SIZE else f"an entry has size {entry.size}"
 
     def _is_indexed(self, entry: EntryHeader) -> bool:
@@ -293,11 +293,11 @@ class LedgerRecovery:
             if self._is_indexed(entry):
                 return True
             self._actions.log_reason(
-                f"the index does not name entry {entry.index} as it is: its units are written again from there on"
+                f"the index does not describe entry {entry.index} correctly: its units are rewritten from there on"
             )
             self._index.truncate_dirty(offset)
             if self._index.max_offset != offset and not self._index.rebuild_at(offset):
-                self._reason = f"the index cannot be begun at entry {entry.index}"
+                self._reason = f"the index cannot begin at entry {entry.index}"
                 return False
             self._writes = True
         file = self._index.last_for_append(0)

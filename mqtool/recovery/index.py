@@ -82,7 +82,7 @@ class SimulatedIndex:
             base_of(entry.name)
         except FormatError:
             self._actions.log_accepted(
-                f"index/{entry.name} is not a number: the file is skipped with an ERROR (IndexService.load)"
+                f"index/{entry.name} is not a number: the broker skips the file and logs an ERROR (IndexService.load)"
             )
             return True
         if entry.problem:
@@ -110,14 +110,14 @@ class SimulatedIndex:
         if entry.size < full_size:
             self._actions.do(Action.GROW, entry.path, full_size)
             self._actions.log_accepted(
-                f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {full_size}"
+                f"index/{entry.name} has {entry.size} bytes: the broker pads it with zeros to {full_size}"
             )
 
     def put(self, keys: IndexKeys, records: int) -> None:
         """Indexes the keys of records, in order (IndexService.buildIndex); see `spread`."""
         if self._settings.index_entries is None:
             self._actions.log_undecided(
-                "when an index file is full: its slots and entries are not known, give --config"
+                "when an index file is full: its numbers of slots and entries are unknown; give --config"
             )
         if self.is_broken:
             self._actions.log_reason(
@@ -130,7 +130,7 @@ class SimulatedIndex:
             if len(part):
                 self._fill(file, part)
             elif len(keys) and not file.room:
-                raise load_fails("index files that hold no entry: maxIndexNum is too small")
+                raise load_fails("index files without room for an entry: maxIndexNum is too small")
 
     def current(self) -> SimulatedIndexFile:
         """Returns the last file, or a new one if it is full (IndexService.getAndCreateLastIndexFile)."""
@@ -143,9 +143,7 @@ class SimulatedIndex:
         self.files.append(file)
         self._actions.do(Action.CREATE, self._directory / f"<new-{self._new_count}>", self._file_size)
         if self._new_count > 1:
-            self._actions.log_undecided(
-                "names of new index files: they come from the clock; two made within one millisecond share one"
-            )
+            self._actions.log_undecided("the names of new index files: they contain the creation time")
         return file
 
     @property

@@ -143,7 +143,7 @@ class MappedFiles(ABC, Generic[F]):
             if release >= (5, 0) and entry.size == 0 and number == len(ordered) - 1:
                 self._actions.do(Action.DELETE, entry.path)
                 self._actions.log_reason(
-                    "a file of 0 bytes that is the last by name is deleted (MappedFileQueue.doLoad, 5.5)"
+                    "an empty file that is the last by name is deleted (MappedFileQueue.doLoad, 5.5)"
                 )
                 continue
             self._take(entry)

@@ -136,7 +136,7 @@ class Outcome(Struct, frozen=True):
         if self.hung is not None:
             return f"never finishes starting: {self.hung}"
         if self.lost is None:
-            return "starts; which messages are lost was not checked"
+            return "starts; whether messages are lost was not checked"
         count = self.count()
         known = f"; {self.known} known lost" if self.known else ""
         if count == LossCount():

@@ -149,7 +149,7 @@ def predict(
         start = kind(settings, lock_holder(root), checked)
         if lock.exists() and not os.access(lock, os.R_OK):
             start.actions.log_undecided(
-                "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
+                "whether a process holds the lock file, which cannot be read: if so, the broker exits with -1"
             )
         start.run()
         outcome = replace(outcome_of(start, read_log=read_log), release_evidence=evidence)
@@ -254,17 +254,19 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     result = losses.losses_of(proof, own, readings, state.log.max_offset, confirmed, intact)
     expired = sum(claim.expired for claim in claims.values())
     if expired:
-        start.actions.log_reason(f"{expired} queue unit(s) point before physical offset {log_min}: they have expired")
+        start.actions.log_reason(
+            f"{expired} queue unit(s) point before physical offset {log_min}, so they have expired"
+        )
     _note_deliveries(start, readings)
     if result.unqueued:
         start.actions.log_accepted(
-            f"{result.unqueued} message(s) whose records are intact stay in the log, but no consumer gets them"
+            f"{result.unqueued} message(s) are intact and stay in the log, but no consumer gets them"
         )
     return {_name(key): reading for key, reading in readings.items()}, result
 
 
 _GETS = {
-    Delivery.SKIPPED: "the next message that is left",
+    Delivery.SKIPPED: "the next remaining message",
     Delivery.BAD_CRC: "a message with a damaged body",
     Delivery.ZEROS: "zero bytes in place of a message",
     Delivery.UNDECODABLE: "bytes that no client can decode",

@@ -83,8 +83,8 @@ class SimpleQueue:
         if has_more or number + 1 < len(self.files.files):
             at = java.divide(self.files.files[number].base, UNIT_SIZE) + run
             self._actions.log_reason(
-                f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; "
-                "units after it are overwritten later, files after it deleted (ConsumeQueue.recover)"
+                f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; units "
+                "after it are overwritten later, and files after it are deleted (ConsumeQueue.recover)"
             )
 
     def truncate(self, physical_offset: int) -> None:
@@ -93,7 +93,7 @@ class SimpleQueue:
         self.max_physical_offset = physical_offset if last is None else _end_of(last)
         if last is not None and int(self.files.files[-1].unit_at(0)["size"]) <= 0:
             number = java.divide(self.files.files[-1].base, UNIT_SIZE)
-            self._actions.log_accepted(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
+            self._actions.log_accepted(f"queue {self}: unit {number} is empty, but counts (truncateDirtyLogicFiles)")
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Finds the first unit that points into the log (ConsumeQueue.correctMinOffset)."""
@@ -145,7 +145,7 @@ class SimpleQueue:
         if place is UnitPlacement.AFTER_GAP:
             self._actions.log_accepted(
                 f"queue {self}: a record that states queue offset {queue_offset} is put at "
-                f"{java.divide(current, UNIT_SIZE)}; from there on they differ"
+                f"{java.divide(current, UNIT_SIZE)}; all later ones are shifted too"
             )
         self.max_physical_offset = end
         if file.changed_from is None:
@@ -159,8 +159,8 @@ class SimpleQueue:
         if until > 0:
             self._actions.do(Action.APPEND, file.path, 0, until // UNIT_SIZE)
             self._actions.log_reason(
-                f"queue {self} is created again from queue offset {java.divide(expected, UNIT_SIZE)}; its file's "
-                f"front is filled with blank units of size {PRE_BLANK_SIZE_FIELD} (ConsumeQueue.fillPreBlank)"
+                f"queue {self} is created again from queue offset {java.divide(expected, UNIT_SIZE)}; the start of "
+                f"its file is filled with blank units of size {PRE_BLANK_SIZE_FIELD} (ConsumeQueue.fillPreBlank)"
             )
         for _ in range(0, until, UNIT_SIZE):
             file.append((PRE_BLANK.physical_offset, PRE_BLANK.size, PRE_BLANK.tags_code))

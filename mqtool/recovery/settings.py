@@ -37,7 +37,7 @@ _OTHER_ENGINES = {
     "enableControllerMode": "the broker's role comes from a controller",
     "duplicationEnable": "recovery follows a replica's confirm offset",
     "enableRocksDBStore": "the queues are in RocksDB",
-    "rocksdbCQDoubleWriteEnable": "the queues are in RocksDB too",
+    "rocksdbCQDoubleWriteEnable": "the queues are also in RocksDB",
     "enableAcceleratedRecovery": "recovery starts inside a segment",
 }
 
@@ -75,8 +75,8 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
         raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
     if not kind and has_queues_only_in_database(root, config):
         raise UnsupportedFormatError(
-            f"{queue_database(root, config)} holds a RocksDB database: only the start with queue files is known; "
-            "for a broker that uses those give --config with storeType=default"
+            f"{queue_database(root, config)} holds a RocksDB database: only the start with queue files can be "
+            "predicted; for a broker that uses those, give --config with storeType=default"
         )
 
 
@@ -84,9 +84,9 @@ def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
     """Returns the parts of a store that a start uses and that are not modelled, in words."""
     parts = []
     if config.flag("enableConsumeQueueExt"):
-        parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are cut and written too")
+        parts.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are cut and written, too")
     if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
-        parts.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
+        parts.append(f"{file_names.EPOCH_FILE} exists: in controller mode, recovery uses other bounds")
     return tuple(parts)
 
 
@@ -237,7 +237,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, stored: layout.StoreLayou
 def _ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     place = ledger_place(root, config)
     if place is None and config.flag("enableDLegerCommitLog"):
-        raise UsageError("which node of the DLedger group this is, is not known: give --config with dLegerSelfId")
+        raise UsageError("it is unknown which node of the DLedger group this is: give --config with dLegerSelfId")
     if place is not None and len(place.data) > 1:
         raise UnsupportedFormatError(f"{root}: DLedger's data files are in several directories, which is not supported")
     return place

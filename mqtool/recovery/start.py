@@ -142,7 +142,7 @@ class Start:
             raise load_fails(refusal)
         if refusal:
             self.actions.log_accepted(
-                f"the index is off from there on: {refusal} (IndexService.load, result ignored by 4.9)"
+                f"the index is unusable from then on: {refusal} (IndexService.load, result ignored by 4.9)"
             )
         if self.settings.release >= (5, 0) and not self.settings.whole_broker:
             return
@@ -165,9 +165,9 @@ class Start:
         for before, after in itertools.pairwise(files):
             if after.base - before.base != self.settings.segment_size:
                 self.actions.log_accepted(
-                    f"segments {before.path.name} and {after.path.name} do not adjoin"
+                    f"segments {before.path.name} and {after.path.name} are not contiguous"
                     + (": one ERROR in the log" if self.settings.release >= (5, 0) else "")
-                    + "; what was between them cannot be read"
+                    + "; messages between them cannot be read"
                 )
 
     def _load_queues(self) -> None:
@@ -182,7 +182,9 @@ class Start:
                 try:
                     queue_id = java.parse_int(entry.name)
                 except FormatError:
-                    self.actions.log_accepted(f"{tree}/{topic.name}/{entry.name} is not a queue id: it is skipped")
+                    self.actions.log_accepted(
+                        f"{tree}/{topic.name}/{entry.name} is not a queue id: the broker skips it"
+                    )
                     continue
                 self._load_queue(topic.name, queue_id, kind)
 
@@ -208,7 +210,7 @@ class Start:
         if len(data) < checkpoint.FILE_SIZE:
             self.actions.do(Action.GROW, path, checkpoint.FILE_SIZE)
             self.actions.log_accepted(
-                f"checkpoint has {len(data)} bytes: it is lengthened with zeros, missing fields are 0"
+                f"checkpoint has {len(data)} bytes: the broker pads it with zeros, so missing fields are 0"
             )
         self.state.checkpoint = self.state.loaded_checkpoint = checkpoint.parse(data)
 
@@ -216,7 +218,8 @@ class Start:
         holder = self.lock_holder
         if holder is not None:
             self.actions.log_reason(
-                f"process {holder} holds the lock; that is noticed only in start(), after load() has cut and deleted"
+                f"process {holder} holds the lock; the broker notices this only in start(), after load() has cut and "
+                "deleted files"
             )
             raise throws(f"java.lang.RuntimeException: {self._lock_words}")
         self._dispatch_rest()

@@ -65,7 +65,7 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: Stage
             if chosen.matches(topic) and change.queue_id in (None, queue_id):
                 _replace_queue(store, kind, directory, out, staged, is_foreign=directory in foreign)
     if not rebuilt and len(staged.removed) == removed:
-        raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
+        raise UsageError(f"{store.path}: the CommitLog contains no message of the requested queues")
     staged.read_log(store)
     staged.read_settings(store)
 
@@ -74,7 +74,7 @@ def _note_assumed_size(settings: RebuildSettings, staged: StagedFiles) -> None:
     if settings.evidence["consume_queue_size"] == DEFAULT:
         staged.notes.append(
             f"queue files of {settings.consume_queue_size} bytes, the broker's default, because no file or "
-            "configuration states another size; a broker with another mappedFileSizeConsumeQueue does not start on "
+            "configuration states another size; a broker with another mappedFileSizeConsumeQueue refuses to start on "
             "them: give its broker.conf with --config"
         )
 
@@ -89,13 +89,13 @@ def _replace_queue(
         for file in list_mapped_files(directory).files:
             staged.remove(file.path)
         staged.notes.append(
-            f"{inner.as_posix()}: the log holds no message of this queue, and its units lead to messages of others: "
-            "its files are set aside"
+            f"{inner.as_posix()}: the log contains no message of this queue, and its units point to messages of "
+            "others: its files are set aside"
         )
         return
     if not files:
         if kind != file_names.CONSUME_QUEUE_EXT:
-            staged.notes.append(f"{inner.as_posix()}: the log holds no message of this queue; it is left as it is")
+            staged.notes.append(f"{inner.as_posix()}: the log contains no message of this queue; it is not changed")
         return
     first = files[0].base
     kept = {file.path.name for file in files}
@@ -133,8 +133,8 @@ def _add_notes(result: Result, staged: StagedFiles) -> None:
     staged.complete &= result.is_complete
     for damage in result.damage.items[:_LISTED]:
         staged.notes.append(
-            f"damage: {damage.kind} at physical offset {damage.start}, {damage.end - damage.start} bytes; their "
-            "contents are not in the result"
+            f"damage: {damage.kind} at physical offset {damage.start}, {damage.end - damage.start} bytes; what they "
+            "held is not in the result"
         )
     for name, note in result.notes.items[:_LISTED]:
         staged.notes.append(f"{name.topic}/{name.queue_id}: {note.kind.value} at queue offset {note.first}")
@@ -319,7 +319,7 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: Staged
     old = [file.path for file in list_mapped_files(directory).files]
     wheel = store.path / file_names.TIMER_WHEEL
     if not result.parked and not old and not wheel.exists():
-        raise UsageError(f"{store.path}: the log holds no message of rmq_sys_wheel_timer, and there is no timer")
+        raise UsageError(f"{store.path}: the log contains no message of rmq_sys_wheel_timer, and there is no timer")
     rebuilt = set(staged.put_tree(out))
     snapshots = [store.path / entry.name for entry in list_directory(store.path) if _is_snapshot(entry.name)]
     for path in (*old, *snapshots):
@@ -357,14 +357,12 @@ def _is_snapshot(name: str) -> bool:
 def timer_notes(result: TimerResult) -> list[str]:
     """Returns what was rebuilt, what had to be assumed and what is missing, in sentences."""
     summary = (
-        f"timer: {result.parked} parked message(s), {result.units} unit(s), {result.waiting} that wait; "
-        f"read up to {result.last_read_time_ms} ms ({result.read_time_from})"
+        f"timer: {result.parked} parked message(s), {result.units} unit(s), {result.waiting} waiting; read up to "
+        f"{result.last_read_time_ms} ms ({result.read_time_from})"
     )
     notes = [summary]
     if result.missed:
-        notes.append(
-            f"timer: {result.missed} message(s) were due before, but no record came of them: they are delivered now"
-        )
+        notes.append(f"timer: {result.missed} message(s) were due earlier but have no record: they are delivered now")
     if result.guessed:
         notes.append(
             f"timer: no record states when {result.guessed} unit(s) were written; assuming the times when their "
@@ -372,7 +370,7 @@ def timer_notes(result: TimerResult) -> list[str]:
         )
     notes += [
         f"damage: {damage.kind} at physical offset {damage.start}, "
-        f"{damage.end - damage.start} bytes; what was parked there is left out"
+        f"{damage.end - damage.start} bytes; messages parked there are left out"
         for damage in result.damage.items[:_LISTED]
     ]
     return notes + [f"timer: {words}" for words in result.problems.items[:_LISTED]]

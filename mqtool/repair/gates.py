@@ -14,6 +14,7 @@ from mqtool.repair.files import RepairFiles
 from mqtool.repair.paths import inside, parents_of
 from mqtool.repair.plan import Plan
 from mqtool.store.files import list_directory
+from mqtool.words import size
 
 _PROCESSES = Path("/proc")
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -28,7 +29,7 @@ def store_of(plan: Plan) -> Path:
     except OSError as error:
         raise RefusedError("store", f"the plan's store cannot be found: {error.strerror}", root) from error
     if not same or status.st_ino != plan.inode:
-        raise RefusedError("store", "not the directory that the plan was made for; run `mqtool plan` again", root)
+        raise RefusedError("store", "the plan was made for another directory; run `mqtool plan` again", root)
     return root
 
 
@@ -40,11 +41,11 @@ def check_writable(root: Path, names: Iterable[str]) -> None:
         if not path.exists():
             continue
         if not os.access(path, os.W_OK | os.X_OK) or os.statvfs(path).f_flag & os.ST_RDONLY:
-            raise RefusedError("read-only", "this directory cannot be written to", path)
+            raise RefusedError("read-only", "this directory is not writable", path)
         if path.stat().st_dev != device:
             raise RefusedError(
                 "file-system",
-                "this directory is another file system than the root's, so files cannot be swapped at once",
+                "this directory is on another file system than the root, so files cannot be swapped atomically",
                 path,
             )
 
@@ -53,13 +54,15 @@ def check_space(root: Path, needed: int, files: RepairFiles) -> None:
     """Raises RefusedError if the disk has too little space."""
     free = files.free_bytes(root)
     if free < needed:
-        raise RefusedError("space", f"expected {needed} free bytes, found {free}", root)
+        raise RefusedError("space", f"not enough disk space: need {size(needed)}, {size(free)} free", root)
 
 
 def check_backup(root: Path, *, acknowledged: bool) -> None:
     """Raises RefusedError unless the caller has confirmed a backup."""
     if not acknowledged:
-        raise RefusedError("backup", "confirm that there is a backup or snapshot, or that none is needed: --yes", root)
+        raise RefusedError(
+            "backup", "confirm with --yes that there is a backup or snapshot, or that none is needed", root
+        )
 
 
 def check_nobody_writes(root: Path) -> None:

@@ -90,7 +90,7 @@ class Journal:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise self._broken("is not a line of a journal") from error
         if stated != _sum(self._chain, entry):
-            raise self._broken("is not as it was written: its sum differs")
+            raise self._broken("has changed since it was written: its checksum differs")
         if number != self._count or kind not in _KINDS or (kind == BEGIN) != (number == 0):
             raise self._broken("is out of order")
         if kind == BEGIN:
@@ -98,13 +98,13 @@ class Journal:
         self.kind, self._chain, self._count = kind, stated, number + 1
 
     def _broken(self, what: str) -> RefusedError:
-        after = "keep the quarantine and ask the journal's backup; nothing was changed"
+        after = "nothing was changed. Keep the quarantine, and restore the journal from a backup"
         return RefusedError("journal", f"line {self._count + 1} {what}; {after}", self.path)
 
     def _begin(self, document: dict[str, Any]) -> Begin:
         try:
             if document["schema"] != SCHEMA or document["schema_version"] != SCHEMA_VERSION:
-                raise self._broken("is of a release that this one does not know")
+                raise self._broken("was written by an unknown release of mqtool")
             plan = Plan.from_json(json.dumps(document["plan"]), self.path)
             directories = {_directory(name, self.path): int(time) for name, time in document["directories"].items()}
             created = tuple(check_name(name, self.path) for name in document["made"])
@@ -162,7 +162,7 @@ def root_of(path: Path) -> Path:
     if not root.is_dir():
         raise NotAStoreError("no such directory; give the root of the store that was changed", path)
     if not (root / HOME).is_dir():
-        raise RefusedError("journal", f"expected {HOME}/{JOURNAL}: no change of this store is on record", root)
+        raise RefusedError("journal", f"expected {HOME}/{JOURNAL}: this store has no recorded change", root)
     return root
 
 
@@ -174,8 +174,8 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
     begin = journal.begin
     if begin.plan.inode != root.stat().st_ino:  # a directory that was moved keeps its number, a copy has another one
         reason = (
-            f"the change was made to {begin.plan.store}, and this is another directory: undo it there. If this is a "
-            f"copy that is to stay as it is, move {home_of(root)} out of it"
+            f"the change was made to {begin.plan.store}, but this is another directory: undo it there. If this is a "
+            f"copy to keep as it is, move {home_of(root)} out of it"
         )
         raise RefusedError("store", reason, journal.path)
     for name in (*(step.path for step in begin.plan.steps), *([begin.barrier] if begin.barrier else [])):

@@ -50,7 +50,7 @@ class SoleRecords(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Returns the records in words."""
-        return f"{self.count} record(s) found nowhere else (physical offsets {self.first} to {self.last})"
+        return f"{self.count} record(s) that exist nowhere else (physical offsets {self.first} to {self.last})"
 
 
 def sole_records(store: Store, path: Path) -> SoleRecords | None:
@@ -127,7 +127,7 @@ def set_aside(store: Store, change: SetAside, _out: Path, staged: StagedFiles) -
         if not path.is_file():
             raise UsageError(f"{path}: expected a file to set aside")
         if name in staged.files and name.startswith(_REBUILT):
-            staged.notes.append(f"{name}: another change puts a new file in its place")
+            staged.notes.append(f"{name}: another change creates a new file in its place")
         else:
             staged.remove(path)
         sole = sole_records(store, path)
@@ -186,7 +186,9 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
         else:
             blank = commit_log.build_blank(known.value - end)
             copy_file(segment.path, out / name, [(end, blank)], zeros_from=end, size=known.value)
-            staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
+            staged.notes.append(
+                f"{name}: a BLANK at position {end} fills the space from the last record to the next segment"
+            )
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
     staged.read_log(store)
@@ -201,7 +203,9 @@ def record_losses(store: Store, change: RecordLosses, out: Path, staged: StagedF
         (out / file_names.KNOWN_LOSSES).write_bytes(content(store.commit_log.max_offset, queues))
         staged.put(file_names.KNOWN_LOSSES, out / file_names.KNOWN_LOSSES)
         count = sum(last - first + 1 for part in losses for first, last in part.offsets)
-        staged.notes.append(f"{file_names.KNOWN_LOSSES}: {count} message(s) are lost already; verify will expect that")
+        staged.notes.append(
+            f"{file_names.KNOWN_LOSSES}: {count} message(s) are already lost; verify will expect them to be missing"
+        )
 
 
 def is_padded(segment: MappedFile, size: int) -> bool:
@@ -253,7 +257,7 @@ def truncate(store: Store, change: Truncate, out: Path, staged: StagedFiles) -> 
     _cut_checkpoint(store, cut, out, staged)
     if list_directory(store.path / file_names.TIMER_LOG):
         staged.notes.append(
-            "the timer's files are not cut: run mqtool verify to list those that point past the new end"
+            "the timer's files are not cut: run mqtool verify to list entries that point past the new end"
         )
     _cut_offsets(store, ends, out, staged)
     staged.notes.insert(0, f"the log will end at physical offset {cut.end}")
@@ -348,7 +352,7 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, staged: StagedFiles) -> int | 
             continue
         staged.remove(file.path)
         if number == 0 and file.base:
-            staged.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left, the queue will begin at 0 again")
+            staged.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left; the queue will begin at 0 again")
             is_empty = True
     if first is not None:
         staged.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on are removed")
@@ -359,7 +363,9 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, staged: Stag
     slots = index.slot_count
     if slots is None or not index.entry_count:
         staged.complete = False
-        staged.notes.append(f"{index.path.name}: cannot be cut, its slots are not known; rebuild the index")
+        staged.notes.append(
+            f"{index.path.name}: cannot be cut, because its number of slots is unknown; rebuild the index"
+        )
         return
     entries = index.entries
     beyond = np.flatnonzero(entries["physical_offset"] >= cut.end)
@@ -402,7 +408,7 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, stag
     """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next."""
     if ends:
         advice = (
-            "positions past the new ends of the queues could not be moved back, and groups would pass over what is "
+            "positions past the new ends of the queues could not be moved back, so groups would skip the messages "
             "written there next; run mqtool salvage instead, and compare the positions with the new store"
         )
         require_readable(store.path / file_names.CONFIG, store.config, advice)

@@ -130,13 +130,13 @@ def lints(store: Store, tables: OffsetTables, moves: tuple[Move, ...], name: str
         yield f"{tables.evidence}; the plan writes {name}"
     if tables.read is not None and tables.read.is_database:
         yield (
-            "the positions are in RocksDB: the next start of a broker with storeType=defaultRocksDB takes the new "
-            f"{name} over; `mqtool undo` is then no longer possible"
+            "the positions are in RocksDB: the next start of a broker with storeType=defaultRocksDB imports the new "
+            f"{name}; `mqtool undo` is then no longer possible"
         )
     groups = sorted({move.group for move in moves})
     yield from _switches(store, groups)
     if store.config.text("brokerRole") == "SLAVE":
-        yield "brokerRole=SLAVE: the broker replaces its positions by its master's; plan the change on the master"
+        yield "brokerRole=SLAVE: the broker replaces its positions with its master's; plan the change on the master"
     yield from case_lints(groups, {*store.metadata.groups, *store.metadata.consumer_offsets})
 
 
@@ -152,7 +152,7 @@ def _switches(store: Store, groups: list[str]) -> Iterator[str]:
                 "SUBSCRIPTION_GROUP_NOT_EXIST"
             )
         elif not config.consume_enable:
-            yield f"group {group}: consumeEnable=false, it gets no message whatever its position"
+            yield f"group {group}: consumeEnable=false, so it gets no message, whatever its position"
 
 
 class Place(NamedTuple):

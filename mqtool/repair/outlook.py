@@ -348,7 +348,7 @@ class Preview:
             with self.tree(files, removed) as (directory, config):
                 result = outlook(directory, self.release, config)
         except OSError as error:
-            return f"{error.filename}: a preview cannot be made: {error.strerror}"
+            return f"{error.filename}: cannot create a preview: {error.strerror}"
         return result if isinstance(result, Outlook) else result.replace(str(directory), str(self._root))
 
     @contextmanager

@@ -30,9 +30,9 @@ def check_name(name: object, where: Path) -> str:
         raise RefusedError("path", f"expected a path below the store, found {str(name)[:60]!r}", where)
     parts = name.split("/")
     if len(parts) > _DEEPEST or any(not file_names.is_directory_name(part) for part in parts):
-        raise RefusedError("path", f"expected a path below the store without tricks, found {name[:200]!r}", where)
+        raise RefusedError("path", f"expected a plain path below the store, found {name[:200]!r}", where)
     if parts[0] in (HOME, file_names.LOCK):
-        raise RefusedError("path", f"{name!r} is not for plans to touch", where)
+        raise RefusedError("path", f"{name!r} cannot be changed by a plan", where)
     return name
 
 
@@ -76,7 +76,7 @@ def _require(path: Path, kind: Callable[[int], bool], name: str, *, may_link: bo
     except OSError as error:
         raise RefusedError("path", f"cannot be read: {error.strerror}", path) from error
     if stat.S_ISLNK(mode):
-        raise RefusedError("path", "a symbolic link: a change follows none; work on what it leads to", path)
+        raise RefusedError("path", "a symbolic link: changes do not follow links; use its target", path)
     if not kind(mode):
         raise RefusedError("path", f"expected a {name}", path)
 
@@ -93,7 +93,7 @@ def home_of(root: Path) -> Path:
 def earlier_change(home: Path) -> RefusedError:
     """Returns the error for a store with the undo data of another change."""
     return RefusedError(
-        "quarantine", "the undo data of an earlier change is still there: mqtool discard-undo or mqtool undo", home
+        "quarantine", "the undo data of an earlier change still exists: run mqtool discard-undo or mqtool undo", home
     )
 
 

@@ -186,7 +186,7 @@ def _plan_of(document: dict[str, Any], path: Path) -> Plan:
     if any(step.before is None and step.after is None for step in steps):
         raise RefusedError("plan-unreadable", "a step does nothing", path)
     if len({step.path for step in steps}) != len(steps):
-        raise RefusedError("plan-unreadable", "two steps are about the same file", path)
+        raise RefusedError("plan-unreadable", "two steps affect the same file", path)
     reads = []
     for item in document["reads"]:
         state = _fingerprint(item["fingerprint"])

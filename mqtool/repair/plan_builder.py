@@ -129,7 +129,7 @@ def _check_needed(store: Store, requested: Sequence[Change]) -> None:
         count, first = first_needed(store, needed, names)
         if first:
             words = combined([first, *needed[:count], *needed[count + 1 :]]).words
-            less = f"--before {store.commit_log.segments[count].base} deletes what nobody needs"
+            less = f"--before {store.commit_log.segments[count].base} deletes only messages that nobody needs"
             hint = f"{less}; {ADVICE}" if count and names is None else ADVICE
             raise RefusedError("unread", f"of the messages to be deleted, {words}: {hint}", store.path)
 
@@ -210,8 +210,8 @@ def _described(
             reads.append(Read(name, state))
     fingerprints = [*((step.path, step.before) for step in steps), *((read.path, read.fingerprint) for read in reads)]
     staged.notes.extend(
-        f"{name}: {state.size} bytes, more than any file of a broker has: its bytes are not read, and a change of it "
-        "is only seen by its size and time"
+        f"{name}: {state.size} bytes, more than any file of a broker: its contents are not read, so mqtool notices "
+        "changes only by size and time"
         for name, state in fingerprints
         if state is not None and is_left_out(state)
     )

@@ -223,7 +223,7 @@ class _Run:
             for step, other in zip(steps, self._plan.steps, strict=True)
         )
         if not same:
-            raise RefusedError("plan-stale", "the result would be another than the plan states; plan again", store.path)
+            raise RefusedError("plan-stale", "the result would differ from the plan; plan again", store.path)
         return steps
 
     def _stage(self, step: Step, staged: StagedFiles, places: Places) -> None:
@@ -267,7 +267,7 @@ class _Run:
                 self._discard(begin)
             except OSError as second:
                 raise RefusedError(
-                    "half-way", f"{error}; it could not be undone either ({second}): run mqtool undo", self._root
+                    "half-way", f"{error}; undoing failed too ({second}): run mqtool undo", self._root
                 ) from error
             raise
 
@@ -290,7 +290,7 @@ class _Run:
         for step in self._plan.steps:
             state = fingerprint(places.target(step))
             if (step.after is None) != (state is None) or (step.after is not None and not step.after.fits(state)):
-                raise RefusedError("result", "this file did not become what was planned", places.target(step))
+                raise RefusedError("result", "this file does not have the planned contents", places.target(step))
         self.journal.write(APPLIED)
 
     def _clear(self, begin: Begin, places: Places) -> None:

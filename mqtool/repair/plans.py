@@ -142,8 +142,8 @@ def plan_recovery(
     if forecast is not None and not forecast.is_repaired and accept_loss != forecast.undelivered:
         raise RefusedError(
             LOSSES,
-            f"{forecast.words}. A new store keeps them: {new_store_command(Opened(root, config))}. To recover all the "
-            f"same, confirm the number with --accept-loss {forecast.undelivered}",
+            f"{forecast.words}. A new store keeps them: {new_store_command(Opened(root, config))}. To recover anyway, "
+            f"confirm the number with --accept-loss {forecast.undelivered}",
             root,
         )
     return plan

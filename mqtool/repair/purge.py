@@ -95,8 +95,8 @@ def redacted(record: Record) -> bytes:
     """
     if record.sys_flag & SysFlag.INNER_BATCH:
         raise UnsupportedFormatError(
-            f"physical offset {record.physical_offset}: its body is a batch of messages; "
-            "redact knows bodies of single messages only"
+            f"physical offset {record.physical_offset}: its body is a batch of messages; redact supports only single "
+            "messages"
         )
     body = BLANK * len(record.body)
     redacted_record = replace(
@@ -134,13 +134,13 @@ def _check(store: Store) -> None:
     if enabled or has_data(kept):
         raise UnsupportedFormatError(
             f"{kept}: {enabled[0] if enabled else 'has data'}: timers, transactions or an index in this RocksDB refer "
-            "to records by physical offset and cannot be changed; move it away first if no broker uses it"
+            "to records by physical offset and cannot be changed; if no broker uses it, move it elsewhere first"
         )
     epochs = epoch_file(store.path, store.config)
     if store.config.flag("enableControllerMode") or has_epochs(store.path, store.config):
         raise UnsupportedFormatError(
-            f"{epochs}: a broker of controller mode: the log's physical offsets are those "
-            "of its replicas, so a purge of one of them is not possible"
+            f"{epochs}: the broker is in controller mode, and its replicas have the same physical offsets, so one of "
+            "them cannot be purged alone"
         )
     if store.layout.misplaced or store.layout.displaced:
         raise _damaged(store, "segments with a wrong name")
@@ -228,7 +228,7 @@ def _move_queue(
         is_purged = mine & among(physical, staged.purged)
         new = np.where(mine, moves.records(physical), physical)
         if (new[mine & ~is_purged] < 0).any():
-            raise _damaged(store, f"queue {queue.topic}/{queue.queue_id} leads to no record")
+            raise _damaged(store, f"queue {queue.topic}/{queue.queue_id} points to no record")
         new[is_purged] = np.maximum(physical[is_purged], NOWHERE)
         if is_purged.any() and queue.topic not in names:
             staged.notes.append(
@@ -306,9 +306,9 @@ def _add_notes(store: Store, names: tuple[str, ...], counts: Counter[str], moves
     staged.notes += [
         f"{counts['records']} messages of {', '.join(names)}, {counts['bytes']} bytes, are removed from the log",
         f"every physical offset changes: the log begins at {moves.start}, past {log.max_offset}, its present end",
-        "offset message ids, also those in ORIGIN_MESSAGE_ID of retries, lead nowhere afterwards; unique keys stay",
+        "offset message ids, including those in ORIGIN_MESSAGE_ID of retries, become invalid; unique keys stay valid",
         f"the log takes {bytes_text(old)} on disk, {bytes_text(new)} afterwards, and both until mqtool discard-undo",
-        "the topics stay, empty, and their next messages get the next queue offsets; positions of groups stay true",
+        "the topics stay, empty, and their next messages get the next queue offsets; positions of groups stay valid",
         "a slave has the old physical offsets: empty it, so that it copies the new log",
     ]
     staged.notes += combined(needed_by_segment(store, names)).notes
@@ -330,7 +330,7 @@ def _note_waiting(store: Store, names: Collection[str], staged: StagedFiles) -> 
         elif message.topic in names or message.origin in names:
             stay[message.kind.value, message.stored_topic] += 1
     staged.notes += [
-        f"{count} {kind} message(s) of these topics wait in {topic}: they stay and will be delivered"
+        f"{count} {kind} message(s) of these topics are waiting in {topic}: they stay and will be delivered"
         for (kind, topic), count in sorted(stay.items())
     ]
     staged.notes += [

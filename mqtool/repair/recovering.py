@@ -40,7 +40,7 @@ def link_tree(root: Path, scratch: Path) -> None:
             names[:] = [name for name in names if name not in _OWN]
         for name in names:
             if (here / name).is_symlink():
-                raise RefusedError("path", "a symbolic link: a change follows none", here / name)
+                raise RefusedError("path", "a symbolic link: changes do not follow links", here / name)
         for name in files:
             if here != root or name not in _OWN:
                 (target / name).symlink_to(here / name)

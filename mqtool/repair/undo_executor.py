@@ -84,7 +84,7 @@ def _clean_up(root: Path, files: RepairFiles) -> UndoResult:
 
 def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
     if journal.kind == DISCARD_UNDO:
-        raise RefusedError("journal", "the old files are going already: mqtool discard-undo", journal.path)
+        raise RefusedError("journal", "the old files are already being deleted: run mqtool discard-undo", journal.path)
     gates.check_nobody_writes(root)
     gates.check_writable(root, [step.path for step in begin.plan.steps])
     if journal.kind == APPLIED:

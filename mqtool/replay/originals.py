@@ -253,7 +253,7 @@ class Source(Struct, frozen=True, dict=True):
             messages = explode(record)
         except FormatError as error:
             where = record.physical_offset, 0
-            yield Original(where, None, f"the inner batch cannot be taken apart: {error}", _place(record))
+            yield Original(where, None, f"the inner batch cannot be decoded: {error}", _place(record))
             return
         for message in messages:
             if not self.selection.matches(message) or not resend.matches_topic(message, Globs(self.selection.topics)):

@@ -116,10 +116,10 @@ def check(state: State, shape: dict[str, Any], source: Source, target: Target | 
     for name in {**shape, **state.shape}:
         value = shape.get(name)
         if state.shape.get(name) != value:
-            reason = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
+            reason = f"{name} was {state.shape.get(name)!r} and is now {value!r}"
             raise UsageError(f"{path}: belongs to another replay: {reason}; give a new state")
     if state.source is not None and not _matches(source, state.source):
-        raise UsageError(f"{path}: belongs to another replay: {source.path} is not what it was; give a new state")
+        raise UsageError(f"{path}: belongs to another replay: {source.path} has changed; give a new state")
     if target is not None and state.target is not None and not _matches_target(target, state.target):
         reason = f"the log of {target.root} is not the one that was written up to physical offset {state.end}"
         raise UsageError(f"{path}: {reason}; give a new state, or the old store")
@@ -195,7 +195,7 @@ class IdsFile:
             return
         with writing(path):
             if not resumes and path.exists() and path.stat().st_size:
-                raise UsageError(f"{path}: is there already; name a new file")
+                raise UsageError(f"{path}: exists; name a new file")
             self._file = open_after(path, known_bytes)
 
     def write(self, original: Original, ack: Ack) -> None:

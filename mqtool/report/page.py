@@ -58,7 +58,7 @@ MAX_PLACES = 50
 
 VERDICTS = {
     State.CLEAN: "Nothing is wrong.",
-    State.DIRTY: "Everything found is repaired by the broker's next start, but check it.",
+    State.DIRTY: "The broker's next start repairs everything found. Review it first.",
     State.CORRUPT: "The store is damaged, and the broker's next start does not repair it.",
     State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
 }
@@ -119,7 +119,7 @@ def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[L
     filled = min(1.0, max(0.0, filled))
     holds = f"{name}: {words.counted(facts.records, 'message')}"
     if facts.failure:
-        return "unreadable", filled, f"{holds}, cannot be read to its end"
+        return "unreadable", filled, f"{holds}, cannot be read to the end"
     if hit:
         lost = sum(min(part.end, segment.end) - max(part.start, segment.base) for part in hit)
         return "damaged", filled, f"{holds}, {words.size(lost)} damaged"

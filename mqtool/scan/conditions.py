@@ -106,7 +106,7 @@ class _Parser:
     def _not(self) -> Any:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise UsageError(f"condition: nested more than {_DEEPEST} deep; write it with fewer brackets")
+            raise UsageError(f"condition: nested more than {_DEEPEST} deep; use fewer brackets")
         if self._accept("NOT"):
             condition = ~self._not()
         elif self._accept("("):

@@ -128,7 +128,7 @@ class _LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         that Arrow cannot evaluate.
         """
         if isinstance(columns, dict):
-            raise UsageError("columns of a store are chosen by name; compute on the batches")
+            raise UsageError("select columns of a store by name; compute on the batches")
         names = self._schema.names if columns is None else list(columns)
         schema = chosen(self._schema, names)
         if isinstance(filter, pa.Scalar):  # DataFusion's form of a condition that is always true or never

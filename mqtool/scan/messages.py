@@ -227,7 +227,7 @@ class Scan:
     def _path(self) -> Path:
         options, facts = self.options, self.where.facts
         if not facts["broker"].admits(self.report.broker):
-            return Path("nothing", "the condition names another broker")
+            return Path("nothing", "the condition selects another broker")
         return Planner(self._store, facts, options.trust, options.end, self._every).path()
 
     def _batches(self, frames: Frames) -> Iterator[Any]:

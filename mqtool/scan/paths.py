@@ -193,7 +193,7 @@ class Planner(Struct, dict=True):
         if classes := self._admitted(_NOT_QUEUED):
             return f"{classes} records are not in queues; exclude them by a condition on record_class"
         if self.store.rocksdb and self.store.rocksdb.exists:
-            return "queues in RocksDB are not completed after a crash"
+            return "queues in RocksDB may be incomplete after a crash"
         missing = self._topics - {queue.topic for queue in self.store.queues()}
         if missing:
             return f"topic {min(missing)!r} has no queue, and records of a deleted topic may be left"
@@ -216,7 +216,7 @@ class Planner(Struct, dict=True):
         sizes = np.concatenate([part[1] for part in known]) if known else np.empty(0, np.int64)
         extent = min(high, self.store.commit_log.max_offset) - low
         if int(sizes.sum()) * _WORTH > extent > 0:
-            self._distrust_reason = "the records that the queues name are most of the log"
+            self._distrust_reason = "the queues point to most of the log"
             return None
         offsets, which = np.unique(offsets, return_index=True)
         return Path("queues", f"{len(known)} queues with {len(offsets)} units", (PointReads(offsets, sizes[which]),))

@@ -133,13 +133,13 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
     limit = start if index is None else log.segments[index].end
     inside = offsets + sizes <= limit
     for offset, size in zip(offsets[~inside].tolist(), sizes[~inside].tolist(), strict=True):
-        yield _damage(log, offset, offset + size, "a unit names more bytes than the segment has")
+        yield _damage(log, offset, offset + size, "a unit states more bytes than the segment has")
     offsets, sizes = offsets[inside], sizes[inside]
     if not len(offsets):
         return
     data, was_read = _read(log, offsets, sizes)
     for offset, size in zip(offsets[~was_read].tolist(), sizes[~was_read].tolist(), strict=True):
-        yield _damage(log, offset, offset + size, "the file ends before this record does", DamageKind.MISSING)
+        yield _damage(log, offset, offset + size, "the file ends inside this record", DamageKind.MISSING)
     frames = Frames(data, start, offsets[was_read] - start, sizes[was_read])
     if not len(frames):
         return
@@ -151,9 +151,9 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
     for at in np.flatnonzero(~matches).tolist():
         offset, size = int(frames.positions[at]) + start, int(frames.sizes[at])
         if valid[at]:
-            yield _damage(log, offset, offset + size, "the body's CRC is another than stored", DamageKind.BAD_CRC)
+            yield _damage(log, offset, offset + size, "the body's CRC differs from the stored one", DamageKind.BAD_CRC)
         else:
-            yield _damage(log, offset, offset + size, "no record where one is named")
+            yield _damage(log, offset, offset + size, "no record where a unit states one")
     if matches.any():
         yield frames.select(matches)
 

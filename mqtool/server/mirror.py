@@ -182,7 +182,7 @@ class Mirror:
         except RemoteProtocolError as error:
             raise ConnectionError(str(error)) from error
         if facts.name != self._facts.name:
-            raise StoreError(f"{self._address} is {facts.name} now, and the copy is of {self._facts.name}", self._path)
+            raise StoreError(f"{self._address} is now {facts.name}, but the copy is of {self._facts.name}", self._path)
         self._check_range(facts)
         return facts
 
@@ -190,8 +190,8 @@ class Mirror:
         end = self.store.end
         if not facts.min_offset <= end <= facts.max_offset:
             raise StoreError(
-                f"the copy ends at physical offset {end}, but the master {self._address} has "
-                f"{facts.min_offset} to {facts.max_offset}: another log, or the bytes in between are deleted",
+                f"the copy ends at physical offset {end}, but the master {self._address} has {facts.min_offset} to "
+                f"{facts.max_offset}: it is another log, or the bytes in between have been deleted",
                 self._path,
             )
 
@@ -247,7 +247,7 @@ class Mirror:
                     reading.cancel()
                     if stop.done():
                         return
-                    raise TimeoutError(f"nothing came for {SILENCE_SECONDS:g} s")
+                    raise TimeoutError(f"nothing received for {SILENCE_SECONDS:g} s")
                 data = reading.result()
                 if not data:
                     raise ConnectionResetError("the master closed the connection")
@@ -282,7 +282,7 @@ class Mirror:
                     await sync_tables(connection, self._path, release=release)
                     self._tables_taken.set()
             except (OSError, TimeoutError, RemoteProtocolError) as error:
-                log.warning("tables not taken over master=%s error=%s", self._address, error)
+                log.warning("topics, groups and offsets not copied master=%s error=%s", self._address, error)
             await self._pause(self._tables_seconds)
 
     async def _pause(self, seconds: float) -> None:

@@ -361,7 +361,7 @@ def needed(command: Command, name: str) -> str:
     try:
         return command.fields[name]
     except KeyError:
-        raise RemoteProtocolError(f"request {command.code}: the field {name} is missing") from None
+        raise RemoteProtocolError(f"request {command.code}: field {name} is missing") from None
 
 
 class NameServer:
@@ -433,7 +433,11 @@ class NameServer:
     def forget_silent(self) -> None:
         """Removes brokers whose registration has expired (RouteInfoManager.scanNotActiveBroker)."""
         for live in self.routes.expired():
-            log.warning("broker silent name=%s address=%s", live.registration.broker_name, live.registration.address)
+            log.warning(
+                "broker sends no heartbeats name=%s address=%s",
+                live.registration.broker_name,
+                live.registration.address,
+            )
             if isinstance(live.connection, Peer):
                 live.connection.close()
             self.unregister(live.registration)

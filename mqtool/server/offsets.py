@@ -138,7 +138,7 @@ class BrokerPositions:
                 self._connection = await Connection.open(self.address, sign=self._sign)
             return await self._connection.call(command, ANSWER_SECONDS)
         except TimeoutError as error:
-            raise ConnectionError(f"broker {self.address}: no answer in {ANSWER_SECONDS:g} s") from error
+            raise ConnectionError(f"broker {self.address}: no answer within {ANSWER_SECONDS:g} s") from error
 
     def call_ok(self, code: RequestCode, **fields: object) -> Command:
         """Like `call`, but raises RemoteProtocolError if the answer's code is not SUCCESS."""
@@ -290,32 +290,35 @@ def check_broker(broker: BrokerPositions, plan: BrokerPlan) -> None:
     if broker.name != plan.name:
         raise RefusedError("broker", f"expected the broker {plan.name}, found {broker.name}", where)
     if broker.settings.get("brokerRole") == "SLAVE":
-        raise RefusedError("slave", "a slave replaces its positions by its master's; name the master", where)
+        raise RefusedError("slave", "a slave replaces its positions with its master's; name the master", where)
     running = {group: ids for group in _groups(plan) if (ids := broker.members(group))}
     for group, ids in running.items():
         _check_online(broker, plan, group, ids)
     if plan.online and not running and not broker.resets_by_itself:
-        raise RefusedError("offline", "no consumer of these groups runs; plan without --online", where)
+        raise RefusedError("offline", "no consumer of these groups is running; plan without --online", where)
 
 
 def _check_online(broker: BrokerPositions, plan: BrokerPlan, group: str, ids: list[str]) -> None:
-    clients = f"{len(ids)} consumer(s) of group {group} run, {ids[0]} among them, and write over new positions"
+    clients = (
+        f"{len(ids)} consumer(s) of group {group} are running, among them {ids[0]}, and would overwrite the new "
+        "positions"
+    )
     stop = "Stop them and apply again"
     if not plan.online:
         way = "plan with --online, which uses the broker's reset"
         if not broker.resets_by_itself:
-            way = "plan --to earliest, latest or @TIME for complete topics with --online, which tells the consumers"
+            way = "plan --to earliest, latest or @TIME for complete topics with --online, which notifies the consumers"
         raise RefusedError("online", f"{clients}. {stop}, or {way}", broker.address)
     if broker.resets_by_itself:
         return
     if plan.time is None:
-        reason = "This broker tells running consumers a time only: plan --to earliest, latest or @TIME"
+        reason = "This broker can notify running consumers of a time only: plan --to earliest, latest or @TIME"
         raise RefusedError("online", f"{clients}. {reason}. Or stop them and plan without --online", broker.address)
     committed = broker.committed().get(group, {})
     for topic in sorted({move.topic for move in plan.moves if move.group == group}):
         queues = set(broker.topics().get(topic, ()))
         if queues - committed.get(topic, {}).keys():
-            reason = f"group {group} has no position in each queue of {topic}, and the broker resets all or none"
+            reason = f"group {group} has no position in each queue of {topic}, and the broker resets all queues or none"
             raise RefusedError("online", f"{reason}. {stop}, with a plan without --online", broker.address)
 
 
@@ -377,8 +380,8 @@ def _check_stored(broker: BrokerPositions, moves: Iterable[Move]) -> None:
     for move in moves:
         current = _position(committed, move)
         if current != move.after:
-            reason = f"{_place(move)}: the broker answers SUCCESS and keeps position {current} in place of {move.after}"
-            hint = "an earlier reset waits for the group's next pull; plan with --online to replace it"
+            reason = f"{_place(move)}: the broker answers SUCCESS but keeps position {current} instead of {move.after}"
+            hint = "an earlier reset is waiting for the group's next pull; plan with --online to replace it"
             raise RefusedError("ignored", f"{reason}; {hint}", broker.address)
 
 

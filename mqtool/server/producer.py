@@ -83,7 +83,9 @@ def route_in(body: bytes | memoryview) -> Route:
                 brokers[name] = address, count
     except (KeyError, TypeError, AttributeError, FormatError) as error:
         raise RemoteProtocolError(f"route of a topic: {error!r}") from error
-    return Route(tuple(brokers.values()), "" if brokers else f"no broker takes messages ({'; '.join(seen) or 'none'})")
+    return Route(
+        tuple(brokers.values()), "" if brokers else f"no broker accepts messages ({'; '.join(seen) or 'none'})"
+    )
 
 
 def _master(addresses: Mapping[Any, Any]) -> str | None:

@@ -105,8 +105,8 @@ class Transfer(Struct, frozen=True):
 TRANSFER = Unit(
     "HA transfer",
     Transfer,
-    i64("physical_offset", "where in the CommitLog the bytes that follow begin"),
-    i32("body_size", "how many follow; 0 for a heartbeat"),
+    i64("physical_offset", "physical offset of the bytes that follow"),
+    i32("body_size", "number of bytes that follow; 0 for a heartbeat"),
 )
 
 
@@ -116,7 +116,9 @@ class Report(Struct, frozen=True):
     physical_offset: int
 
 
-REPORT = Unit("HA report", Report, i64("physical_offset", "where the slave's log ends; 0 for one that is empty"))
+REPORT = Unit(
+    "HA report", Report, i64("physical_offset", "physical offset at which the slave's log ends; 0 if it is empty")
+)
 
 
 class Piece(NamedTuple):
@@ -141,7 +143,9 @@ class TransferReader:
         while len(self._kept) >= TRANSFER.size:
             offset, size = TRANSFER.struct.unpack_from(self._kept)
             if offset < 0 or not 0 <= size <= MAX_TRANSFER:
-                raise RemoteProtocolError(f"a piece of {size} bytes at physical offset {offset}: no master sends that")
+                raise RemoteProtocolError(
+                    f"{size} bytes at physical offset {offset}: no master sends a piece of this size"
+                )
             end = TRANSFER.size + size
             if len(self._kept) < end:
                 return
@@ -258,7 +262,7 @@ class HaListener:
         while not writer.is_closing():
             data = self._read(position)
             if data is None:
-                log.warning("the log has no physical offset %d; the slave is closed", position)
+                log.warning("the log has no physical offset %d; the slave is disconnected", position)
                 writer.close()
                 return
             if len(data) or clock() - spoken >= HEARTBEAT_SECONDS:
@@ -309,7 +313,7 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
     shape = BrokerConfig({key: value for key, value in values.items() if key in SHAPING}, source=connection.address)
     if values.get("haListenPort") == "0":
         raise RemoteProtocolError(
-            f"{connection.address} sends its log to no slave; start mqtool serve with --set haListenPort=10912"
+            f"{connection.address} does not send its log to slaves; start mqtool serve with --set haListenPort=10912"
         )
     try:
         return MasterFacts(

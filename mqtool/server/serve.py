@@ -211,8 +211,9 @@ class Server:
             return
         if release < (5, 0):
             raise UsageError(
-                "aclEnable=true: a broker of this release checks each request by the accounts in conf/plain_acl.yml. "
-                "Name that file with --acl, or set aclEnable=false to serve every client without a check"
+                "aclEnable=true: a broker of this release checks each request against the accounts in "
+                "conf/plain_acl.yml. Name that file with --acl, or set aclEnable=false to serve every client without "
+                "a check"
             )
         _LOG.warning("aclEnable=true has no effect, as in 5.5; no request is checked. Name accounts with --acl")
 
@@ -283,7 +284,7 @@ class Server:
                     await self._stop_listeners(0)
                 else:
                     advice = "; free the port, or choose another --port"
-                    _LOG.warning("no VIP channel, and real slaves get no topics: %s%s", error, advice)
+                    _LOG.warning("no VIP channel, so real slaves get no topics: %s%s", error, advice)
             else:
                 self.addresses["vip"] = with_port(options.advertised, advertised - 2)
                 break
@@ -296,7 +297,7 @@ class Server:
         """
         options = self.options
         if port in (options.name_server_port, options.grpc_port, options.admin_port, options.ha_port):
-            raise UsageError(f"port {port} is given for another purpose")
+            raise UsageError(f"port {port} is already given for another purpose")
         await self._start_listener(port)
 
     async def _start_listener(self, port: int) -> Listener:
@@ -383,7 +384,7 @@ class Server:
         self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
         if self._is_guarded:
             _LOG.warning(
-                "any client that can connect to port %d can read the entire log: replication has no accounts",
+                "any client that can connect to port %d can read the entire log: replication does not check accounts",
                 self._slaves.port,
             )
 
@@ -462,7 +463,8 @@ def _check_replicas(config: BrokerConfig, release: Release) -> None:
     if replicas > 1:
         raise UsageError(
             f"{config.source}: brokerRole=SYNC_MASTER: a broker answers a send when {replicas - 1} slave(s) have the "
-            f"message, serve as soon as it has the message itself; set brokerRole=ASYNC_MASTER to serve without waiting"
+            "message, serve as soon as it has stored the message itself; set brokerRole=ASYNC_MASTER to serve "
+            "without waiting"
         )
 
 

@@ -174,7 +174,7 @@ def last_words(error: BaseException) -> str:
     reasons = [*(raised[:1]), *(cause.rstrip(": ") for cause in stated), *_raised_in_python(error), *ours]
     reasons = reasons or [line for line in lines if line][:1] or [type(error).__name__]
     stopped = "stopped SparkContext" in reasons[-1]
-    return "no master answers, or it ended the application" if stopped else reasons[-1]
+    return "the master does not answer, or ended the application" if stopped else reasons[-1]
 
 
 def _raised_in_python(error: BaseException) -> list[str]:

@@ -288,7 +288,7 @@ def _condition(condition: str, table: Table, read: ReadRequest) -> str:
         raise UsageError(f"option 'where' applies to the table messages, not to {table}; leave it out")
     hidden = sorted((where_of(condition).columns or frozenset(BY_NAME)) & read.redact)
     if hidden:
-        raise UsageError(f"option 'where': column {hidden[0]!r} is redacted, so no condition on it can be met")
+        raise UsageError(f"option 'where': column {hidden[0]!r} is redacted, so no condition can match it")
     return condition
 
 
@@ -346,7 +346,7 @@ class _Values:
         except ValueError as error:
             raise UsageError(f"option 'paths': expected a JSON list: {error}") from error
         if not paths:
-            raise UsageError("no path: load(PATH), or option 'store'")
+            raise UsageError("no path: use load(PATH) or option 'store'")
         return paths
 
     def names(self, name: str) -> tuple[str, ...]:

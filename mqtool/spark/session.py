@@ -62,7 +62,7 @@ def require_spark() -> None:
     if version is None or version < MIN_JAVA:
         known = version or "none"
         raise UnavailableError(
-            f"Spark needs Java {MIN_JAVA} or newer and found {known} ({where}); install it, or leave out --spark"
+            f"Spark needs Java {MIN_JAVA} or newer but found {known} ({where}); install it, or leave out --spark"
         )
 
 
@@ -97,7 +97,7 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
     try:
         session = builder.getOrCreate()
     except Exception as error:  # whatever py4j and pyspark raise
-        raise SparkJobError(f"Spark does not start on {master}: {last_words(error)}") from error
+        raise SparkJobError(f"Spark cannot start on {master}: {last_words(error)}") from error
     register(session)
     return session
 

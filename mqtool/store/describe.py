@@ -285,7 +285,7 @@ def _stop(store: Store) -> Iterator[str]:
     if not store.clean_stop:
         yield "the last broker did not shut down cleanly, or is running: abort exists"
     if store.checkpoint is None:
-        yield "there is no checkpoint that can be read"
+        yield "no checkpoint can be read"
 
 
 def _log(store: Store) -> Iterator[str]:
@@ -294,7 +294,7 @@ def _log(store: Store) -> Iterator[str]:
     if entries:
         yield f"the log from physical offset {entries[0].base} on is a DLedger log, {entries[0].path.parent}"
     elif store.layout.dledger_dirs:
-        yield f"{store.layout.dledger_dirs[0].name}/ is there, and no data file of a DLedger log in use"
+        yield f"{store.layout.dledger_dirs[0].name}/ exists, but contains no data file of a DLedger log in use"
     if log.tail.kind not in ("clean", "unreadable"):  # "unreadable" was reported before, with the other unknowns
         yield f"after the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
     for before, after in pairwise(store.layout.commit_log.files):
@@ -304,7 +304,7 @@ def _log(store: Store) -> Iterator[str]:
             yield f"{before.path.name} and {after.path.name} overlap by {before.end - after.base} bytes"
     empty = [segment.path.name for segment in log.segments if not segment.size]
     if empty:
-        yield f"segments without a byte: {', '.join(empty[:5])}"
+        yield f"empty segments: {', '.join(empty[:5])}"
 
 
 def _queues(store: Store) -> Iterator[str]:
@@ -318,7 +318,7 @@ def _queues(store: Store) -> Iterator[str]:
             yield f"queue {name} contains files that do not belong to it: {queue.strays[0].name}"
         ends = [file.end for file in queue.files]
         if any(end != file.base for end, file in zip(ends, queue.files[1:], strict=False)) and not queue.is_batch:
-            yield f"files of queue {name} do not follow one another"
+            yield f"files of queue {name} are not contiguous"
     if store.rocksdb and store.rocksdb.exists:
         yield store.unread_queues or "the queues are in RocksDB"
 
@@ -328,7 +328,7 @@ def _index(store: Store) -> Iterator[str]:
     for file in store.disk_index_files():
         try:
             if file.entry_count and not file.slot_count:
-                yield f"index file {file.path.name}: its chains fit no number of slots"
+                yield f"index file {file.path.name}: its chains do not fit any number of slots"
         except UnreadableError as error:
             yield f"index file {file.path.name}: {error.reason}"
         if not store.unlisted and file.header.end_physical_offset > store.commit_log.max_offset:
@@ -348,4 +348,4 @@ def _metadata(store: Store) -> Iterator[str]:
         place = f"{lag.topic}/{lag.queue_id}"
         yield f"group {lag.group} is ahead of queue {place}: {lag.consumer_offset} of {lag.max_offset}"
     if store.metadata.topics_file is None:
-        yield f"there is no {file_names.TOPICS} that can be read: which topics there should be is unknown"
+        yield f"there is no {file_names.TOPICS} that can be read, so which topics there should be is unknown"

@@ -349,7 +349,7 @@ def file_fields(
     elif file.kind in _WALKED:
         yield from _by_rows(file, damaged)
     else:
-        raise UnsupportedFormatError(f"{file.path}: is text and has no binary fields; leave out --hex")
+        raise UnsupportedFormatError(f"{file.path}: is text and has no binary fields; leave --hex out")
 
 
 def _units(file: KnownFile, unit: Unit) -> Iterator[Annotated]:  # type: ignore[type-arg]

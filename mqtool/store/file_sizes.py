@@ -28,9 +28,7 @@ class KnownSize(Struct, frozen=True):
         """Why the size is not certain, and what to do; "" if it is."""
         if self.is_certain:
             return ""
-        return (
-            f"{self.value} bytes may not be the size of the files: {self.evidence}; give the broker.conf with --config"
-        )
+        return f"{self.value} bytes may be the wrong file size: {self.evidence}; give the broker.conf with --config"
 
 
 class FileSize(Struct, frozen=True):

@@ -190,7 +190,7 @@ def obstruction(path: Path) -> str:
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - as in open_regular
     except (OSError, ValueError):
-        return "a link that leads to no file" if os.path.islink(path) else ""  # noqa: PTH114 - Path.is_symlink may raise
+        return "a broken link" if os.path.islink(path) else ""  # noqa: PTH114 - Path.is_symlink may raise
     return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else f"a {kind_of(mode)}"
 
 
@@ -379,7 +379,7 @@ def require_directory(path: Path) -> Path:
                 "object storage is read by `mqtool export` and the library; for this command, copy the store to a disk"
             )
             raise NotAStoreError(reason, path) from error
-        raise NotAStoreError("no such directory; give the store's root (it holds commitlog/)", path) from error
+        raise NotAStoreError("no such directory; give the store's root (it contains commitlog/)", path) from error
     except NotADirectoryError as error:
         raise NotAStoreError("is a file, not a store directory; `mqtool dump` reads single files", path) from error
     except (OSError, ValueError) as error:

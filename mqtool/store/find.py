@@ -65,7 +65,7 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
     files = usable_files(store)
     terms = selection.unique_keys or selection.keys
     if method is SearchMethod.INDEX and not (terms and files):
-        why = "there is no index file with entries" if terms else "it knows keys and unique keys only"
+        why = "no index file has entries" if terms else "it contains only keys and unique keys"
         raise UsageError(f"the index cannot serve this search: {why}; look by scan")
     if method is SearchMethod.SCAN or not terms or not files:
         why = "" if method is SearchMethod.SCAN else "; no key was given" if not terms else "; there is no index"
@@ -425,4 +425,4 @@ def not_queued(store: Store, message: Message) -> str:
 
 def helps(store: Store) -> str:
     """Returns which command helps where something is wrong, as a sentence."""
-    return f"{_command(store, 'verify')} says what helps"
+    return f"{_command(store, 'verify')} shows what to do"

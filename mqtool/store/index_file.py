@@ -85,7 +85,7 @@ class IndexFile:
         """Returns the number of hash slots; raises LayoutError if the file does not show it."""
         if not self.slot_count:
             raise LayoutError(
-                "does not state how many slots it has; set maxHashSlotNum and maxIndexNum in broker.conf and add "
+                "does not state its number of slots; set maxHashSlotNum and maxIndexNum in broker.conf and add "
                 "--config broker.conf",
                 self.path,
             )

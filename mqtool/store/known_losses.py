@@ -69,7 +69,9 @@ def known_losses(root: Path, log_min: int = 0) -> KnownLosses:
     try:
         record = msgspec.json.decode(read_file(path), type=KnownLosses)
     except msgspec.MsgspecError as error:
-        raise LayoutError(f"is no record of losses: {error}; without it, gaps are warnings", path) from error
+        raise LayoutError(
+            f"is not a valid record of losses: {error}; until it is corrected, gaps are reported as warnings", path
+        ) from error
     if (record.schema, record.schema_version) != (SCHEMA, SCHEMA_VERSION):
         version = f"{record.schema} version {record.schema_version}"
         raise LayoutError(f"expected {SCHEMA} version {SCHEMA_VERSION}, found {version}", path)

@@ -173,7 +173,7 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     if own is None and len(directories) > 1:
         names = ", ".join(path.name for path in directories)
         raise LayoutError(
-            f"is one of several DLedger logs ({names}); dLegerSelfId of a broker.conf chooses", directories[0]
+            f"is one of several DLedger logs ({names}); set dLegerSelfId in broker.conf to choose one", directories[0]
         )
     if own is None and not directories:
         return None

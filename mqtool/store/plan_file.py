@@ -39,9 +39,9 @@ def check_version(document: Mapping[str, Any], expected: int, path: Path) -> Non
 
 def wrong_field(error: Exception, path: Path) -> RefusedError:
     """Returns the error for a plan that lacks a field or has one of a wrong type."""
-    return RefusedError("plan-unreadable", f"a field is missing or of a wrong type: {error}", path)
+    return RefusedError("plan-unreadable", f"a field is missing or has the wrong type: {error}", path)
 
 
 def edited(path: Path) -> RefusedError:
     """Returns the error for a plan whose digest differs from the one that it states."""
-    return RefusedError("plan-edited", "it was edited: its digest differs; run `mqtool plan` again", path)
+    return RefusedError("plan-edited", "it was edited, so its digest differs; run `mqtool plan` again", path)

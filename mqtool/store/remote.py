@@ -150,9 +150,9 @@ class RemotePath:
         try:
             tree = Tree(fs, path, self._url)
         except FileNotFoundError as error:
-            raise NotAStoreError(f"no such place: {error}", self._url) from error
+            raise NotAStoreError(f"no such location: {error}", self._url) from error
         if not tree.directories:
-            raise NotAStoreError("no such prefix; give the store's root (it holds commitlog/)", self._url)
+            raise NotAStoreError("no such prefix; give the store's root (it contains commitlog/)", self._url)
         return RemotePath(self._url, tree)
 
     def is_file(self) -> bool:

@@ -46,7 +46,7 @@ from mqtool.store.recovered import recovered_index, recovered_queues, recovery_s
 
 _NEWEST = 64
 """Records that are tried, from the newest on, to see which release wrote one of them."""
-_LOG_MISSING = "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one"
+_LOG_MISSING = "expected a CommitLog, found no segment, although queues, index or checkpoint refer to one"
 _ITS_CONFIGURATION = (
     "give the configuration of the store's broker (--config; replay: --source-config; Python and Spark: config)"
 )
@@ -279,7 +279,7 @@ class Store(Closing):
             try:
                 _ = queue.min_offset, queue.max_offset
             except UnreadableError as error:
-                unknown.append(f"queue {topic}/{queue_id} is left out, its bounds are unknown: {error}")
+                unknown.append(f"queue {topic}/{queue_id} is left out, because its bounds are unknown: {error}")
                 for queues in (self._queues, self._disk_queues):
                     queues.pop((topic, queue_id), None)
         return unknown

@@ -150,7 +150,10 @@ def _limits(matches: KeyMatches) -> list[str]:
 
 
 def _unread(unread: int) -> str:
-    return f"{size(unread)} of the log are not covered by the index and were not read: records there are missing here"
+    return (
+        f"{size(unread)} of the log are not covered by the index and were not read: records there are missing from "
+        "this story"
+    )
 
 
 def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHistory:
@@ -244,7 +247,7 @@ def _of_records(store: Store, records: Sequence[Message]) -> Iterator[Step]:
             yield _half(message)
         elif topic == topics.CHECKED_TOO_OFTEN_TOPIC:
             checks = max(0, service_records.check_times(message.properties))
-            yield step_of(message, StepKind.GIVEN_UP, f"given up after {checks} check(s)", tries=checks)
+            yield step_of(message, StepKind.GIVEN_UP, f"abandoned after {checks} check(s)", tries=checks)
         elif topic == topics.SCHEDULE_TOPIC:
             yield _delayed(store, message, groups)
         elif topic == topics.TIMER_TOPIC:
@@ -346,7 +349,7 @@ def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
 def _parked(store: Store, message: Message, proof: str, *, is_past: bool) -> Step:
     if is_past:
         reason = f"{proof}, so it was delivered or dropped; its record was not found"
-        text = "not provable: what became of the parked message"
+        text = "not provable: what happened to the parked message"
         return Step(StepKind.UNKNOWN, text, reason, order=message.physical_offset + 1)
     due = _due_of_unit(store, message) if message.topic == topics.SCHEDULE_TOPIC else _due(message)
     order = message.physical_offset + 1

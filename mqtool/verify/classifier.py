@@ -336,7 +336,7 @@ class Classifier:
                 self._unknown[Area.CONSUME_QUEUE] = str(error)
         elif has_queue_database(survey.root, self._config):
             place = queue_database(survey.root, self._config).name
-            self._unknown[Area.CONSUME_QUEUE] = f"{place}: the RocksDB next to the files of queues was not checked"
+            self._unknown[Area.CONSUME_QUEUE] = f"{place}: the RocksDB next to the queue files was not checked"
         elif survey.has_dledger:
             self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
         if any(finding.code == "queue-other-delay" for finding in self._collector.findings()):
@@ -395,7 +395,7 @@ class Classifier:
             try:
                 unread = ServiceRecordCheck(self._store, survey, collector).run()
             except StoreError as error:
-                unread = f"not all messages that wait for a service of the broker were checked: {error}"
+                unread = f"not all messages waiting for a broker service were checked: {error}"
             if unread:
                 self._unknown[Area.COMMIT_LOG] = unread
         epochs = replication.check_controller(survey, self._config, collector)

@@ -49,7 +49,7 @@ def check_files(
     """
     directory = survey.root / file_names.COMMIT_LOG
     if directory.exists() and not directory.is_dir():
-        collector.add("log-not-directory", directory, "a file, not a directory: no message is found")
+        collector.add("log-not-directory", directory, "a file, not a directory: the broker finds no message")
     moved = {segment.path for segment in layout.misplaced}
     named = correctly_named(layout.segments, size)
     is_named = {segment.path for segment in named}
@@ -60,7 +60,7 @@ def check_files(
         if segment.path in moved:
             name = file_names.mapped_file_name(segment.base)
             name = f"{file_names.COMMIT_LOG}/{name}" if segment.path.parent == survey.root else name
-            evidence = f"expected the name {name}: that is where its records belong"
+            evidence = f"expected the name {name}: its records belong at that offset"
             collector.add("log-segment-name", segment.path, evidence)
         elif segment.path not in is_named:
             evidence = f"expected a multiple of {size}; "
@@ -68,7 +68,7 @@ def check_files(
                 evidence += f"the first record states {_stated(segment)}"
                 collector.add("log-segment-name", segment.path, evidence)
             else:
-                collector.add("log-stray-file", segment.path, f"{evidence}no record is in it")
+                collector.add("log-stray-file", segment.path, f"{evidence}it has no record")
     last_name = max((part.path.name for part in survey.segments if part not in layout.blocked), default="")
     for path in layout.commit_log.strays:
         if path not in moved:
@@ -77,7 +77,7 @@ def check_files(
     for before, after in pairwise(named):
         if before.end > after.base and before.size in (size, after.size):
             span = after.base, before.end
-            collector.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}", span=span)
+            collector.add("log-segment-overlap", after.path, f"{before.path} ends at {before.end}", span=span)
     gaps = [*_gaps(survey, named, size, ahead), *_past_last_file(survey, named, ahead)]
     explained = [(gap.end, gap.end + 1) for gap in gaps] + [(run.start, run.end) for run in ahead]
     _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, collector)
@@ -124,7 +124,7 @@ def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, collecto
     if severity is Severity.WARNING:
         evidence += "; the broker deletes it"
     elif length is not None and length == size and _is_number(path.name):
-        evidence += "; the broker takes it for a segment, in the order of the names"
+        evidence += "; the broker reads it as a segment, in the order of the names"
     collector.add("log-stray-file", path, evidence, severity=severity)
 
 
@@ -162,7 +162,7 @@ def _past_last_file(survey: Survey, named: Sequence[MappedFile], ahead: Sequence
     if sum(run.messages for run in past_end) < _WITNESSES:
         return []
     end = max(run.end for run in past_end)
-    return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, the last file ends at {last.end}")]
+    return [DamagedRange(last.end, end, MISSING, f"queues point up to {end}, but the last file ends at {last.end}")]
 
 
 def _leftovers(
@@ -243,7 +243,8 @@ def displaced_messages(
             continue
         if places:
             evidence = (
-                f"{len(places)} record(s) for physical offsets {places[0]} to {places[-1]} are in other places of it"
+                f"{len(places)} record(s) for physical offsets {places[0]} to {places[-1]} are in other places of "
+                "this segment"
             )
             collector.add("log-displaced-block", segment.path, evidence, span=(places[0], places[-1] + 1))
     return saved

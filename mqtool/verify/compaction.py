@@ -98,7 +98,7 @@ class CompactionCheck:
         for path in (*logs.strays, *queues.strays):
             self._stray(path, name)
         for base in {file.base for file in logs.files} ^ set(units):
-            evidence = f"log and queue have not both a file {base:020d}"
+            evidence = f"log and queue do not both have a file {base:020d}"
             self._collector.add("compaction-file", queue_path, evidence, queue=name)
         count, last = 0, -1
         for log in logs.files:
@@ -118,10 +118,10 @@ class CompactionCheck:
     def _stray(self, path: Path, name: tuple[str, int]) -> None:
         if path.name in _WORK:
             if list_directory(path):
-                evidence = "a compaction that was not finished; the broker removes it"
+                evidence = "left by an unfinished compaction; the broker removes it"
                 self._collector.add("compaction-leftover", path, evidence, queue=name, severity=Severity.NOTE)
         elif path.name.endswith(file_names.DELETE_SUFFIX):
-            evidence = "a file that was to be deleted: its name is not a number, and the broker does not start"
+            evidence = "a file marked for deletion: its name is not a number, so the broker refuses to start"
             self._collector.add("compaction-leftover", path, evidence, queue=name)
         else:
             self._collector.add(

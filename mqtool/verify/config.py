@@ -97,7 +97,7 @@ def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingC
             continue
         others = sorted(names.intersection(_BROKERS_OWN))
         if others:
-            evidence = f"neither it nor its .bak; {', '.join(others)} is there"
+            evidence = f"neither it nor its .bak exists, but {', '.join(others)} does"
             collector.add("config-missing", directory / needed, evidence)
     return "", unread
 
@@ -145,7 +145,7 @@ def _problem(path: Path, name: str, release: Release | None) -> str:
         is_taken = release is None or table_fits(name, read_table(data, release=release), release=release)
     except (ValueError, RecursionError):  # it is unknown whether the broker's parser takes it
         return ""
-    return "" if is_taken else f"{release} refuses a key or value in it, for instance a number that is out of range"
+    return "" if is_taken else f"{release} rejects a key or value in it, for example a number out of range"
 
 
 def check_topics(
@@ -162,10 +162,10 @@ def check_topics(
         config = topics.get(topic)
         if config is None:
             if readable and not is_made_by_broker(topic):
-                evidence = f"{queue.path.parent} holds its queues"
+                evidence = f"{queue.path.parent} contains its queues"
                 collector.add("config-topic-missing", path, evidence, queue=(topic, None))
         elif config.attributes is not None and (config.queue_type == BATCH_QUEUES) != queue.is_batch:
-            evidence = f"{config.queue_type} configured, queues are in {queue.path.parent}"
+            evidence = f"the configuration states {config.queue_type}, but the queues are in {queue.path.parent}"
             collector.add("config-queue-type", path, evidence, queue=(topic, None))
 
 
@@ -208,10 +208,10 @@ def _offset(
         pass
     elif facts is None:
         if offset > 0:
-            evidence = f"group {group}: offset {offset}, the queue has no files"
+            evidence = f"group {group}: offset {offset}, but the queue has no files"
             collector.add("config-offset-orphan", path, evidence, queue=queue, group=group)
     elif offset > facts.end and not survey.live and not facts.failure:
-        evidence = f"group {group}: offset {offset}, the queue ends at {facts.end}"
+        evidence = f"group {group}: offset {offset}, but the queue ends at {facts.end}"
         collector.add("config-offset-ahead", path, evidence, queue=queue, group=group)
 
 
@@ -256,7 +256,9 @@ def _missing_delay_offsets(
         is_missing = topic == topics.SCHEDULE_TOPIC and table.get(queue_id + 1, default) < 0
         count = _due_before(store, queue_id, now) if is_missing and not facts.failure else 0
         if count:
-            evidence = f"level {queue_id + 1}: {count} message(s) were due while the broker ran, no position"
+            evidence = (
+                f"level {queue_id + 1}: {count} message(s) were due while the broker ran, but there is no position"
+            )
             collector.add("config-delay-missing", path, evidence, queue=(topic, queue_id))
 
 
@@ -285,7 +287,7 @@ def _delivered_again(path: Path, store: Store, level: int, offset: int, collecto
     offsets, physical = units_from(queue, offset)
     delivered = bisect.bisect_left(physical, True, key=lambda at: not _is_delivered(store, int(at)))
     if delivered:
-        evidence = f"level {level}: offset {offset}, and messages up to {offsets[delivered - 1]} have been delivered"
+        evidence = f"level {level}: offset {offset}, but messages up to {offsets[delivered - 1]} have been delivered"
         collector.add("config-delay-behind", path, evidence, queue=(topics.SCHEDULE_TOPIC, level - 1))
 
 
@@ -312,10 +314,10 @@ def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collec
     """Compares the offset of one level with its queue."""
     queue = (facts.topic, facts.queue_id)
     if offset > facts.end:
-        evidence = f"level {level}: offset {offset}, the queue ends at {facts.end}"
+        evidence = f"level {level}: offset {offset}, but the queue ends at {facts.end}"
         collector.add("config-delay-ahead", path, evidence, queue=queue)
     elif facts.min_offset is not None and 0 <= offset < facts.min_offset:
-        evidence = f"level {level}: offset {offset}, the queue begins at {facts.min_offset}"
+        evidence = f"level {level}: offset {offset}, but the queue begins at {facts.min_offset}"
         collector.add("config-delay-expired", path, f"{evidence}: {facts.min_offset - offset} message(s)", queue=queue)
 
 
@@ -324,7 +326,7 @@ def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector
     path = Path(config.source or "configuration")
     for old, new in LEGACY_KEYS.items():
         if old in config.values:
-            collector.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
+            collector.add("lint-legacy-key", path, f"{old}={config.values[old]} has no effect; brokers read {new}")
     for unread in config.unread_keys(survey.releases):
         severity = Severity.NOTE if unread.key in KEYS else None
         collector.add("lint-unknown-key", path, unread.words, severity=severity)
@@ -335,7 +337,7 @@ def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector
     for root in config.paths("storePathRootDir")[:1]:
         empty = root.is_dir() and not any((root / name).exists() for name in _PARTS)
         if empty and survey.segments and real_path(root) != real_path(survey.root):
-            collector.add("lint-path", path, f"storePathRootDir={root} holds no store; {survey.root} does")
+            collector.add("lint-path", path, f"storePathRootDir={root} contains no store; {survey.root} does")
 
 
 def misfit(configured: int | None, sizes: list[int]) -> int | None:
@@ -361,7 +363,7 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingC
         if common is not None:
             sizes_words = f"{sizes.count(common)} of {len(sizes)} have {common}"
             expected = f"{config.stated(key)}: expected files of {configured} bytes"
-            collector.add("lint-size", path, f"{expected}; {sizes_words}: write {key}={common}")
+            collector.add("lint-size", path, f"{expected}; {sizes_words}: set {key}={common}")
     _index_shape(survey, config, path, collector)
 
 
@@ -378,7 +380,7 @@ def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: Fi
     files = list_index_files(survey.root / file_names.INDEX)[0]
     fitting = shape_of(files, BrokerConfig(), may_be_damaged=True)
     evidence = f"maxHashSlotNum={shape.slots}, maxIndexNum={shape.places}: expected files of {shape.file_size} bytes; "
-    fits = f": write maxHashSlotNum={fitting.slots} and maxIndexNum={fitting.places}" if fitting else ""
+    fits = f": set maxHashSlotNum={fitting.slots} and maxIndexNum={fitting.places}" if fitting else ""
     collector.add("lint-size", path, f"{evidence}none of {len(sizes)} has that size{fits}")
 
 

@@ -325,15 +325,15 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
         for number, unit, record in _pairs(survey, queue, log, _Window(extension.files)):
             throttle.spend(record.total_size)
             if unit.store_timestamp != record.store_timestamp:
-                times.add(number, f"time {unit.store_timestamp}, the record was stored at {record.store_timestamp}")
+                times.add(number, f"time {unit.store_timestamp}, but the record was stored at {record.store_timestamp}")
             (due,) = bit_maps(queue.topic, [record.properties], [record.store_timestamp])
             if len(due) == len(unit.bit_map) and any(
                 want & ~present for want, present in zip(due, unit.bit_map, strict=True)
             ):
-                bits.add(number, f"bit map {unit.bit_map.hex()}, the filters that the record passes set {due.hex()}")
+                bits.add(number, f"bit map {unit.bit_map.hex()}, but filters that the record passes set {due.hex()}")
         for code, wrong in (("ext-wrong-unit", times), ("ext-missing-bits", bits)):
             if wrong.count:
-                evidence = f"{wrong.count} unit(s), the first of queue offset {wrong.first}: {wrong.evidence}"
+                evidence = f"{wrong.count} unit(s), the first at queue offset {wrong.first}: {wrong.evidence}"
                 collector.add(code, extension.path, evidence, queue=queue.key)
 
 

@@ -174,8 +174,8 @@ class Statistics(Struct, frozen=True):
 OWNER_DENIED = "owner-denied"
 """Code of anything that the owner of the store, as whom the broker runs, may not use."""
 NO_CONFIG = (
-    "config/ is missing: copy it from a backup or a replica; without one, rebuild it, which makes topics "
-    "and groups, but cannot restore the groups' positions"
+    "config/ is missing: copy it from a backup or a replica. Without one, rebuild it: that restores topics and "
+    "groups, but not the groups' positions"
 )
 """Detail of the check of config/ if there is none."""
 _SIZE = "lint-size"

@@ -146,7 +146,7 @@ class _Scan:
         previous = entries["previous"].astype(np.int64)
         for row, due in self._wrong_links(first, hashes, previous):
             related = tuple({due, int(previous[row])} - {0})
-            evidence = f"entry {first + row} names {previous[row]} as the one before it, expected {due}"
+            evidence = f"entry {first + row} names {previous[row]} as its predecessor, expected {due}"
             self._add_wrong("index-chain", first + row, entries, row, related, evidence)
 
     def _wrong_links(self, first: int, hashes: np.ndarray, previous: np.ndarray) -> list[tuple[int, int]]:
@@ -170,10 +170,10 @@ class _Scan:
     def _check_header(self) -> None:
         facts, header, shape = self.facts, self.facts.header, self._shape
         if not 0 <= header.index_count <= shape.places:
-            evidence = f"counts {header.index_count} of {shape.places} places, {facts.entries} are written"
+            evidence = f"counts {header.index_count} of {shape.places} places, but {facts.entries} are written"
             facts.bad_header.append(evidence)
         elif header.entry_count != facts.entries and not self._survey.live:
-            facts.bad_header.append(f"counts {header.entry_count} entries, {facts.entries} are written")
+            facts.bad_header.append(f"counts {header.entry_count} entries, but {facts.entries} are written")
         if not 0 <= header.hash_slot_count <= shape.slots:
             facts.bad_header.append(f"counts {header.hash_slot_count} of {shape.slots} slots in use")
         if min(header.begin_timestamp, header.end_timestamp) < 0:  # the end may be the earlier one: clocks step back

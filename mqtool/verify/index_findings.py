@@ -144,7 +144,7 @@ class IndexDetail:
         has_header = np.array([not facts.bad_header for facts in self._facts], bool)[file]
         wrong = (due != seconds) & (at >= 0) & (entry != 1) & has_header
         for row in np.flatnonzero(wrong).tolist():
-            evidence = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
+            evidence = f"time {seconds[row]} s, but its record was stored {due[row]} s after the file's begin"
             self._add_wrong("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), evidence)
 
     def _add_wrong(self, code: str, file: int, entry: int, physical: int, evidence: str) -> None:
@@ -244,7 +244,7 @@ class IndexReport:
 
     def _stray(self, path: Path) -> None:
         entry = entry_of(path)
-        severity, evidence = Severity.NOTE, "a file under a name that is not a time of 17 digits"
+        severity, evidence = Severity.NOTE, "its name is not a time of 17 digits"
         if entry.problem:
             evidence = "a directory" if entry.is_directory else f"cannot be opened: {entry.problem}"
             if _is_number(path.name):
@@ -320,7 +320,9 @@ class IndexReport:
             return  # after a crash a broker indexes records again in later files that older files contain already
         for before, after in pairwise(filled):
             if before.last_entry > after.first_entry and not (before.bad_header or after.bad_header):
-                evidence = f"begins at {after.first_entry}, {before.path.name} before it ends at {before.last_entry}"
+                evidence = (
+                    f"begins at {after.first_entry}, but {before.path.name} before it ends at {before.last_entry}"
+                )
                 self._collector.add("index-order", after.path, evidence, position=0)
 
     def _missing(self, missing: MissingKeys) -> None:
@@ -339,7 +341,9 @@ class IndexReport:
             return
         end = last.header.end_physical_offset
         if end >= self._survey.end > 0:
-            evidence = f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point past it"
+            evidence = (
+                f"the last file ends at {end}, the log at {self._survey.end}; {last.ahead} entries point past that"
+            )
             self._collector.add("index-ahead-of-log", last.path, evidence, position=0, span=(end, end + 1))
 
 
@@ -357,7 +361,7 @@ def check_absent(
     """
     path = survey.root / file_names.INDEX
     if path.exists() and not path.is_dir():
-        collector.add("index-not-directory", path, "a file, not a directory: no message is found by key")
+        collector.add("index-not-directory", path, "a file, not a directory: the broker finds no message by key")
         return ""
     if survey.index.files:
         return "no index file states its number of slots; add --config broker.conf"
@@ -368,4 +372,4 @@ def check_absent(
         reason = "messageIndexEnable=true" if enabled else f"checkpoint.index is {newest}"
         collector.add("index-missing", path, f"no index file; {reason}")
         return ""
-    return "no index file: it was switched off (messageIndexEnable), or it is lost"
+    return "no index file: it is switched off (messageIndexEnable) or lost"

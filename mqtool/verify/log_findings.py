@@ -117,7 +117,7 @@ class LogReport:
         lost = [lost_range for number in range(len(self._account.damages)) if (lost_range := self._damage(number))]
         self._ends()
         for jump in wrong.offsets.values():
-            evidence = f"queue offset {jump.actual}, its neighbours leave {jump.expected}"
+            evidence = f"queue offset {jump.actual}, but its neighbours require {jump.expected}"
             self._record("log-wrong-offset", jump.after, evidence, (jump.topic, jump.queue_id))
         for units in wrong_units:
             claim = f"unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
@@ -161,14 +161,16 @@ class LogReport:
         position = damage.start - segment.base if segment else 0
         code = self._code(damage.kind, damage.end, segment, messages)
         harmless = code in ("log-no-blank", "log-bad-blank")
-        evidence = damage.detail if damage.count < 2 else f"{damage.count} records in a row, the first: {damage.detail}"
+        evidence = (
+            damage.detail if damage.count < 2 else (f"{damage.count} consecutive records, the first: {damage.detail}")
+        )
         if len(taken) > 1:
             parts = (f"{count} of {topic}/{queue_id}" for (topic, queue_id), count in sorted(taken.items()))
             evidence += "; lost " + ", ".join(islice(parts, _MAX_NAMED)) + (", …" if len(taken) > _MAX_NAMED else "")
         confirmed = [item for at, item in self._account.confirmed.items() if damage.start <= at < damage.end]
         if confirmed:
             named = (f"{item.queue[0]} queue {item.queue[1]} offset {item.offset}" for item in confirmed)
-            evidence += f"; not lost, as its unit confirms it: {', '.join(islice(named, _MAX_NAMED))}"
+            evidence += f"; not lost, because its unit confirms it: {', '.join(islice(named, _MAX_NAMED))}"
             evidence += ", …" if len(confirmed) > _MAX_NAMED else ""
         whose = {*taken, *(item.queue for item in confirmed)}
         queue = next(iter(whose)) if len(whose) == 1 else None
@@ -220,7 +222,7 @@ class LogReport:
             evidence = f"queue offset {jump.actual} follows {jump.expected - 1}: {count} are skipped"
             is_known = self._known.includes(queue, jump.expected, jump.actual - 1, jump.after)
             if is_known:
-                evidence += ", and known to be lost since a repair"
+                evidence += ", recorded as lost by a repair"
             else:
                 self.gaps.append(LostOffsets(*queue, ((jump.expected, jump.actual - 1),)))
             self._record("log-offset-gap", jump.after, evidence, queue, Severity.NOTE if is_known else None)

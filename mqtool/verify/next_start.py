@@ -27,8 +27,8 @@ DAMAGED_LOG = 16 << 30
 MAX_RECORDS = 4_000_000
 """Maximum number of its records: finding the messages that a start loses takes about 230 bytes of memory for each."""
 _LIVE = (
-    "a broker is running, and the start after it depends on how it stops; another one would fail at the lock, "
-    "but only after it had cut and deleted files as for a start"
+    "a broker is running, and its next start depends on how it stops; a second broker would fail to get the lock, "
+    "but only after cutting and deleting files"
 )
 
 
@@ -116,7 +116,7 @@ def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
 
 def uncounted_timers(what: str) -> str:
     """Returns why it is unknown what a start loses, for timer files with a fault: the predicate of a sentence."""
-    return f"the timer's files {what}, and messages that wait there are not counted"
+    return f"the timer's files {what}, so messages waiting there are not counted"
 
 
 def without_timer(start: NextStart, what: str) -> NextStart:
@@ -130,7 +130,7 @@ def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, in_foreign: 
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
-        return NextStart(outcome.release, evidence, "the log was not read for it; run `mqtool explain-start`")
+        return NextStart(outcome.release, evidence, "the log was not read; run `mqtool explain-start`")
     count = outcome.count(lambda name: survey.includes(name.rpartition("/")[0]))
     others = min(max(0, in_foreign - count.gone), count.unserved)
     count = replace(count, gone=count.gone + others, unserved=count.unserved - others)

@@ -82,11 +82,11 @@ def check_trees(survey: Survey, collector: FindingCollector) -> None:
     for name in _TREES:
         for topic in list_directory(survey.root / name):
             if not is_directory(topic):
-                collector.add("queue-stray-file", topic.path, "no directory of a topic", severity=Severity.NOTE)
+                collector.add("queue-stray-file", topic.path, "not a topic's directory", severity=Severity.NOTE)
                 continue
             for queue in list_directory(Path(topic.path)):
                 if not is_directory(queue) or not _is_int(queue.name):
-                    collector.add("queue-stray-file", queue.path, "no directory of a queue", severity=Severity.NOTE)
+                    collector.add("queue-stray-file", queue.path, "not a queue's directory", severity=Severity.NOTE)
 
 
 def _is_int(name: str) -> bool:
@@ -161,7 +161,8 @@ class QueueReport(Struct):
         if self.account.damage_at(run.start) is not None:
             return  # a missing segment explains it
         evidence = (
-            f"{run.last - run.first + 1} unit(s) point at {run.start} and after it, the log ends at {self.survey.end}"
+            f"{run.last - run.first + 1} unit(s) point at {run.start} and after it, but the log ends at "
+            f"{self.survey.end}"
         )
         path, position = place(queue, run.first)
         self.collector.add(
@@ -196,7 +197,7 @@ class QueueReport(Struct):
         repaired = self.recovery.repairs_units(queue, first, run.start)
         evidence = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
         if in_file and not at_end:  # zeros and wrong units are reported by themselves
-            evidence += ": other records that state these offsets have them"
+            evidence += ": other records with these offsets have one"
             repaired = True
         path, position = place(queue, first)
         span, severity = (run.start, run.end), Severity.WARNING if repaired else None
@@ -294,7 +295,7 @@ def absent_queues(
     for topic, counts in sorted(deleted.items()):
         evidence = f"{sum(counts)} message(s) in {len(counts)} queue(s)"
         collector.add("topic-only-in-log", survey.root / "consumequeue" / topic, evidence, queue=(topic, None))
-    return f"a broker is writing: {undecided} queue(s) are missing or not created yet" if undecided else ""
+    return f"a broker is writing: {undecided} queue(s) are missing or not yet created" if undecided else ""
 
 
 def _without_files(

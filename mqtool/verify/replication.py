@@ -66,7 +66,7 @@ class LedgerCheck:
                 entries += len(heads)
         self._texts(directory)
         if not self._units:
-            raise StoreError("holds no index file that entries could be compared with", directory / dledger.INDEX)
+            raise StoreError("contains no index file to compare entries with", directory / dledger.INDEX)
         return f"{entries} entries, up to index {self._index} of term {self._term}"
 
     def _heads(self, file: MappedFile) -> Iterator[np.ndarray]:
@@ -152,7 +152,7 @@ class LedgerCheck:
             for name, value in (("endIndex", state.end_index), ("committedIndex", state.committed_index)):
                 if value is not None and value > self._index and not self._survey.live:
                     self._collector.add(
-                        "dledger-checkpoint-ahead", path, f"{name} {value}, the last entry is {self._index}"
+                        "dledger-checkpoint-ahead", path, f"{name} {value}, but the last entry is {self._index}"
                     )
         except (FormatError, StoreError) as error:
             self._text(path, error)
@@ -161,7 +161,7 @@ class LedgerCheck:
             term = dledger.parse_current_term(read_file(path))
             if term is not None and term < self._term and not self._survey.live:
                 self._collector.add(
-                    "dledger-term-behind", path, f"currTerm {term}, the last entry is of term {self._term}"
+                    "dledger-term-behind", path, f"currTerm {term}, but the last entry is of term {self._term}"
                 )
         except (FormatError, StoreError) as error:
             self._text(path, error)
@@ -191,7 +191,7 @@ def check_controller(survey: Survey, config: BrokerConfig, collector: FindingCol
     backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)
     if not path.exists() and not backup.exists():
         identity = broker_identity(survey.root, config)
-        reason = "enableControllerMode=true" if enabled else f"{identity.name} is there" if identity.is_file() else ""
+        reason = "enableControllerMode=true" if enabled else f"{identity.name} exists" if identity.is_file() else ""
         if not reason or enabled is False or survey.end <= survey.min_offset:
             return None
         collector.add("epoch-missing", path, f"neither it nor its .bak; {reason}, the log ends at {survey.end}")
@@ -210,7 +210,7 @@ def check_controller(survey: Survey, config: BrokerConfig, collector: FindingCol
     last = entries[-1] if entries else None
     if last is not None and last.start_offset > survey.end and not survey.live and survey.segments:
         collector.add(
-            "epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, the log ends at {survey.end}"
+            "epoch-order", path, f"epoch {last.epoch} starts at {last.start_offset}, but the log ends at {survey.end}"
         )
     return f"{len(entries)} epoch(s)"
 

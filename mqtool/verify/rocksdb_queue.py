@@ -89,7 +89,7 @@ class RocksCheck:
             return
         if stored is None:
             repaired = None if self._survey.clean_stop else Severity.WARNING
-            evidence = f"no unit at queue offset {offset}, the record is at {at[0]}"
+            evidence = f"no unit at queue offset {offset} for the record at {at[0]}"
             self._collector.add("rocksdb-missing-unit", self._path, evidence, span=at, queue=name, severity=repaired)
             return
         self._matched[name] += 1
@@ -109,7 +109,7 @@ class RocksCheck:
             extra += self._survey.min_offset <= unit.physical_offset
         extra -= self._matched[name]
         if extra > 0 and not self._survey.live and self._survey.includes(name[0]):
-            evidence = f"{extra} of {count} unit(s) lead to no record of this queue"
+            evidence = f"{extra} of {count} unit(s) point to no record of this queue"
             self._collector.add("rocksdb-extra-unit", self._path, evidence, queue=name)
         return count
 
@@ -124,13 +124,13 @@ class RocksCheck:
                 if topic == CHECKPOINT_TOPIC:
                     position = int.from_bytes(value, "big", signed=True)
                     if position > self._survey.end:
-                        evidence = f"dispatched up to {position}, the log ends at {self._survey.end}"
+                        evidence = f"dispatched up to {position}, but the log ends at {self._survey.end}"
                         self._collector.add("rocksdb-bound", self._path, evidence)
                 elif which == ROCKS_MAX:
                     bound, last = ROCKS_BOUND.parse(value), queues.get(name, (0, -1))[1]
                     has_expired = bound.physical_offset < self._survey.min_offset
                     if bound.queue_offset > last and not has_expired:
-                        evidence = f"max is {bound.queue_offset}, the last unit {last}"
+                        evidence = f"max is {bound.queue_offset}, but the last unit is {last}"
                         self._collector.add("rocksdb-bound", self._path, evidence, queue=name)
             except FormatError as error:
                 self._collector.add("rocksdb-bound", self._path, f"key {key.hex()}: {error}")

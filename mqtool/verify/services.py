@@ -113,7 +113,7 @@ class TimerCheck:
         checkpoint = self._checkpoint()
         slots = self._wheel(checkpoint)
         self._parked(checkpoint)
-        return f"{len(self._units)} timer log unit(s), {slots} slot(s) that wait"
+        return f"{len(self._units)} timer log unit(s), {slots} slot(s) waiting"
 
     def _read(self, file: MappedFile) -> np.ndarray:
         """Checks the units of one file; returns their positions, deliver times and records."""
@@ -124,7 +124,7 @@ class TimerCheck:
             position = file.base + at
             previous = unit.previous_position
             if previous != timer.NO_POSITION and not self._is_before(previous, position):
-                evidence = f"position {position} names {previous} as the one before it"
+                evidence = f"position {position} names {previous} as its predecessor"
                 self._collector.add("timer-bad-chain", file.path, evidence, position=at)
             self._record(file, at, unit)
             units.append((position, unit.deliver_time, unit.physical_offset))
@@ -168,12 +168,15 @@ class TimerCheck:
         self._is_file(path)
         end = max((file.end for file in self._files), default=0)
         if checkpoint.last_timer_log_flush_position > end:
-            evidence = f"lastTimerLogFlushPos {checkpoint.last_timer_log_flush_position}, the timer log ends at {end}"
+            evidence = (
+                f"lastTimerLogFlushPos {checkpoint.last_timer_log_flush_position}, but the timer log ends at {end}"
+            )
             self._ahead(path, evidence)
         end_of_queue = checkpoint.last_timer_queue_offset if self._queue_end is None else self._queue_end
         if checkpoint.last_timer_queue_offset > end_of_queue and not self._survey.live:
             self._ahead(
-                path, f"lastTimerQueueOffset {checkpoint.last_timer_queue_offset}, queue {TOPIC} ends at {end_of_queue}"
+                path,
+                f"lastTimerQueueOffset {checkpoint.last_timer_queue_offset}, but queue {TOPIC} ends at {end_of_queue}",
             )
         return checkpoint
 
@@ -244,8 +247,8 @@ class TimerCheck:
         if missing:
             first_offset, first_due = missing[0]
             evidence = (
-                f"{len(missing)} message(s) of {TOPIC} wait and have no unit; "
-                f"the first has queue offset {first_offset} and is due at {first_due} ms"
+                f"{len(missing)} waiting message(s) of {TOPIC} have no unit; the first has queue offset "
+                f"{first_offset} and is due at {first_due} ms"
             )
             self._collector.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, evidence)
 
@@ -308,7 +311,7 @@ class ServiceRecordCheck:
         if problem is None:
             return
         is_pending = offset >= position
-        state = "waits for its service" if is_pending else "its service has passed it"
+        state = "waiting for its service" if is_pending else "already passed by its service"
         segment = next(
             (candidate for candidate in self._survey.segments if candidate.base <= physical < candidate.end), None
         )

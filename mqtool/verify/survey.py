@@ -332,15 +332,15 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
     if path.is_dir():
         return None, "a directory", None if release < (5, 0) else Severity.NOTE
     length = path.stat().st_size if path.is_file() else 0
-    evidence = f"{length} bytes under a name that is no {offset} of 20 digits"
+    evidence = f"{length} bytes; its name is not a {offset} of 20 digits"
     if obstacle := obstruction(path):
         evidence = (
             f"expected a regular file, found {obstacle}: what it should contain cannot be read; mount or restore it"
         )
     if path.name == file_names.UNFINISHED:
         evidence = (
-            "an interrupted change left it: run the same mqtool apply again, or mqtool undo; move it out of the store "
-            "only if there is no .mqtool/journal"
+            "left by an interrupted change: run the same mqtool apply again, or mqtool undo; move it out of the "
+            "store only if .mqtool/journal does not exist"
         )
     if length > LARGEST:
         evidence = f"{length} bytes, more than a broker can map ({LARGEST})"

@@ -369,10 +369,10 @@ def _differs(
             code = "queue-filled-hole"
         return code, f"queue offset {actual} points at the record with queue offset {due}"
     if differing.size[index] != expected.size[own]:
-        return "queue-wrong-size", f"size {differing.size[index]}, the record has {expected.size[own]}"
+        return "queue-wrong-size", f"size {differing.size[index]}, but the record has {expected.size[own]}"
     if differing.tags[index] != expected.tags[own]:
-        return "queue-wrong-tags", f"tags code {differing.tags[index]}, the record's is {expected.tags[own]}"
+        return "queue-wrong-tags", f"tags code {differing.tags[index]}, but the record's is {expected.tags[own]}"
     return "queue-wrong-batch", (
-        f"{differing.messages[index]} message(s) stored at {differing.time[index]}, the record has "
+        f"{differing.messages[index]} message(s) stored at {differing.time[index]}, but the record has "
         f"{expected.messages[own]} stored at {expected.time[own]}"
     )

@@ -238,7 +238,7 @@ def test_every_kind_of_error_ends_with_what_to_do_next():
 
 def test_a_message_that_contains_an_instruction_gets_no_second_one():
     assert not says_what_to_do("cannot be read: Is a directory")
-    error = RefusedError("space", "expected 4 free bytes, found 3; free 1 byte", "/data")
+    error = RefusedError("space", "not enough disk space: need 4 B, 3 B free; free 1 byte", "/data")
     assert failure_of(error).message == str(error)
     assert failure_of(RefusedError("read-only", "cannot be written to", "/data")).message == (
         "/data: read-only: cannot be written to; check owner and mount of the directory"

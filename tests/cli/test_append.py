@@ -341,7 +341,9 @@ def test_a_disk_that_is_full_halfway_names_the_row_to_continue_from(mqtool, tmp_
     found = mqtool(*words, write(tmp_path / "in", rows))
     assert found.code == ExitCode.IO_ERROR
     row = int(
-        re.search(r"row (\d+) was answered CREATE_MAPPED_FILE_FAILED: check the disk, then continue", found.stderr)[1]
+        re.search(
+            r"row (\d+) was rejected with CREATE_MAPPED_FILE_FAILED: check the disk, then continue", found.stderr
+        )[1]
     )
     stored = [message for message in messages(root) if message.topic == "Orders"]
     assert [line["row"] for line in found.lines if line.get("stored")] == list(range(1, row))
@@ -539,7 +541,7 @@ def test_rows_that_are_not_on_disk_in_time_are_reported_and_not_ok(mqtool, tmp_p
         *("--flush", "sync", "-f", "json"),
     )
     assert result.code == ExitCode.NO
-    assert "2 row(s) stored, 0 refused" in result.stderr
+    assert "2 rows stored, 0 rejected" in result.stderr
     assert "2 of them were not on disk in time" in result.stderr
     assert [(row["stored"], row["status"]) for row in result.document["rows"]] == [(True, "FLUSH_DISK_TIMEOUT")] * 2
 

@@ -71,11 +71,11 @@ def test_files_go_from_the_front_when_they_have_expired_and_never_the_last(mqtoo
 @pytest.mark.parametrize(
     ("arguments", "goes", "words"),
     [
-        (["--as-of", "2026-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
+        (["--as-of", "2026-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor disk usage"),
         (["--as-of", "2026-11-21T12:00:00Z", "--used", "80"], False, "it expires in"),
         (["--as-of", "2026-11-21T12:00:00Z", "--used", "86"], True, "too full to wait"),
         (["--as-of", "2027-11-21T12:00:00Z", "--used", "80"], True, "it has expired"),
-        (["--as-of", "2027-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor the disk"),
+        (["--as-of", "2027-11-21T12:00:00Z", "--used", "50"], False, "neither the hour nor disk usage"),
         (["--as-of", "2027-11-21T12:00:00Z", "--used", "50", "--now"], True, "it was asked for"),
         (
             ["--as-of", "2026-11-21T12:00:00Z", "--used", "50", "--now", "--reserved-hours", "0"],
@@ -325,7 +325,7 @@ def test_clean_can_be_undone(mqtool, tmp_path):
     before = tree_digest(root)
     result = mqtool("clean", root, "--now", "--yes", "--allow-unread", "-f", "json")
     document = result.document
-    assert f"take their space until mqtool discard-undo {root} --yes" in result.stderr
+    assert f"take up their space until mqtool discard-undo {root} --yes" in result.stderr
     assert (document["undo"], document["next_step"]) == (f"mqtool undo {root} --yes", f"mqtool verify {root}")
     assert tree_digest(root) != before
     final = mqtool("discard-undo", root, "--dry-run", "-f", "json").document["final"]

@@ -390,7 +390,7 @@ def test_a_log_that_is_cut_while_it_is_compared_is_not_called_equal(mqtool, pair
     monkeypatch.setattr(stores, "compare_bytes", compare)
     result = mqtool("diff", a, b)
     assert result.code == ExitCode.IO_ERROR
-    assert re.search(rf"ends at physical offset {SEGMENT + 1000}, before \d+: it was cut while it", result.stderr)
+    assert re.search(rf"ends at physical offset {SEGMENT + 1000}, before \d+: it was truncated during", result.stderr)
     assert cut.name in result.stderr
 
 

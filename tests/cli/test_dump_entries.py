@@ -413,7 +413,7 @@ def test_reading_continues_after_an_index_file_without_slots(mqtool, tmp_path, o
     patch(path, 40, bytes(400))
     found, notes = partly(mqtool, index, *options)
     assert len(found) == len(rows) - len(one)
-    assert f"{path.name}: does not state how many slots it has" in notes
+    assert f"{path.name}: does not state its number of slots" in notes
     assert mqtool("dump", path, *options).code == 4
 
 
@@ -472,8 +472,8 @@ def test_units_of_an_unreadable_queue_file_are_unknown_and_others_are_printed(mq
         ("commitlog", ["-t", "nope"], 1, "no topic matches 'nope'"),
         ("commitlog", ["-q", "99"], 1, "no queue 99"),
         ("commitlog/00000000000000000000", ["-t", "nope"], 1, "no topic matches 'nope'"),
-        ("index", ["-t", "Orders"], 2, "files of kind index-file in this place belong to none"),
-        ("config", ["-q", "0"], 2, "files of kind config in this place belong to none"),
+        ("index", ["-t", "Orders"], 2, "files of kind index-file belong to none"),
+        ("config", ["-q", "0"], 2, "files of kind config belong to none"),
     ],
 )
 def test_a_selection_that_can_match_nothing_is_refused(mqtool, place, options, code, words):

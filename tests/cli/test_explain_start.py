@@ -18,11 +18,11 @@ from tests.support.damage import base_config, damage_case
 from tests.support.stores import copy_store, fixture, tree_digest
 from tests.support.unreadable import unreadable
 
-WRONG_SIZE = "expected files of 1073741824 bytes; 9 of 9 have 131072: write mappedFileSizeCommitLog=131072"
+WRONG_SIZE = "expected files of 1073741824 bytes; 9 of 9 have 131072: set mappedFileSizeCommitLog=131072"
 TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
 
 
-UNCHECKED = "; sizes are taken from the files, broker.conf was not checked: pass --config FILE"
+UNCHECKED = "; sizes were detected from the files; broker.conf was not checked: pass --config FILE"
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_losses_that_a_repair_recorded_are_not_wrong(mqtool, tmp_path):
         f"starts, and no message is lost{UNCHECKED}",
     ]
     assert skips[0] == []
-    assert "queue Delayed/0: at 6 of 7 offsets a consumer gets the next message that is left" in skips[1]
+    assert "queue Delayed/0: at 6 of 7 offsets a consumer gets the next remaining message" in skips[1]
 
 
 def test_a_refusal_ends_with_1_and_has_the_brokers_words(explain):
@@ -330,9 +330,7 @@ def test_what_is_lost_of_timers_with_damaged_files_is_unknown(mqtool, tmp_path, 
     is_known = harm == "none" or broker == "4.9"
     assert found.code == (ExitCode.OK if is_known else ExitCode.NO)
     what = "cannot be read" if harm == "unreadable" else "are damaged"
-    verdict = (
-        f"starts; what it loses is unknown: the timer's files {what}, and messages that wait there are not counted"
-    )
+    verdict = f"starts; what it loses is unknown: the timer's files {what}, so messages waiting there are not counted"
     assert found.document["verdict"] == ("starts, and no message is lost" if is_known else verdict) + UNCHECKED
     assert found.document["verdict"] in text
     assert found.document["undecided"] == []

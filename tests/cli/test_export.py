@@ -240,7 +240,7 @@ def test_spark_with_an_old_java_is_said_in_one_line(mqtool, tmp_path, monkeypatc
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = mqtool("export", STORE, "--output", tmp_path / "lake", "--spark")
-    assert (result.code, "Java 17 or newer and found 8" in result.stderr) == (4, True)
+    assert (result.code, "Java 17 or newer but found 8" in result.stderr) == (4, True)
 
 
 def test_several_stores_are_distinguished(mqtool, tmp_path):

@@ -101,7 +101,7 @@ def test_a_record_without_a_unit_is_in_the_log_and_not_in_its_queue(mqtool, tmp_
     shutil.rmtree(root / "consumequeue/Orders/0")
     words = "its record is in the log at physical offset 0, but not in its queue Orders/0, so no consumer gets it"
     stderr = mqtool(command, root, address).stderr
-    assert f"{words}: `mqtool verify {root}` says what helps\n" in stderr
+    assert f"{words}: `mqtool verify {root}` shows what to do\n" in stderr
     assert "no record has this" not in stderr
     other = mqtool(command, root, "Orders/0@99")
     assert (other.code, "in the log" in other.stderr) == (1, False)
@@ -118,7 +118,7 @@ def test_a_damaged_record_is_said_to_be_damaged_and_where(mqtool, tmp_path, comm
     path.write_bytes(data)
     result = mqtool(command, root, address)
     assert " at physical offset 0, 318 bytes: " in result.stderr
-    assert result.stderr.endswith(f"mqtool: `mqtool verify {root}` says what helps\n")
+    assert result.stderr.endswith(f"mqtool: `mqtool verify {root}` shows what to do\n")
     assert "no record has this" not in result.stderr
 
 

@@ -294,8 +294,8 @@ def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
         (("--group", "pull-group", "--to", "latest", "--clamp"), "found --clamp, --to"),
         (("--group", "pull-group", "--shift", "0", "--clamp"), "found --clamp, --shift"),
         (("--group", "pull-group", "--to", "never"), "earliest, latest"),
-        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only; `mqtool offsets` lists"),
-        (("--group", "PULL-GROUP", "--to", "latest"), "pull-group differs by case only; name the topics"),
+        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs only by case; `mqtool offsets` lists"),
+        (("--group", "PULL-GROUP", "--to", "latest"), "pull-group differs only by case; name the topics"),
         (("--group", "pull-group", "--topic", "Ordres", "--to", "latest"), "in Ordres; `mqtool info` lists topics"),
         (("--group", "pull-group", "--from-group", "nobody"), "has no positions"),
         (("--group", "pull-group", "--topic", "Orders", "--to", "0", "--queue", "9"), "in Orders, queue 9"),
@@ -529,7 +529,10 @@ def telling():
     ("words", "said"),
     [
         (["--to", "earliest", "--queue", "0"], "this broker moves all queues of a topic at once; leave out --queue"),
-        (["--shift", "-1"], "This broker tells running consumers a time only: plan --to earliest, latest or @TIME"),
+        (
+            ["--shift", "-1"],
+            "This broker can notify running consumers of a time only: plan --to earliest, latest or @TIME",
+        ),
     ],
 )
 def test_running_consumers_of_a_broker_that_tells_a_time_move_to_one_in_all_queues(
@@ -559,7 +562,7 @@ def test_groups_that_the_broker_does_not_know_or_that_differ_by_case_are_named(m
     ask = ("plan", "offsets", "--broker", telling.broker_address, "--group", "Ghost", "--topic", "T")
     notes = mqtool(*ask, "--to", "earliest", "-o", tmp_path / "plan.json", "--format", "json").document["notes"]
     assert "group Ghost has no configuration: brokers since 5.0 refuse its position" in notes
-    assert "group Ghost: ghost differs by case only and is another group for the broker" in notes
+    assert "group Ghost: ghost differs only by case and is another group for the broker" in notes
 
 
 def test_positions_in_rocksdb_are_planned_as_a_file_that_the_next_start_takes_over(mqtool, tmp_path):

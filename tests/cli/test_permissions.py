@@ -74,7 +74,7 @@ def test_whether_a_runbook_is_needed_is_unknown_without_it(mqtool, store, runboo
         text = mqtool("runbook", "run", runbook, store).text
     assert (result.code, result.document["present"]) == (ExitCode.NO, None)
     assert result.document["next_steps"] == [step]
-    assert "whether it is there is unknown" in text
+    assert "unknown whether the symptom is present" in text
     assert "absent" not in text
     healthy = mqtool("runbook", "run", runbook, store, "--json")
     assert (healthy.code, healthy.document["present"]) == (ExitCode.REFUSED, False)
@@ -116,7 +116,7 @@ def test_a_salvage_that_leaves_it_out_says_that_the_loss_is_unknown(mqtool, stor
     assert (result.code, result.document["complete"]) == (ExitCode.NO, False)
     path = store / "commitlog" / "00000000000000131072"
     assert any(
-        note.startswith(f"{path} was left out, and what is lost is unknown: ") for note in result.document["notes"]
+        note.startswith(f"{path} was left out, so what is lost is unknown: ") for note in result.document["notes"]
     )
 
 

@@ -544,7 +544,7 @@ def test_a_queue_whose_messages_have_expired_is_left_as_it_is(mqtool, tmp_path):
         "plan", "rebuild", "consumequeue", root, "--topic", "Ghost", "-o", tmp_path / "plan.json", "--format", "json"
     )
     assert found.code == 2
-    assert "holds no message of the queues" in found.stderr
+    assert "contains no message of the requested queues" in found.stderr
 
 
 def test_what_to_type_next_opens_the_store_with_the_configuration_of_the_plan(mqtool, store, tmp_path):

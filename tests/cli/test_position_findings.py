@@ -60,12 +60,12 @@ def typed(step, tmp_path, name):
         (
             lambda table: table.update({1: table[1] + 7}),
             "config-delay-ahead",
-            r"level 1: offset \d+, the queue ends at",
+            r"level 1: offset \d+, but the queue ends at",
         ),
         (
             lambda table: table.update({1: table[1] - 2}),
             "config-delay-behind",
-            r"level 1: offset \d+, and messages up to \d+ have been delivered",
+            r"level 1: offset \d+, but messages up to \d+ have been delivered",
         ),
         (lambda table: table.update({1: -4}), "config-delay-missing", r"level 1: \d+ message\(s\) were due"),
         (lambda table: table.update({40: 3}), "config-delay-orphan", r"level 40: offset 3"),
@@ -123,7 +123,7 @@ def test_messages_of_a_level_that_expired_are_counted(store):
     with library.open(store) as opened:
         check_delay_offsets(survey(opened), opened, {("SCHEDULE_TOPIC_XXXX", 0): facts}, collector)
     found = [one for one in collector.findings() if one.code == "config-delay-expired"]
-    assert [one.evidence for one in found] == ["level 1: offset 3, the queue begins at 5: 2 message(s)"]
+    assert [one.evidence for one in found] == ["level 1: offset 3, but the queue begins at 5: 2 message(s)"]
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_an_index_file_behind_one_that_is_not_full_is_refused(mqtool, tmp_path):
         file.write(struct.pack(">i", 7))
     result = rebuild(mqtool, "index", store, "--output", tmp_path / "out", "--file", names[4])
     assert result.code == 2
-    assert "rebuild the whole index" in result.stderr
+    assert "rebuild the complete index" in result.stderr
 
 
 def test_a_range_of_the_log_is_read_and_no_more(mqtool, tmp_path):

@@ -67,7 +67,7 @@ CASES = {
         ["sql", STORE, "SELECT 1", "--tz", "local"],
         "--tz local is not supported here; give the name of the zone",
     ),
-    "a page in no directory": (["story", STORE, "k", "-o", f"{NEW}/life.html"], "there is no directory"),
+    "a page in no directory": (["story", STORE, "k", "-o", f"{NEW}/life.html"], "does not exist"),
     "workers of Spark": (
         ["verify", STORE, "--spark", "--jobs", "2"],
         "--jobs, --throttle, --state and --max-time do not apply to --spark",

@@ -82,7 +82,7 @@ def test_a_missing_config_has_one_answer_that_leads_to_a_clean_store(mqtool, tmp
     shutil.rmtree("store/config")
     before = tree_digest(tmp_path / "store")
     verified, shown = (mqtool(name, "store", "--json").document for name in ("verify", "repair"))
-    assert shown["reason"].startswith("config/ is missing: copy it from a backup or a replica; without one, rebuild it")
+    assert shown["reason"].startswith("config/ is missing: copy it from a backup or a replica. Without one, rebuild it")
     assert verified["next_steps"] == shown["next_steps"] == ["mqtool plan rebuild metadata store -o plan.json"]
     assert mqtool(*shlex.split(shown["next_steps"][0])[1:]).code == ExitCode.OK
     assert mqtool("apply", "plan.json", "--yes", "--json").document["status"] == "clean"
@@ -107,7 +107,7 @@ def test_where_no_plan_is_enough_a_new_store_is_the_one_alternative(mqtool, tmp_
     shown = mqtool("repair", root, "--config", config, "--json")
     assert (shown.code, shown.document["changes"], bool(shown.document["reason"])) == (ExitCode.NO, [], True)
     said = " ".join(mqtool("repair", root, "--config", config, "--dry-run").text.split())
-    assert f"No repair in place: {shown.document['reason']}; the one way is a new store with every record" in said
+    assert f"No repair in place: {shown.document['reason']}; the only way is a new store with every record" in said
     assert shown.document["already_lost"] == 1
     by_start = sum(last - first + 1 for ranges in lost.values() for first, last in ranges)
     assert shown.document["already_lost"] + shown.document["lost_by_start"] == by_start
@@ -373,7 +373,7 @@ def test_a_new_store_without_what_the_disk_does_not_give_back_is_not_called_repa
     assert "unreadable" in shown.document["wrong"][0]
     assert (done.code, done.document["left"]) == (
         ExitCode.NO,
-        ["bytes that could not be read are missing, and what they held is unknown"],
+        ["bytes that could not be read are missing; what they held is unknown"],
     )
 
 
@@ -397,7 +397,7 @@ def test_a_store_that_was_moved_is_undone_and_a_copy_of_it_is_not(mqtool, broken
     shutil.copytree(moved, tmp_path / "copy")
     refused = mqtool("undo", tmp_path / "copy", "--yes")
     assert refused.code == ExitCode.REFUSED
-    assert f"the change was made to {broken}, and this is another directory: undo it there" in refused.stderr
+    assert f"the change was made to {broken}, but this is another directory: undo it there" in refused.stderr
     assert mqtool("undo", moved, "--yes").code == ExitCode.OK
     assert tree_digest(moved) == before
 
@@ -413,7 +413,7 @@ def test_sizes_that_broker_conf_lacks_are_the_defaults_of_the_broker(mqtool, tmp
     lines = [row["evidence"].partition("write ")[2] for row in found["findings"] if row["code"] == "lint-size"]
     assert {"mappedFileSizeCommitLog=131072", "mappedFileSizeConsumeQueue=2000"} <= set(lines)
     shown = mqtool("repair", root, "--json")
-    assert (shown.code, "write mappedFileSizeCommitLog=131072" in shown.document["reason"]) == (ExitCode.NO, True)
+    assert (shown.code, "set mappedFileSizeCommitLog=131072" in shown.document["reason"]) == (ExitCode.NO, True)
     with config.open("a") as file:
         file.writelines(f"{line.replace(' and ', chr(10))}\n" for line in lines)
     assert mqtool("explain-start", root).code == mqtool("verify", root).code == ExitCode.OK

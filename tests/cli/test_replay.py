@@ -46,7 +46,7 @@ def test_a_refused_message_is_reported_with_the_words_of_the_broker(mqtool, tmp_
     (tmp_path / "lines").write_text('{"topic": "Bad topic", "body": "x"}\n')
     with MqServer() as server:
         result = mqtool("replay", tmp_path / "lines", "--namesrv", server.namesrv)
-    assert (result.code, "refused at 1: INVALID_PARAMETER: " in result.stderr) == (1, True)
+    assert (result.code, "rejected at 1: INVALID_PARAMETER: " in result.stderr) == (1, True)
 
 
 def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):

@@ -77,7 +77,7 @@ def test_a_page_names_the_line_for_broker_conf_and_no_command_where_sizes_are_wr
     store = copy_store("crash-5.5.0", tmp_path)
     (tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=65536\n", "utf-8")
     text = Page(report(store, code=1)).text
-    assert "write mappedFileSizeCommitLog=131072" in text
+    assert "set mappedFileSizeCommitLog=131072" in text
     assert "What to do Each finding below says what to do." in text
 
 
@@ -186,7 +186,7 @@ def test_a_page_is_not_put_into_the_store(mqtool, tmp_path):
 def test_a_page_that_cannot_be_written_is_said_before_the_store_is_read(mqtool, tmp_path):
     result = mqtool("report", HEALTHY, "-o", tmp_path / "none" / "report.html")
     assert result.code == 2
-    assert "there is no directory" in result.stderr
+    assert "does not exist" in result.stderr
 
 
 def looked_at(report, tmp_path, store: Path, width: int, code: int):

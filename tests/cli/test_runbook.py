@@ -181,7 +181,7 @@ def test_a_wrong_size_is_answered_with_the_line_for_broker_conf_and_with_no_comm
         said = " ".join(f"{result.text} {result.stderr}".split())
         assert result.code != ExitCode.OK, words
         assert f"{config}: {wrong}: " in said, words
-        assert f": write {right}" in said, words
+        assert f": set {right}" in said, words
         assert "\nnext: " not in f"\n{result.text}", words
     assert tree_digest(store) == before
     config.write_text(f"{others}\n{right}\n", "utf-8")

@@ -85,7 +85,7 @@ def test_a_statement_may_be_longer_than_the_name_of_a_file(capsysbinary):
 def test_a_time_after_the_year_9999_is_one_line_and_code_2(time, capsys):
     assert run(["sql", STORE, f"SELECT {time} AS t"]) == 2
     error = capsys.readouterr().err
-    assert "not in the years 1 to 9999" in error
+    assert "outside the years 1 to 9999" in error
     assert "cast it to text" in error
     assert run(["sql", STORE, f"SELECT ({time})::VARCHAR AS t"]) == 0
 

@@ -97,7 +97,7 @@ def test_an_inner_batch_that_is_broken_is_not_replayed_and_named(mqtool, batch, 
     _, root = batch
     result = mqtool("replay", root, "--into", tmp_path / "new", "--format", "json")
     assert (result.code, result.document["replayed"], result.document["refused"]) == (ExitCode.NO, 0, 1)
-    assert "the inner batch cannot be taken apart: " in result.stderr
+    assert "the inner batch cannot be decoded: " in result.stderr
 
 
 def test_an_inner_batch_that_is_broken_is_a_rejected_value_of_an_export(mqtool, batch, tmp_path):
@@ -109,7 +109,7 @@ def test_an_inner_batch_that_is_broken_is_a_rejected_value_of_an_export(mqtool, 
         row
         for path in (tmp_path / "lake").rglob("*.parquet")
         for row in pq.read_table(path).to_pylist()
-        if "the inner batch cannot be taken apart" in json.dumps(row, default=str)
+        if "the inner batch cannot be decoded" in json.dumps(row, default=str)
     ]
     assert len(rejected) == 1, result.stderr
     assert rejected[0]["physical_offset"] == put.physical_offset

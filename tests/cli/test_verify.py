@@ -250,5 +250,5 @@ def test_a_damaged_record_that_its_unit_confirms_is_named_as_a_message(mqtool, t
     (finding,) = (row for row in found["findings"] if row["code"] == "log-bad-header")
     assert (finding["topic"], finding["queue_id"], finding["lost_bytes"]) == (topic, queue_id, 0)
     assert finding["evidence"].endswith(
-        f"; not lost, as its unit confirms it: {topic} queue {queue_id} offset {offset}"
+        f"; not lost, because its unit confirms it: {topic} queue {queue_id} offset {offset}"
     )

@@ -159,7 +159,7 @@ def test_entries_that_only_a_header_claims_are_listed_up_to_a_limit(tmp_path):
     last.write_bytes(data)
     entries = explain(root).unserved["orders", 0]
     assert len(entries) == MAX_UNSERVED
-    assert "not followed" in entries[-1].message
+    assert "not checked" in entries[-1].message
 
 
 def test_messages_behind_a_damaged_one_in_the_last_chunk_are_reported_as_lost(tmp_path):

@@ -347,7 +347,7 @@ def test_files_of_queues_next_to_a_database_in_the_separate_place_are_checked(tm
         found = verify(store)
         assert "queue-missing" in {one.code for one in found.findings}
         (state,) = [check for check in found.checks if check.area.value == "consumequeue"]
-        assert "consumequeue_rocksdb: the RocksDB next to the files of queues was not checked" in state.detail
+        assert "consumequeue_rocksdb: the RocksDB next to the queue files was not checked" in state.detail
     with pytest.raises(UnsupportedFormatError, match="queues in RocksDB"):
         make_plan(root, Purge(("Keyed",)))
 
@@ -473,7 +473,7 @@ def test_a_queue_in_rocksdb_need_not_have_a_topic_that_can_be_a_directory(topic,
         assert (queue["topic"], queue["min_offset"], queue["max_offset"]) == (topic, 0, 4)
         assert not any("foreign" in oddity for oddity in oddities(store))
         found = into_files(store, tmp_path / "made" / "files")
-    assert found.differences.items == [f"queue {topic!r}/0: the topic cannot be the name of a directory"]
+    assert found.differences.items == [f"queue {topic!r}/0: the topic is not a valid directory name"]
     assert found.queues == 0
     assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0", "files", "store"]
 

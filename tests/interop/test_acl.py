@@ -49,7 +49,7 @@ def test_commands_sign_with_the_account_of_mqadmin(rocketmq, mqtool, monkeypatch
     (home / "conf" / "tools.yml").write_text("accessKey: AdminKey\nsecretKey: AdminSecret\n")
     monkeypatch.setenv("ROCKETMQ_HOME", str(home))
     planned = mqtool(*plan, "0", "-o", tmp_path / "plan.json")
-    assert "no queue to move: no position of G" in planned.stderr, "it has answered, for the administrator"
+    assert "nothing to move: no position of G" in planned.stderr, "it has answered, for the administrator"
     mirrored = mqtool("mirror", broker.address, "-o", tmp_path / "copy", "--once")
     assert mirrored.code == 0, mirrored.stderr
     broker.stop()

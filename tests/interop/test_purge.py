@@ -62,7 +62,7 @@ def test_a_broker_serves_all_but_the_purged_topic(version, rocketmq, mqtool, tmp
     digest = tree_digest(store)
     made = mqtool("plan", "purge", store, "--topic", "T", "--allow-unread", "-o", plan, "--format", "json")
     assert made.code == 0, made.stderr
-    assert any("1 delay message(s) of these topics wait" in note for note in made.document["notes"])
+    assert any("1 delay message(s) of these topics are waiting" in note for note in made.document["notes"])
     assert mqtool("apply", plan, "--yes").code == 0
     assert mqtool("undo", store, "--yes").code == 0
     assert tree_digest(store) == digest

@@ -119,7 +119,7 @@ def test_a_java_that_is_missing_or_too_old_is_named(java, found, tmp_path, monke
         program.write_text(java)
         program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=f"needs Java 17 or newer and {found} \\(JAVA_HOME is {tmp_path}\\)"):
+    with pytest.raises(UnavailableError, match=f"needs Java 17 or newer but {found} \\(JAVA_HOME is {tmp_path}\\)"):
         build("local[2]")
 
 

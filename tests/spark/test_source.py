@@ -144,7 +144,7 @@ def test_options_that_make_no_sense_are_named(spark, tmp_path, options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "no path: load(PATH), or option 'store'"),
+        ({}, "no path: use load(PATH) or option 'store'"),
         ({"paths": "/data/store"}, "option 'paths': expected a JSON list: "),
         ({"queueId": "one"}, "option 'queueId': expected a whole number, found 'one'"),
         ({"startTime": "yesterday"}, "option 'startTime': expected ms or RFC 3339, found 'yesterday'"),

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from mqtool.choices import Compat
 from mqtool.cli import options, terminal
+from mqtool.cli.cells import counted
 from mqtool.cli.changes import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -47,12 +48,22 @@ impact: writes to the store, under its lock; with --dry-run nothing
 
 ACK = OutputSchema(
     "append.ack",
-    "what became of a row",
+    "result for one row of the input",
     (
-        Column("row", "int64", "line of the text, or row of the table, from 1 on", show=TABLE),
-        text("status", "the store's answer, as RocketMQ names it; null for a row that is not a message", nullable=True),
+        Column("row", "int64", "line of the text or row of the table, counted from 1", show=TABLE),
+        text(
+            "status",
+            "status that the store returned, by RocketMQ's name; null for a row that is not a message",
+            nullable=True,
+        ),
         Column("stored", "boolean", "the message is in the log", show=TABLE),
-        Column("topic", "string", "where it lies: of a delayed message the schedule topic", show=TABLE, nullable=True),
+        Column(
+            "topic",
+            "string",
+            "topic that it is stored in; for a delayed message, the schedule topic",
+            show=TABLE,
+            nullable=True,
+        ),
         Column("queue_id", "integer", "queue of the topic", show=TABLE, nullable=True),
         Column("queue_offset", "int64", "ordinal in the queue; null if it was not stored", show=TABLE, nullable=True),
         count(
@@ -99,7 +110,7 @@ ReleaseOption = Annotated[
     options.release_option("Release whose on-disk format to write. Default: that of the store; 5.5 for a new one."),
 ]
 WholeOption = Annotated[
-    bool, option("--all-or-nothing", help="Check all rows first; store none if one would be refused.")
+    bool, option("--all-or-nothing", help="Check all rows first; store none if one would be rejected.")
 ]
 
 
@@ -135,7 +146,7 @@ def append(
             refused = [ack for ack in bulk_ingest.check(rows_of(options), validator) if ack.reason]
             if refused:
                 report.take(iter(refused))
-                return report.end("stored: nothing is, because of --all-or-nothing")
+                return report.end("stored because of --all-or-nothing")
         rows = rows_of(options)
         if duplicates is Duplicates.REFUSE:
             head, rows = peeked(rows)
@@ -144,7 +155,10 @@ def append(
         writer = stack.enter_context(open_store(store, options))
         begin = writer.max_physical_offset
         if not writer.recovered.clean_stop:
-            note(f"{store}: was not shut down cleanly: recovered, the log continues at {writer.recovered.end}")
+            note(
+                f"{store} was not shut down cleanly. mqtool recovered it; the log continues at physical offset "
+                f"{writer.recovered.end}"
+            )
         try:
             report.take(bulk_ingest.append(writer, rows, validator))
         finally:
@@ -191,7 +205,7 @@ class _Report:
         """Ends the output; returns the exit code, which shows whether every row was accepted."""
         for words in self._assumed:
             note(words)
-        note(f"{self._stored} row(s) {what}, {self._refused} refused")
+        note(f"{counted(self._stored, 'row')} {what}, {self._refused} rejected")
         if self._late:
             note(f"{self._late} of them were not on disk in time")
         return self._output.finish(ExitCode.NO if self._refused or self._late else ExitCode.OK)

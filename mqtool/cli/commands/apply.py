@@ -38,9 +38,9 @@ APPLY = OutputSchema(
     "result of applying a plan",
     (
         text("store", "root of the store"),
-        Column("dry_run", "boolean", "gates were tried, nothing was written", show=TABLE),
-        Column("already", "boolean", "it had been applied before; nothing was done now", TABLE, label="applied before"),
-        count("files", "how many files changed, or would"),
+        Column("dry_run", "boolean", "only the preconditions were checked; nothing was written", show=TABLE),
+        Column("already", "boolean", "it had already been applied; nothing was done", TABLE, label="applied before"),
+        count("files", "number of files changed, or that would be"),
         text("quarantine", "directory with the old files", nullable=True, label="old files"),
         text("journal", "what was done, and how to undo it", nullable=True),
         text(
@@ -53,7 +53,9 @@ APPLY = OutputSchema(
         count("warnings", "findings of verify that are warnings", nullable=True),
         Column("codes", "array", "codes of these errors and warnings", show=TABLE, label="still there"),
         STEPS,
-        Column("undo", "string", "the command that undoes it; null: a dry run", TABLE, nullable=True, is_command=True),
+        Column(
+            "undo", "string", "the command that undoes it; null for a dry run", TABLE, nullable=True, is_command=True
+        ),
         NEXT_STEPS,
     ),
     single=True,
@@ -65,9 +67,9 @@ BROKER_APPLY = OutputSchema(
     "result of setting positions on a running broker",
     (
         text("broker", "HOST:PORT"),
-        Column("dry_run", "boolean", "preconditions were checked, nothing was set", show=TABLE),
+        Column("dry_run", "boolean", "only the preconditions were checked; nothing was set", show=TABLE),
         count("moved", "queues whose position was set, or would be"),
-        count("already", "queues that had the new position before"),
+        count("already", "queues that already had the new position"),
         listing("notified", "groups whose running consumers were notified; they follow within some 15 s"),
         text("undo", "file with the plan that sets the positions back; null if nothing was set", nullable=True),
         NEXT_STEPS,

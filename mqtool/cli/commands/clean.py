@@ -71,12 +71,12 @@ _FILES = (
     _FILE,
     Column("base", "int64", "physical offset of its first byte"),
     Column("size", "int64", "its bytes", is_size=True),
-    Column("modified", "int64", "last change; its age counts from it; ms since epoch", time=True),
+    Column("modified", "int64", "last modification, from which its age counts; ms since epoch", time=True),
     Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE, label="deleted"),
     Column(
         "deleted_at",
         "int64",
-        "when it is deleted if disk usage does not change; null: never, it is the last",
+        "when it is deleted if disk usage does not change; null for the last file, which is never deleted",
         time=True,
         nullable=True,
         label="on",
@@ -95,14 +95,14 @@ _OFFSETS = (
 _WAITING = (
     _FILE,
     Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
-    Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
+    Column("topic", "string", "topic that keeps them, usually a system topic", show=TABLE),
     Column("queue_id", "integer", "its queue", show=TABLE),
     Column("messages", "int64", "how many", show=TABLE),
 )
 
 CLEAN = OutputSchema(
     "clean",
-    "what retention removes from a store",
+    "what retention deletes from a store",
     (
         Column(
             "summary",
@@ -113,12 +113,12 @@ CLEAN = OutputSchema(
         ),
         text("path", "the store's root directory", label="store"),
         CONFIG,
-        Column("dry_run", "boolean", "nothing was to be removed", show=TABLE),
+        Column("dry_run", "boolean", "only a prediction or dry run", show=TABLE),
         Column(
             "at", "int64", "time for which retention was evaluated, ms since epoch", TABLE, time=True, label="as of"
         ),
         Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown"),
-        text("trigger", "why files are deleted, or why none is", label="why"),
+        text("trigger", "why files are deleted, or why not", label="why"),
         Column("deleted_files", "integer", "files of the log that are deleted"),
         size("freed", "bytes of the deleted files; of those that are kept for undo, only `discard-undo` frees them"),
         Column("deleted_unread", "int64", "messages in them that some group has not read, counted by group"),
@@ -128,7 +128,7 @@ CLEAN = OutputSchema(
             "messages in them that are not delivered: delays, timers, open transactions, popped messages without ack",
             show=WIDE,
         ),
-        Column("withheld_files", "integer", "files that have expired and are kept: somebody needs their messages"),
+        Column("withheld_files", "integer", "expired files that are kept because somebody needs their messages"),
         listing("files", "files of the log, oldest first", *_FILES),
         listing(
             "unread",
@@ -244,7 +244,7 @@ def clean(
 
     is_prediction = as_of is not None or used is not None
     if yes and is_prediction:
-        raise UsageError("--as-of and --used only predict; leave --yes out, or leave them out")
+        raise UsageError("--as-of and --used only predict; leave out either them or --yes")
     dry_run = dry_run or is_prediction
     options = _Options(store, dry_run, yes, allow_unread, keep, now, as_of, used, reserved_hours, config)
     policy = options.policy()
@@ -256,7 +256,7 @@ def clean(
             withheld = prediction.withheld[:1]
             longer = [longer_retention(opened_store, file.modified, prediction.at) for file in withheld]
     except UnreadableError as error:
-        reason = f"{error.reason}; which messages would be deleted unread is unknown, so nothing is deleted"
+        reason = f"{error.reason}; mqtool cannot know which messages would be deleted unread, so nothing is deleted"
         raise RefusedError("unreadable", reason, error.path) from error
     output = Output(ctx.obj, CLEAN, output_format)
     deleted = prediction.deleted
@@ -282,7 +282,8 @@ def clean(
     done = _set_aside(options, deleted[-1])
     removed = [store / step.path for step in done.steps]
     note(
-        f"the deleted files take their space until {command('discard-undo', store, '--yes')}; then no undo is possible"
+        f"the deleted files take up their space until {command('discard-undo', store, '--yes')}; then no undo is "
+        "possible"
     )
     return output.document(_document(options, prediction, removed, str(done.quarantine)))
 
@@ -308,7 +309,7 @@ def _check_writable(root: Path, config: Path | None) -> None:
 
 
 def _question(options: _Options, forecast: Forecast) -> str:
-    how = "They are kept for `mqtool undo`, and take their space until `mqtool discard-undo`."
+    how = "They are kept for `mqtool undo`, and take up their space until `mqtool discard-undo`."
     return (
         f"This {forecast.words}. Delete {forecast.count} of {len(forecast.files)} segments and "
         f"{len(forecast.followers)} file(s) of queues and index of {options.store}, {words.size(forecast.freed)}? "

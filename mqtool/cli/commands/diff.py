@@ -50,7 +50,7 @@ impact: read-only
 _REGION = (
     count("start", "physical offset of the first byte, of a complete record if there is one"),
     count("end", "physical offset after the last byte"),
-    size("bytes", "how many of them differ", label="different"),
+    size("bytes", "how many of these bytes differ", label="different"),
     count("messages_a", "valid records of A in it that belong into a queue"),
     count("messages_b", "the same for B"),
     size("damaged_a", "bytes of A in it without a valid record"),
@@ -70,10 +70,14 @@ _ALONE = (
 
 _TAIL = (
     text("side", "a or b"),
-    text("kind", "clean (nothing), torn (an unfinished record), stale (records of an earlier life), garbage"),
+    text("kind", "clean (nothing), torn (an incomplete record), stale (old records left by a truncation), garbage"),
     count("start", "physical offset after the last record"),
     size("length", "bytes up to the last that is not zero"),
-    size("same", "how many of them, from the first, the other side has at the same place", label="same in the other"),
+    size(
+        "same",
+        "how many of these bytes, from the first on, are the same on the other side",
+        label=("same in the other"),
+    ),
     text("detail", "in words"),
 )
 
@@ -82,24 +86,24 @@ _LOG = (
     count("max_a", "physical offset after the last record of A", nullable=True, label="a ends at"),
     count("min_b", "first physical offset of B", nullable=True, label="b begins at"),
     count("max_b", "physical offset after the last record of B", nullable=True, label="b ends at"),
-    count("common_start", "from here both have the same bytes", nullable=True, label="the same from"),
+    count("common_start", "physical offset from which both have the same bytes", nullable=True, label="the same from"),
     count("common_end", "up to here", nullable=True, label="the same up to"),
-    count("diverges_at", "first record that is not the same, or where one side ends; null if none", nullable=True),
-    count("first_byte", "first byte that differs where both have any", show=WIDE, nullable=True),
+    count("diverges_at", "first record that differs, or where one side ends; null if there is none", nullable=True),
+    count("first_byte", "first byte that differs in the range that both have", show=WIDE, nullable=True),
     size("same_bytes", "that both have", label="equal"),
-    size("different_bytes", "that both have, and not the same", label="different"),
+    size("different_bytes", "bytes that both have and that differ", label="different"),
     Column(
         "filler_bytes",
         "int64",
-        "that differ after a BLANK, where content is undefined; not a difference",
+        "bytes that differ after a BLANK, where the content is undefined; not a difference",
         WIDE,
         is_size=True,
     ),
     count("messages_a", "messages of A in the regions", label="messages of a in the regions"),
     count("messages_b", "messages of B in the regions", label="messages of b in the regions"),
     count("region_count", "regions in all", label="regions that differ"),
-    listing("regions", "what both have, and not the same; the first 1000", *_REGION),
-    listing("alone", "what only one side has", *_ALONE),
+    listing("regions", "ranges that both have and that differ; the first 1000", *_REGION),
+    listing("alone", "ranges that only one side has", *_ALONE),
     listing("tails", "what follows the last record; not a difference", *_TAIL),
 )
 
@@ -112,7 +116,7 @@ _QUEUE = (
     count("max_b", "max offset of B", nullable=True),
     count("messages_a", "messages that only A has"),
     count("messages_b", "messages that only B has"),
-    count("different", "units of both that are not the same"),
+    count("different", "units that both have and that differ"),
     count("first_different", "queue offset of the first of them", nullable=True),
     Column("only_a", "array", "first and last queue offset of each run, both included", items="any", show=DATA),
     Column("only_b", "array", "the same for B", items="any", show=DATA),
@@ -124,22 +128,22 @@ _OFFSET = (
     Column("queue_id", "integer", "of the topic", show=TABLE),
     count("offset_a", "next queue offset that it will read by A; null if there is none", nullable=True),
     count("offset_b", "by B", nullable=True),
-    count("ahead", "how far B is ahead of A", nullable=True),
+    count("ahead", "messages that B is ahead of A", nullable=True),
 )
 
 DIFF = OutputSchema(
     "diff",
-    "what two stores do not have in common",
+    "differences between two stores",
     (
         Column("verdict", "string", "in one line", TABLE, is_verdict=True),
         text("a", "one store, as given"),
         text("b", "the other"),
-        Column("equal", "boolean", "nothing differs, and all could be compared", show=TABLE),
+        Column("equal", "boolean", "nothing differs, and everything could be compared", show=TABLE),
         nested("log", "the CommitLogs; null if not asked for", *_LOG, nullable=True),
         count("queues_compared", "how many"),
-        listing("queues", "queues that are not the same", *_QUEUE),
+        listing("queues", "queues that differ", *_QUEUE),
         count("offsets_compared", "consumer offsets: how many"),
-        listing("offsets", "consumer offsets that are not the same", *_OFFSET),
+        listing("offsets", "consumer offsets that differ", *_OFFSET),
         Column("not_compared", "array", "what could not be read, as text", show=TABLE),
     ),
     single=True,
@@ -213,13 +217,13 @@ def _verdict(difference: Difference) -> str:
     if difference.offsets:
         parts.append(f"{counted(len(difference.offsets), 'consumer offset')} of {difference.offsets_compared}")
     verdict = f"different: {'; '.join(parts)}" if parts else "no difference found"
-    return f"{verdict}; not all could be compared" if difference.not_compared else verdict
+    return f"{verdict}; some parts could not be compared" if difference.not_compared else verdict
 
 
 def _of_log(log: LogDifference) -> str:
     if log.common is None:
         return "the logs have no byte in common"
-    parts = [] if log.diverges_at is None else [f"the logs part at physical offset {log.diverges_at}"]
+    parts = [] if log.diverges_at is None else [f"the logs diverge at physical offset {log.diverges_at}"]
     if log.region_count:
         parts.append(f"{words.size(log.different_bytes)} differ")
     for side in ("a", "b"):

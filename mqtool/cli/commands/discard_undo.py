@@ -44,7 +44,7 @@ def discard_undo(
         planned, next_step = discard(target, dry_run=True), command("discard-undo", target, "--yes")
         return print_undo(ctx.obj, DISCARD_UNDO, output_format, planned, next_step, code, dry_run=True)
 
-    question = f"Delete the old files of {target}? The change cannot be undone then."
+    question = f"Delete the old files of {target}? The change can then no longer be undone."
     code = consent(ctx.obj, question, show, yes=yes, dry_run=dry_run)
     if code is not None:
         return code

@@ -354,7 +354,7 @@ def _require_rocketmq(sources: list[Source]) -> None:
     for source in sources:
         kind = _sibling(source.path)
         if kind is not None:
-            reason = f"a store of kind {kind.name}, which is exported by itself"
+            reason = f"a store of kind {kind.name}, which must be exported by itself"
             raise UnsupportedFormatError(f"{source.path}: {reason}, not together with others")
 
 
@@ -381,11 +381,13 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
     document = _document(request, result)
     if document["damage"]:
         note(
-            f"{document['damage']} damaged range(s), {document['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}"
+            f"{document['damage']} damaged range(s), {document['damaged_bytes']} bytes; see "
+            f"{request.target}/{Table.DAMAGE}"
         )
     if document["rejected_values"]:
         note(
-            f"{document['rejected_values']} value(s) not written as asked for: {request.target}/{Table.REJECTED_VALUES}"
+            f"{document['rejected_values']} value(s) could not be converted; see "
+            f"{request.target}/{Table.REJECTED_VALUES}"
         )
     completed_damage = _note_completed(result)
     code = ExitCode.NO if document["damage"] or completed_damage else ExitCode.OK

@@ -72,7 +72,7 @@ def find(
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress)
     if all(getattr(filters, name) is None for name in _CRITERIA):
-        raise UsageError("nothing to find: give --key, --tag, --grep, …; `mqtool dump` prints every message")
+        raise UsageError("no condition: give --key, --tag, --grep, …; `mqtool dump` prints every message")
     kind = recognise(store)
     if kind is not None:
         return siblings.find(ctx.obj, kind, store, filters, view)

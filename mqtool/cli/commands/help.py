@@ -49,7 +49,7 @@ FORMATS = OutputSchema(
         Column("name", "string", "stable", show=TABLE),
         Column("summary", "string", "what it is", show=TABLE),
         Column("commands", "array", "commands that take it", show=TABLE),
-        Column("library", "array", "what else the functions of its package do", show=TABLE),
+        Column("library", "array", "what else its Python package can do", show=TABLE),
         Column("page", "string", "below docs/"),
     ),
 )

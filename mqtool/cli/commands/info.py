@@ -47,7 +47,10 @@ _COMMIT_LOG = (
     nested(
         "tail",
         "what follows the last record",
-        text("kind", "clean, torn (an unfinished record), stale (records of an earlier life), garbage or unreadable"),
+        text(
+            "kind",
+            "clean, torn (an incomplete record), stale (old records left by a truncation), garbage or unreadable",
+        ),
         count("length", "bytes up to the last that is not zero"),
         text("detail", "in words"),
     ),
@@ -79,7 +82,7 @@ INFO = OutputSchema(
         text("release", "the releases that may have written it, as far as the files prove it"),
         text("version_evidence", "why"),
         Column("clean_stop", "boolean", "there is no abort file", show=TABLE),
-        Column("oddities", "array", "what to know first, in words", show=TABLE),
+        Column("oddities", "array", "notable facts, in words", show=TABLE),
         nested("commit_log", "the CommitLog", *_COMMIT_LOG),
         listing(
             "layout",
@@ -92,7 +95,7 @@ INFO = OutputSchema(
             "topics",
             "topics with queues or configuration",
             text("topic", "name"),
-            count("messages", "that its queues hold and the log still has"),
+            count("messages", "messages in its queues that the log still has"),
             count("queues", "on disk"),
             size("size", "bytes of their records according to the queues; null in very large stores", nullable=True),
             moment("first_timestamp", "store time of its first message", show="wide"),
@@ -140,7 +143,7 @@ INFO = OutputSchema(
             "index files, oldest first",
             text("file", "name"),
             count("entries", "that are there"),
-            count("max_entries", "places, place 0 unused; null if unknown", nullable=True, show="wide"),
+            count("max_entries", "places for entries, place 0 unused; null if unknown", nullable=True, show="wide"),
             count("slots", "hash slots; null if unknown", nullable=True, show="wide"),
             moment("begin_timestamp", "store time of the first entry's record"),
             moment("end_timestamp", "store time of the last entry's record"),
@@ -169,7 +172,7 @@ INFO = OutputSchema(
         ),
         listing(
             "delay_offsets",
-            "how far each delay level is delivered",
+            "delivered position of each delay level",
             count("level", "queue id + 1"),
             count("offset", "next queue offset"),
             show="wide",

@@ -40,7 +40,7 @@ MIRROR = OutputSchema(
         Column("store", "string", "root of the copy", TABLE),
         Column("begun_at", "int64", "physical offset where the copy ended before", TABLE),
         Column("end", "int64", "physical offset where it ends now", TABLE),
-        Column("caught_up", "boolean", "it has all that the master had at the start", TABLE),
+        Column("caught_up", "boolean", "it has everything that the master had at the start", TABLE),
     ),
     single=True,
 )

@@ -29,7 +29,7 @@ mqtool offsets /data/store --group billing --topic Orders
 Show the position of each group in each queue, with the queue's bounds, the messages after the position and the time of
 the next one. Positions come from every file and RocksDB that keeps them; those that a broker would not read when it
 starts on the store are marked. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
-broadcast (a client's own file, given with --broadcast). `popped` counts messages that POP has handed out and that are
+broadcast (a client's own file, given with --broadcast). `popped` counts messages that POP has delivered and that are
 not acknowledged; they are delivered again whatever the position. --compare also shows the positions of another store,
 for example of the other replica. Exit code 1 if there is no position, or the bounds of a queue cannot be read.
 `mqtool plan offsets` plans changes of positions.

@@ -34,36 +34,40 @@ _KIND = text("kind", "delay, timer, transaction, popped, retry or dead-letter")
 
 PENDING = OutputSchema(
     "pending",
-    "messages of one kind that wait for one topic and group",
+    "messages of one kind waiting for one topic and group",
     (
         _KIND,
         text("topic", "where consumers find them; null if unknown", nullable=True),
-        text("group", "for which they wait, of half messages the producer's; null for every group", nullable=True),
+        text(
+            "group", "group that they wait for; for half messages, the producer's; null for all groups", nullable=True
+        ),
         count("messages", "how many; null if that cannot be determined", nullable=True),
         moment("next_due", "when the first is delivered"),
         moment("last_due", "when the last is delivered", show=WIDE),
-        moment("oldest", "since when the first waits"),
-        count("tries", "most checks of a producer, or tries of a group, of one message"),
+        moment("oldest", "time since which the first has been waiting"),
+        count("tries", "maximum number of checks or delivery attempts of one message"),
         text("unknown", 'why something is unknown, "" if nothing is'),
     ),
 )
 
 PENDING_MESSAGE = OutputSchema(
     "pending.message",
-    "a message that waits",
+    "a waiting message",
     (
         _KIND,
         text("topic", "where consumers find it"),
-        text("group", "for which it waits, of a half message the producer's; null for every group", nullable=True),
-        moment("due", "when it is delivered; null if that is not a matter of time"),
+        text(
+            "group", "group that it waits for; for a half message, the producer's; null for all groups", nullable=True
+        ),
+        moment("due", "when it is delivered; null if that does not depend on time"),
         moment("since", "when it was sent, was popped or became a retry or dead letter"),
-        count("tries", "how often its producer was asked, or the group tried"),
+        count("tries", "number of checks with its producer, or of delivery attempts"),
         text("unique_key", "UNIQ_KEY", nullable=True),
-        text("origin", "topic that it was sent to, of a retry or dead letter", show=WIDE, nullable=True),
+        text("origin", "topic that a retry or dead letter was originally sent to", show=WIDE, nullable=True),
         text("stored_topic", "topic of the queue that keeps it", show=WIDE),
         Column("queue_id", "integer", "queue that keeps it", show=WIDE),
         count("queue_offset", "its place there", show=WIDE),
-        count("physical_offset", "of its record; -1 if it is unknown"),
+        count("physical_offset", "of its record; -1 if unknown"),
         text("unknown", 'why something is unknown, "" if nothing is', show=DATA),
     ),
 )

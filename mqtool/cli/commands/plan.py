@@ -142,18 +142,18 @@ PLAN = OutputSchema(
         text("store", "root of the store"),
         CONFIG,
         text("plan", "file with the plan"),
-        Column("changes", "array", "what was asked for", items="any", show=DATA),
+        Column("changes", "array", "the requested changes", items="any", show=DATA),
         Column("complete", "boolean", "false if damage prevents something from being rebuilt or repaired", show=TABLE),
         count("files", "how many files change"),
-        size("space", "bytes of disk space needed in addition"),
+        size("space", "additional disk space needed, in bytes"),
         text("digest", "SHA-256 that detects an edited plan", show=WIDE),
         STEPS,
         offset_plan.MOVES,
         offset_plan.MESSAGES,
-        Column("notes", "array", "worth knowing before it is applied", show=TABLE),
+        Column("notes", "array", "what to know before applying it", show=TABLE),
         listing(
             "left",
-            "findings that are still there after it (repair)",
+            "findings that remain after it (repair)",
             text("code", "see `mqtool help CODE`"),
             text("file", "below the store"),
             text("remedy", "what to do about it"),
@@ -173,7 +173,7 @@ BROKER_PLAN = OutputSchema(
         text("plan", "file with the plan"),
         offset_plan.MOVES,
         offset_plan.MESSAGES,
-        Column("notes", "array", "worth knowing before it is applied", show=TABLE),
+        Column("notes", "array", "what to know before applying it", show=TABLE),
         NEXT_STEP,
     ),
     single=True,
@@ -248,7 +248,12 @@ def repair(
 
     known, lost = (None, None) if findings is None else _findings(findings)
     repaired = plan_repair(place.path, known, lost=lost, config=place.config, work_dir=place.work_dir)
-    notes = ("the end of the log comes first: verify and plan again once the undo data of this change is discarded",)
+    notes = (
+        (
+            "this plan repairs the end of the log first: after applying it, discard its undo data, then verify and "
+            "plan again"
+        ),
+    )
     return _Planned(repaired.plan, repaired.is_enough, repaired.remaining, notes if repaired.needs_another_run else ())
 
 
@@ -376,7 +381,9 @@ def redact(
 def trim(
     place: _Place,
     *,
-    before: Annotated[int, option("--before", metavar="OFFSET", help="Physical offset that stays.")],
+    before: Annotated[
+        int, option("--before", metavar="OFFSET", help=("Physical offset; the segment that contains it is kept."))
+    ],
     allow_unread: AllowUnreadOption = False,
 ) -> _Planned:
     """Plans a log that begins later."""
@@ -427,7 +434,7 @@ def recover(
         option(
             "--accept-loss",
             metavar="N",
-            help="Number of messages that the recovery may lose, without those that are lost already.",
+            help="Number of messages that the recovery may lose, not counting those already lost.",
         ),
     ] = None,
     release: Annotated[

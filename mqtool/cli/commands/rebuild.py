@@ -54,7 +54,7 @@ impact: writes below --output and the --state file, and nothing else; the store 
 
 NOTES = listing(
     "notes",
-    "units whose place was unusual",
+    "units in an unusual place",
     Column("kind", "string", "hole, restarted, misnumbered, foreign or shifted: see docs/rebuild.md", show=TABLE),
     Column("topic", "string", "topic", show=TABLE),
     Column("queue_id", "integer", "queue", show=TABLE),
@@ -65,24 +65,24 @@ NOTES = listing(
 
 REBUILD = OutputSchema(
     "rebuild",
-    "what a rebuild made",
+    "result of a rebuild",
     (
         Column("what", "string", "consumequeue, index, metadata, timer or all", show=TABLE),
         Column("store", "string", "root of the store", show=TABLE),
         Column("out", "string", "directory with the result", show=TABLE),
-        Column("release", "string", "whose rules were followed, and why", show=TABLE),
-        Column("complete", "boolean", "every record was there and has its place", show=TABLE),
+        Column("release", "string", "release whose rules were followed, and why", show=TABLE),
+        Column("complete", "boolean", "every record was intact and has its place", show=TABLE),
         count("records", "read from the log"),
         count("next_offset", "physical offset up to which the log was read"),
         count("queues", "written"),
         count("units", "given to queues"),
-        count("keys", "put into the index"),
-        size("damaged_bytes", "of the log without a record"),
+        count("keys", "keys put into the index"),
+        size("damaged_bytes", "bytes of the log without a record"),
         count("damage_count", "damaged ranges; at most 10,000 are listed", show=WIDE),
         count("notes_count", "notes; at most 10,000 are listed", show=WIDE),
         Column("seconds", "number", "how long it took", show=TABLE),
         Column("records_per_second", "number", "records divided by seconds", show=TABLE),
-        Column("index_files", "array", "names, oldest first", show=DATA),
+        Column("index_files", "array", "names of the files, oldest first", show=DATA),
         listing(
             "settings",
             "sizes and rules, and where each is known from",
@@ -108,14 +108,14 @@ REBUILD = OutputSchema(
         Column("files", "array", "configuration files written, below `out`", show=DATA),
         listing(
             "guesses",
-            "entries of configuration files that no file states",
+            "configuration entries that had to be derived",
             Column("file", "string", "file that contains the value", show=TABLE),
             Column("item", "string", "topic, group, queue or level", show=TABLE),
             Column("value", "string", "what was written", show=TABLE),
             Column("reason", "string", "why that", show=TABLE),
         ),
         Column("unconfigured_topics", "array", "topics with records but without a configuration", show=TABLE),
-        Column("problems", "array", "configuration that could not be followed, in words", show=TABLE),
+        Column("problems", "array", "configuration that could not be applied, in words", show=TABLE),
     ),
     single=True,
 )

@@ -52,7 +52,7 @@ impact: changes the store, or writes what -o names, after consent
 
 REPAIR = OutputSchema(
     "repair",
-    "what is wrong with a store, and its repair",
+    "what is wrong with a store, and how to repair it",
     (
         text("store", "root of the store"),
         CONFIG,
@@ -62,9 +62,9 @@ REPAIR = OutputSchema(
         listing("lost", "lost messages by queue; of a new store, those that it lacks", *LOST),
         text("start", "what the next start of the broker would do, in words; null if unknown", nullable=True),
         count(
-            "lost_by_start", "messages that the next start of the broker loses besides; null if unknown", nullable=True
+            "lost_by_start", "further messages that the next start of the broker loses; null if unknown", nullable=True
         ),
-        count("not_served", "messages that are intact, and that no consumer gets; null if unknown", nullable=True),
+        count("not_served", "intact messages that no consumer gets; null if unknown", nullable=True),
         count("lost_by_change", "further messages that the repair loses; null if unknown", nullable=True),
         Column("changes", "array", "what the plan does", show=TABLE),
         count("files", "files that change"),
@@ -82,7 +82,7 @@ REPAIR = OutputSchema(
         flag("dry_run", "nothing was changed"),
         Column("unclaimed", "array", "repaired topics in which no group has a position", show=TABLE),
         text("target", "the new store; null for a repair in place", nullable=True),
-        flag("complete", "no error is left, and no message missing; null if nothing was done", nullable=True),
+        flag("complete", "no error is left and no message is missing; null if nothing was done", nullable=True),
         text("result", "state that verify gives the repaired store; null if nothing was done", nullable=True),
         UNDO,
         NEXT_STEPS,
@@ -91,7 +91,7 @@ REPAIR = OutputSchema(
     single=True,
 )
 
-_COPIED = "every record that is intact, or that its queue confirms"
+_COPIED = "every record that is intact or confirmed by its queue"
 _ABSENT = ("queue-missing", "config-topic-missing")
 """Codes of topics that a repair brings back."""
 _LINES = 6
@@ -117,7 +117,7 @@ def repair(
     from mqtool.repair.salvage import SalvageOptions, check_salvage
 
     if copies and target is None:
-        raise UsageError("--with takes what is lost from another copy; add -o NEW for the new store")
+        raise UsageError("--with takes lost messages from another copy; add -o NEW for the new store")
     started = release and release.value
     options = SalvageOptions(tuple(copies or ()), config=config)
     if target is not None:
@@ -241,7 +241,7 @@ def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Repair: copy {_COPIED}, to {document['target']}; the old store is only read"
     elif document["reason"] is not None:
         is_new = document["new_store"] is not None
-        way = f"; the one way is a new store with {_COPIED}" if is_new else ""
+        way = f"; the only way is a new store with {_COPIED}" if is_new else ""
         yield f"No repair{' in place' if is_new else ''}: {document['reason']}{way}"
     elif not document["changes"]:
         yield "nothing to repair"
@@ -269,7 +269,7 @@ def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Choose: in place, the broker can start, and {stay};"
         yield "to a new store, nothing damaged is copied, and no repair in place is needed first."
     else:
-        yield from (f"  still there: {problem}" for problem in document["left"])
+        yield from (f"  remains: {problem}" for problem in document["left"])
 
 
 def _wrong(findings: list[Finding]) -> list[str]:
@@ -316,10 +316,10 @@ def _salvage(store: Path, target: Path, options: SalvageOptions) -> dict[str, An
 
     saved = salvage(store, target, options)
     problems = {
-        "a broker does not start on the new store": not saved.starts,
-        "bytes that could not be read are missing, and what they held is unknown": saved.has_unread,
+        "a broker refuses to start on the new store": not saved.starts,
+        "bytes that could not be read are missing; what they held is unknown": saved.has_unread,
         "topics, groups and positions could not be read": saved.has_unread_tables,
-        f"{saved.lost_bytes} bytes of the old log hold no record": bool(saved.holes) and not saved.lost,
+        f"{saved.lost_bytes} bytes of the old log contain no valid record": bool(saved.holes) and not saved.lost,
     }
     return {
         "complete": saved.is_complete,

@@ -94,12 +94,12 @@ REPLAY = OutputSchema(
     "replay",
     "what a replay stored",
     (
-        Column("source", "string", "where the messages come from", show=TABLE),
-        Column("target", "string", "the store that took them, or the name server", show=TABLE),
+        Column("source", "string", "source of the messages", show=TABLE),
+        Column("target", "string", "target store, or name server", show=TABLE),
         Column("dry_run", "boolean", "nothing was written", show=TABLE),
         count("replayed", "messages stored by this run"),
-        count("found_there", "messages that an earlier run had stored before it died"),
-        count("refused", "messages that the target does not take"),
+        count("found_there", "messages that an earlier run had stored before it was interrupted"),
+        count("refused", "messages that the target rejected"),
         count("not_selected", "messages that were read and not selected"),
         count("not_committed", "records that consumers could not see"),
         count("damage", "damaged ranges of the source's log"),
@@ -114,7 +114,7 @@ REPLAY = OutputSchema(
         ),
         listing(
             "reasons",
-            "of the first that were refused",
+            "reasons for the first rejected messages",
             count("position", "physical offset, or row"),
             Column("reason", "string", "why", show=TABLE),
         ),
@@ -235,7 +235,7 @@ def _resend(source: Source, dead_letters: str | None, to_topic: str | None, *, h
 def _note_problems(result: Report) -> None:
     """Prints the first messages that were refused and the first damaged ranges to stderr."""
     for position, reason in result.reasons[:3]:
-        note(f"refused at {position}: {reason}")
+        note(f"rejected at {position}: {reason}")
     for damage in result.skipped.damage[:3]:
         note(str(damage))
 

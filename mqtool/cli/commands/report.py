@@ -35,7 +35,7 @@ REPORT = OutputSchema(
     (
         Column("store", "string", "as given", show=TABLE),
         Column("report", "string", "the page, as given", show=TABLE),
-        size("size", "of the page in bytes"),
+        size("size", "size of the page in bytes"),
         Column("status", "string", "clean, dirty, corrupt or unknown, as for verify", show=TABLE),
         count("errors", "findings of this severity"),
         count("unknown", "findings of this severity"),
@@ -69,7 +69,7 @@ def report(
     from mqtool.verify import Options, Severity
 
     if not output.parent.is_dir():
-        raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
+        raise UsageError(f"{output}: directory {output.parent} does not exist; name a file in an existing one")
     topics, limit = tuple(topic) if topic else None, parse_rate(throttle)
     with open_readable(store, config) as opened:
         check_result_file(store, output)

@@ -58,13 +58,13 @@ RUNBOOK_LIST = OutputSchema(
         text("id", "what `run` takes"),
         text("name", "the trouble"),
         text("symptom", "the first of them"),
-        text("needs", "options that it needs to be applied", show=WIDE),
+        text("needs", "options needed to apply it", show=WIDE),
     ),
 )
 
 RUNBOOK_MATCH = OutputSchema(
     "runbook-match",
-    "a runbook that fits, in the order in which to run them",
+    "a matching runbook, in the order in which to run them",
     (
         text("id", "which"),
         text("name", "the trouble"),
@@ -90,7 +90,7 @@ RUNBOOK = OutputSchema(
         CONFIG,
         text("broker", "release that the start was predicted for"),
         text("begun", "RFC 3339"),
-        flag("present", "the trouble is there; null if unknown", nullable=True, label="problem found"),
+        flag("present", "the problem is present; null if unknown", nullable=True, label="problem found"),
         flag("applied", "something was applied"),
         flag("repaired", "the problem is solved; null if nothing was applied", nullable=True),
         count(
@@ -101,14 +101,14 @@ RUNBOOK = OutputSchema(
         ),
         count(
             "lost_by_start",
-            "further messages that a start instead of the run loses; null if it does not start",
+            "further messages that a start without the run loses; null if it does not start",
             nullable=True,
             label="lost if started instead",
         ),
         count(
             "lost_waiting", "those of lost_by_start that wait for delivery; null if unknown", nullable=True, show=WIDE
         ),
-        count("not_served", "messages that were intact, and that no consumer got; null if unknown", nullable=True),
+        count("not_served", "intact messages that no consumer got; null if unknown", nullable=True),
         count(
             "lost_by_change",
             "further messages that a start after the run loses; null if nothing was applied, or that is unknown",

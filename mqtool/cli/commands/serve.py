@@ -48,11 +48,11 @@ SERVE = OutputSchema(
         Column("broker", "string", "address of the broker", TABLE),
         Column("vip", "string", "for remoting clients with vipChannelEnabled", TABLE, optional=True),
         Column("namesrv", "string", "address of the name server", TABLE, optional=True),
-        Column("grpc", "string", "another address for gRPC clients", TABLE, optional=True),
-        Column("ha", "string", "where slaves get the log", TABLE, optional=True),
+        Column("grpc", "string", "separate address for gRPC clients", TABLE, optional=True),
+        Column("ha", "string", "where slaves fetch the log", TABLE, optional=True),
         Column("admin", "string", "address of metrics and health", TABLE, optional=True),
         Column("store", "string", "root of the store", TABLE),
-        Column("read_only", "boolean", "whether nothing is written", TABLE),
+        Column("read_only", "boolean", "the store is only read", TABLE),
         Column("pid", "integer", "of the process", TABLE),
     ),
     single=True,
@@ -89,7 +89,7 @@ PortOption = Annotated[
 ]
 GrpcPortOption = Annotated[
     int | None,
-    option("--grpc-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Another port for gRPC clients."),
+    option("--grpc-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Separate port for gRPC clients."),
 ]
 NameServerPortOption = Annotated[
     int, option("--namesrv-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of the name server.")
@@ -113,7 +113,7 @@ AdminPortOption = Annotated[
         "--admin-port", metavar="N", min=0, max=65535, panel=NETWORK, help="Port of metrics, health and the web page."
     ),
 ]
-ReadOnlyOption = Annotated[bool, option("--read-only", panel=STORE, help="Write nothing into the store.")]
+ReadOnlyOption = Annotated[bool, option("--read-only", panel=STORE, help="Write nothing to the store.")]
 AclOption = Annotated[
     Path | None,
     option(

@@ -35,21 +35,21 @@ sql: see `mqtool help install`. Exit code 1 if the query read damaged data.
 impact: read-only
 """
 
-ROW = OutputSchema("sql.row", "a row of the answer; its columns are those of the statement", ())
+ROW = OutputSchema("sql.row", "a row of the result; its columns are those of the statement", ())
 
 SCAN = OutputSchema(
     "sql.scan",
-    "what the question has read of the messages of a store",
+    "what the query read of a store's messages",
     (
         text("broker", "the store"),
         text("path", "how records were found: walk, queues, index, or nothing to read"),
-        count("rows", "rows that met the condition"),
+        count("rows", "rows that match the condition"),
         count("bytes_read", "bytes of the log that were read"),
-        count("bytes_needed", "bytes of the records that met the condition"),
+        count("bytes_needed", "bytes of the records that match the condition"),
         count("log_bytes", "bytes of the log"),
         count("segments", "segments of the log", show=WIDE),
         count("segments_skipped", "segments of which no record was read"),
-        count("damage", "damaged ranges on the way"),
+        count("damage", "damaged ranges in what was read"),
         text("why", "why this path"),
     ),
 )
@@ -71,7 +71,7 @@ PROMPT_HELP = """
 .mode MODE       print results as table, line (one value a line), wide, csv, json or jsonl
 .exit            leave, as exit and Ctrl-D do
 
-Anything else is SQL, up to a semicolon. Ctrl-C drops what was begun; the tabulator key completes names.
+Anything else is SQL, up to a semicolon. Ctrl-C discards unfinished input; Tab completes names.
 """
 
 _MAX_LINES = 1000
@@ -190,7 +190,7 @@ def _answer(
     if damaged:
         note(f"{len(damaged)} damaged range(s) of the log were skipped; the table damage lists them")
     if output.is_blank:
-        note("the answer has no rows")
+        note("the result has no rows")
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
 
 
@@ -211,7 +211,7 @@ def _rows(batch: Any, names: list[str]) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = pa.RecordBatch.from_arrays(columns, names=names).to_pylist()
     except (OverflowError, ValueError) as error:
-        what = "a time is not in the years 1 to 9999, or one in a list has nanoseconds"
+        what = "a time is outside the years 1 to 9999, or a time in a list has nanoseconds"
         raise UsageError(f"{what}; cast it to text: ::VARCHAR") from error
     return rows
 

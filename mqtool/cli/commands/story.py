@@ -40,16 +40,16 @@ STORY = OutputSchema(
         Column("at", "int64", "when, ms since epoch; null if unknown", show=TABLE, time=True, nullable=True),
         text("step", "sent, half, committed, delayed, timed, delivered, retry, dead, waits, not-provable, …"),
         text("what", "the same in a sentence"),
-        text("proof", "what proves it; of a step that is not provable the reason"),
+        text("proof", "what proves it; for a step that is not provable, the reason"),
         flag("proved", "whether something in the store proves it"),
         text("message", "UNIQ_KEY of the message; null if it has none", show=WIDE, nullable=True),
-        text("group", "consumer group, or the producer's", show=WIDE, nullable=True),
+        text("group", "consumer or producer group", show=WIDE, nullable=True),
         text("topic", "of the record", show=WIDE, nullable=True),
         Column("queue_id", "integer", "of the record", nullable=True),
         count("queue_offset", "of the record", show=WIDE, nullable=True),
         count("physical_offset", "of the record", show=WIDE, nullable=True),
         moment("due", "when it is delivered", show=WIDE),
-        count("tries", "how often the group had tried before, or how often the producer was asked", show=WIDE),
+        count("tries", "earlier attempts of the group, or checks with the producer", show=WIDE),
         moment("until", "when it ended", show=DATA),
     ),
 )
@@ -93,7 +93,7 @@ def story(
 
     if output is not None:
         if not output.parent.is_dir():
-            raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
+            raise UsageError(f"{output}: directory {output.parent} does not exist; name a file in an existing one")
         check_result_file(store, output)
     with open_readable(store, config) as opened:
         limits = [*opened.unlisted_parts(), *opened.skip_unreadable()]
@@ -105,7 +105,7 @@ def story(
     if not histories and has_all_queues and not notes:
         oldest = commands.command("info", commands.Opened(store, config))
         note(
-            "no record has this as address, id or key; check the spelling (case counts), and with "
+            "no record has this address, id or key; check the spelling (case matters), and with "
             f"`{oldest}` whether retention has deleted the message"
         )
     if output is not None:

@@ -68,14 +68,14 @@ impact: read-only; writes --state and --output where they are given
 
 FINDING_COLUMNS = (
     text("code", "stable, see `mqtool help checks`"),
-    text("severity", "error, warning, note, or unknown where the system does not let it be read"),
+    text("severity", "error, warning, note, or unknown if it could not be read"),
     text("file", "path below the store; as it is if it lies elsewhere"),
     count("position", "byte in that file", nullable=True),
     count("physical_offset", "byte address in the CommitLog", nullable=True),
     text("topic", "whose messages", nullable=True),
     Column("queue_id", "integer", "whose messages", show=TABLE, nullable=True),
     count("lost_bytes", "bytes of the CommitLog that hold no valid record"),
-    count("lost_messages", "messages proved to be gone"),
+    count("lost_messages", "messages proved to be lost"),
     text("evidence", "expected and found"),
     text("next_step", "the command to type"),
     text("runbooks", "runbooks that cover it, the first one to try; empty if there is none"),
@@ -85,7 +85,7 @@ _CHECK_COLUMNS = (
     text("check", "what was checked"),
     text("state", "clean, dirty (warnings only), corrupt, or unknown (could not be checked)"),
     count("findings", "how many"),
-    text("detail", "how much was checked, or why it could not be"),
+    text("detail", "how much was checked, or why it could not be checked"),
 )
 
 _RANGE_COLUMNS = (
@@ -120,9 +120,9 @@ _GROUP_COLUMNS = (
 _START = (
     text("headline", "in one sentence"),
     text("release", "whose start, such as 4.9, 5.5 or 5.5.1"),
-    text("release_evidence", "why this release: given, or what it is assumed from, and what speaks against it"),
+    text("release_evidence", "why this release: given, or the evidence for and against it"),
     text("verdict", "as of explain-start, or why it is unknown"),
-    count("already_lost", "messages of which no intact record is left; null if unknown", nullable=True),
+    count("already_lost", "messages without an intact record; null if unknown", nullable=True),
     count("lost_by_start", "messages that the start loses; null if unknown, or if it does not start", nullable=True),
     count("lost_waiting", "those of lost_by_start that wait for delivery; null if unknown", nullable=True),
     count("not_served", "messages whose records stay in the log, but no queue leads to them", nullable=True),
@@ -146,9 +146,12 @@ _START_COLUMNS = (
 _VERDICT_COLUMNS = (
     text("store", "as given"),
     CONFIG,
-    text("status", "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not all could be checked)"),
+    text(
+        "status",
+        "clean, dirty (warnings only), corrupt, or unknown (nothing found, but not everything could be checked)",
+    ),
     Column("complete", "boolean", "false if it was stopped early; --state resumes", show=TABLE),
-    Column("live", "boolean", "a broker had the lock: only what is certain is reported", show=TABLE),
+    Column("live", "boolean", "a broker held the lock: only what is certain is reported", show=TABLE),
     count("errors", "findings of this severity"),
     count("unknown", "findings of this severity"),
     count("warnings", "findings of this severity"),
@@ -179,7 +182,7 @@ VERIFY = OutputSchema(
         listing("findings", "what is broken, in a stable order", *FINDING_COLUMNS),
         listing("lost_ranges", "bytes of the CommitLog without a valid record", *_RANGE_COLUMNS),
         listing("lost_messages_of_queues", "lost messages, by queue", *_QUEUE_COLUMNS),
-        listing("lost_messages_of_groups", "what that means for consumer groups", *_GROUP_COLUMNS),
+        listing("lost_messages_of_groups", "effect on consumer groups", *_GROUP_COLUMNS),
         Column("next_steps", "array", "commands to type, the best first", show=TABLE),
     ),
     single=True,
@@ -194,7 +197,7 @@ FINDING = _line("finding", "one finding", FINDING_COLUMNS)
 CHECK = _line("check", "how one check ended", _CHECK_COLUMNS)
 LOST_RANGE = _line("lost_range", "a range without a valid record", _RANGE_COLUMNS)
 LOST_MESSAGES = _line("lost_messages", "lost messages of a queue", _QUEUE_COLUMNS)
-GROUP_LOSS = _line("group_loss", "what a loss means for a group", _GROUP_COLUMNS)
+GROUP_LOSS = _line("group_loss", "effect of a loss on a consumer group", _GROUP_COLUMNS)
 VERDICT = _line("verdict", "the last line", _VERDICT_COLUMNS)
 LINES = (FINDING, CHECK, LOST_RANGE, LOST_MESSAGES, GROUP_LOSS, VERDICT)
 """Kinds of lines of `--format jsonl`."""

@@ -65,7 +65,7 @@ class Allocator:
             prepared, self._next = self._next, None
             # A broker that was started on the open store has deleted it; bytes written into it would be lost.
             if prepared is not None and not prepared.file.is_in_place:
-                _LOG.error("next file was removed by another process; made again path=%s", prepared.file.path)
+                _LOG.error("next file was removed by another process; created again path=%s", prepared.file.path)
                 prepared.file.close()
                 prepared = None
             if prepared is not None and prepared.file_from_offset == self._queue.next_base(0):

@@ -104,7 +104,7 @@ class Cleaner:
             _LOG.error("NEW MESSAGES ARE REFUSED because the disk is more than %d %% full; free space", limit)
         else:
             self._flags.clear(RunningFlag.DISK_FULL)
-            _LOG.warning("new messages are taken again: there is space on the disk")
+            _LOG.warning("new messages are accepted again: there is enough disk space")
 
     def _min_offsets(self) -> dict[tuple[str, int], int]:
         return {(queue.topic, queue.queue_id): max(0, queue.min_offset) for queue in self._queues.all()}

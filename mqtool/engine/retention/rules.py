@@ -85,9 +85,9 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     replicas = config.integer("replicasPerDiskPartition") or 1  # CleanCommitLogService.isSpaceToDelete, 5.5.0
     if replicas > 1:
         raise UsageError(
-            f"{source}: replicasPerDiskPartition: expected 1, found {replicas}, with which a broker compares the size "
-            "of its own files with a part of the disk; mqtool does not do that and would delete more. Set it to 1 to "
-            "delete by the usage of the disk"
+            f"{source}: replicasPerDiskPartition: expected 1, found {replicas}. With it, a broker compares the size "
+            "of its own files with a part of the disk; mqtool does not, and would delete more. Set it to 1 to "
+            "delete by disk usage"
         )
     return RetentionPolicy(**values)
 
@@ -110,7 +110,7 @@ def _hours_of(text: str, source: str) -> tuple[int, ...]:
 class Trigger(Enum):
     """Why a run of retention may delete files."""
 
-    NONE = "neither the hour nor the disk asks for it"
+    NONE = "neither the hour nor disk usage requires it"
     HOUR = "it is the hour of deletion"
     SPACE = "the disk is fuller than allowed"
     IMMEDIATE = "the disk is so full that unexpired files are deleted too"
@@ -226,5 +226,5 @@ def _reason_to_keep(policy: RetentionPolicy, file: Candidate, number: int, now: 
 
 
 def _reason_to_delete(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:
-    reason = "it has expired" if has_expired(policy, file, now) else "the disk is too full to wait for its expiry"
+    reason = "it has expired" if has_expired(policy, file, now) else "the disk is too full to wait until it expires"
     return f"{reason}; {trigger.value}"

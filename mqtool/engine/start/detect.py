@@ -191,7 +191,7 @@ def _require_size(key: str, known: KnownSize | None, keys: BrokerConfig, root: P
     if configured is not None and known is not None and configured != known.value:
         raise LayoutError(
             f"{keys.stated(key)} in {keys.source}: a broker expects files of {configured} bytes, but "
-            f"{known.evidence} have {known.value}: write {key}={known.value}",
+            f"{known.evidence} have {known.value}: set {key}={known.value}",
             root,
         )
 
@@ -207,7 +207,7 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
         return {}
     shape = shape_of(files, with_defaults(keys))
     if shape is None:
-        raise LayoutError("does not state how many slots it has: set maxHashSlotNum and maxIndexNum", files[0].path)
+        raise LayoutError("does not state its number of slots: set maxHashSlotNum and maxIndexNum", files[0].path)
     for file in files:
         if file.size and file.size != shape.file_size:
             raise LayoutError(

@@ -87,7 +87,7 @@ class Quarantine:
         target = self._root / DIRECTORY / f"{self._now}" / f"{inside}{suffix}"
         self._files.make_directory(target.parent)
         self.moved.append(str(target.relative_to(self._root)))
-        _LOG.warning("moved into quarantine path=%s", target)
+        _LOG.warning("moved to quarantine path=%s", target)
         return target
 
     def wipe_tail(self, file: MappedFile, *, keep_all: bool = False) -> int:

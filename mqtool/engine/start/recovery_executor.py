@@ -336,7 +336,7 @@ def drop_unflushed(root: Path, options: StoreOptions, directories: tuple[Path, .
     stored = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
     log = list_mapped_files(*directories).files
     flushed = _flushed_offset(stored, log, release=options.release)
-    _LOG.warning("the machine has restarted: distrusting what follows physical_offset=%d", flushed)
+    _LOG.warning("the machine has restarted; records that follow are not trusted physical_offset=%d", flushed)
     _close_at_torn_record(log, flushed, files)
     for name, unit in _QUEUE_TREES:
         for _, _, directory in queue_directories(root / name):
@@ -380,7 +380,7 @@ def _close_at_torn_record(log: tuple[ListedFile, ...], flushed: int, files: File
             torn = np.flatnonzero(_torn(frames))
             if len(torn):
                 physical = frames.base + int(frames.positions[torn[0]])
-                _LOG.warning("a record was not written completely physical_offset=%d", physical)
+                _LOG.warning("record not written completely physical_offset=%d", physical)
                 _overwrite(files, file, physical - file.base, commit_log.FRAME.size)
                 return
 

@@ -66,7 +66,7 @@ def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:
     if len(data) > (LONGEST_V1_TOPIC if magic_code == MAGIC_V1 else 0xFF):
         return f"a topic of {len(data)} bytes"
     if not is_directory_name(topic):
-        return f"a topic that names no directory: {topic[:80]!r}"
+        return f"a topic that is not a valid directory name: {topic[:80]!r}"
     if not 0 <= queue_id <= java.INT_MAX:
         return f"queue id {queue_id}"
     return ""

@@ -171,7 +171,7 @@ def _walk(root: Path, below: str) -> Iterator[tuple[str, bool]]:
         else:
             raise RefusedError(
                 "path",
-                "neither a file nor a directory: a backup follows no links; back up what they lead to",
+                "neither a file nor a directory: backups do not follow links; back up the link's target",
                 root / name,
             )
 
@@ -233,7 +233,7 @@ def _check(store: Store) -> None:
     for directory in store.layout.log_dirs:
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(
-                f"{directory}: this log is outside of {store.path}; a backup only includes what is below the root"
+                f"{directory}: this log is outside of {store.path}; a backup includes only files below the root"
             )
     if lock_holder(store.path) is None:
         return
@@ -241,7 +241,7 @@ def _check(store: Store) -> None:
         what = "a DLedger log" if store.layout.dledger_dirs else "queues in RocksDB"
         raise RefusedError(
             "live",
-            f"a broker runs on it, and {what} cannot be copied meanwhile: stop the broker, or "
+            f"a broker is running on it, and {what} cannot be copied meanwhile: stop the broker, or "
             "back up a snapshot of the disk",
             store.path,
         )
@@ -360,8 +360,8 @@ class _SnapshotWriter:
                 raise StoreError(f"cannot be read: {error.strerror}", self._root / directory) from error
         raise RefusedError(
             "live",
-            f"this RocksDB was written to during each of {_ATTEMPTS} copies: run the backup again when the broker has "
-            "less to do, stop the broker, or back up a snapshot of the disk",
+            f"this RocksDB was written to during each of {_ATTEMPTS} copies: run the backup again when the broker is "
+            "less busy, stop the broker, or back up a snapshot of the disk",
             self._root / directory,
         )
 

@@ -110,14 +110,14 @@ def load(destination: Path, name: str | None = None) -> Snapshot:
         begun = any(directory.glob(f"*{INCOMPLETE}"))
         raise RefusedError(
             "incomplete",
-            "the backup was begun and never finished; run mqtool backup again"
+            "the backup was started but never finished; run mqtool backup again"
             if begun
             else "expected a snapshot, found none",
             directory,
         )
     if name is not None and name not in complete:
         if (directory / f"{name}{INCOMPLETE}").exists():
-            raise RefusedError("incomplete", "this backup was begun and never finished", directory / name)
+            raise RefusedError("incomplete", "this backup was started but never finished", directory / name)
         raise RefusedError(
             "backup", f"expected one of {', '.join(complete[-5:]) or 'no snapshots'}, found {name!r}", destination
         )
@@ -134,7 +134,7 @@ def _read(path: Path) -> Snapshot:
     except (OSError, StoreError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RefusedError("backup-damaged", f"the manifest cannot be read: {error}", path) from error
     if stated != snapshot.digest:
-        raise RefusedError("backup-damaged", "the manifest is not as it was written: its digest differs", path)
+        raise RefusedError("backup-damaged", "the manifest has changed since it was written: its digest differs", path)
     return snapshot
 
 
@@ -158,12 +158,12 @@ def _file_of(document: dict[str, Any], path: Path) -> FileEntry:
     at = 0
     for piece in pieces:
         if piece.position < at or piece.position % PIECE or not 0 < piece.length <= PIECE:
-            raise ValueError(f"{file.path}: a piece out of place")
+            raise ValueError(f"{file.path}: a piece in the wrong place")
         if len(piece.sha256) != 64 or not _HEX.issuperset(piece.sha256):
             raise ValueError(f"{file.path}: no SHA-256")
         at = piece.position + piece.length
     if not at <= file.size <= _LARGEST_FILE:
-        raise ValueError(f"{file.path}: pieces beyond its end")
+        raise ValueError(f"{file.path}: pieces past its end")
     return file
 
 
@@ -222,9 +222,11 @@ class Pieces:
                 reason = "this piece of the backup is missing"
             raise RefusedError("backup-damaged", reason, path) from error
         except zstandard.ZstdError as error:
-            raise RefusedError("backup-damaged", f"this piece cannot be unpacked: {error}", path) from error
+            raise RefusedError("backup-damaged", f"this piece cannot be decompressed: {error}", path) from error
         if len(data) != length or _SHA256(data).hexdigest() != digest:
-            raise RefusedError("backup-damaged", "this piece is not what was stored: its SHA-256 differs", path)
+            raise RefusedError(
+                "backup-damaged", "this piece has changed since it was stored: its SHA-256 differs", path
+            )
         return data
 
     def remove_leftovers(self) -> None:

@@ -38,14 +38,19 @@ def _movable(case: Case) -> Detection:
     if holder is not None:
         return Detection(
             False,
-            (f"{holder_words(holder)} has the store open and would continue to write to the old place; stop it first",),
+            (
+                (
+                    f"{holder_words(holder)} has the store open and would continue to write to the old directory; "
+                    "stop it first"
+                ),
+            ),
         )
     hosts: dict[str, int] = {}
     for batch in case.store.batches(["store_host"]):
         for host in batch.column(0).to_pylist():
             hosts[host] = hosts.get(host, 0) + 1
     facts = [
-        f"{count} message(s) have ids that name {host}: queryMsgById asks there"
+        f"{count} message(s) have ids that contain {host}: queryMsgById asks that host"
         for host, count in sorted(hosts.items())
     ]
     keys = ("storePathRootDir", "storePathCommitLog", "storePathConsumeQueue", "storePathIndex", "brokerIP1")
@@ -66,7 +71,7 @@ def _copy(case: Case, _found: Detection) -> NewDirectory:
         )
         return Made(facts, put_in_place=give_to_owner(target, case.root))
 
-    return NewDirectory(f"a verified copy of {case.root}, made from a backup next to it", make)
+    return NewDirectory(f"a verified copy of {case.root}, restored from a backup next to it", make)
 
 
 def _compared(case: Case, new: Path) -> Iterable[str]:
@@ -78,7 +83,7 @@ def _compared(case: Case, new: Path) -> Iterable[str]:
         raise StoreError(
             "the copy differs from the store; a broker may have written meanwhile; run mqtool diff to see how", new
         )
-    compared = "what can be compared" if difference.not_compared else "log, queues and consumer offsets"
+    compared = "everything that can be compared" if difference.not_compared else "log, queues and consumer offsets"
     yield f"mqtool diff: no difference in {compared}"
     yield from (f"not compared except for the SHA-256: {words}" for words in difference.not_compared)
 
@@ -89,7 +94,7 @@ def _difference(case: Case) -> LogDifference:
         difference = compare(case.store, copy, ("log",)).log
     assert difference is not None
     if difference.common is None:
-        raise UsageError(f"{other}: shares no range of the log with {case.root}: nothing to compare")
+        raise UsageError(f"{other}: has no range of the log in common with {case.root}: nothing to compare")
     return difference
 
 
@@ -97,7 +102,7 @@ def _diverged(case: Case) -> Detection:
     log = _difference(case)
     at, end = log.diverges_at, log.a[1] if log.a else 0
     if at is None or at >= end:
-        return Detection(False, (f"the store agrees with the other to its end at {end}",))
+        return Detection(False, (f"the store agrees with the other up to its end at {end}",))
     facts = [f"both agree up to physical offset {at}; this store ends at {end}"]
     damage = _damage(log, at)
     if damage is not None:
@@ -115,15 +120,15 @@ def _damage(log: LogDifference, at: int) -> str | None:
     region = next((part for part in log.regions if part.start == at), None)
     if region is not None:
         if region.a.damaged_bytes:
-            return f"this store is damaged there: {region.a.detail}; RB-05 is for that"
+            return f"this store is damaged there: {region.a.detail}; run RB-05"
         if region.b.damaged_bytes:
-            return f"the other store is damaged there, and this one is not: {region.b.detail}; repair the other one"
+            return f"the other store is damaged there, but this one is not: {region.b.detail}; repair the other one"
         return None
     gap = next((part for part in log.alone if part.start == at and part.kind == "gap"), None)
     if gap is not None and gap.side == "a":
         return f"the other store has no file for physical offsets {at} to {gap.end}; repair the other one"
     if gap is not None:
-        return f"this store has no file for physical offsets {at} to {gap.end}; RB-05 is for that"
+        return f"this store has no file for physical offsets {at} to {gap.end}; run RB-05"
     tail = log.tail_b
     if tail is not None and tail.start == at and tail.kind not in ("clean", "stale"):
         return (
@@ -156,7 +161,7 @@ def _leave_ledger(case: Case, _found: Detection) -> NewDirectory:
             f"records: {result.records}, physical offsets {result.start} to {result.end}",
             f"queues: {result.rebuilt.queues}, units: {result.rebuilt.units}, keys: {result.rebuilt.keys}",
             f"ranges of the old log without a valid record: {result.damage.count}",
-            *(f"not taken over: {name}" for name in result.left_behind),
+            *(f"not copied: {name}" for name in result.left_behind),
         )
         return Made(facts, result.is_complete)
 
@@ -182,7 +187,7 @@ def _replay(case: Case, detection: Detection) -> Proposal:
     store, topic = case.request.opened(case.root), detection.evidence[0].partition(": ")[0]
     return Advice(
         (
-            "choose whole topics with --topic, or messages by --time, --key, --tag or --grep of mqtool dump",
+            "choose complete topics with --topic, or messages with --time, --key, --tag or --grep of mqtool dump",
             "edit the lines of dump; mqtool replay stores them again, with new ids",
             "or keep them as a table with mqtool export",
         ),
@@ -196,7 +201,7 @@ def _replay(case: Case, detection: Detection) -> Proposal:
 def _replay_again(case: Case) -> Callable[[Path], Made]:
     def make(target: Path) -> Made:
         if target.exists():
-            raise UsageError(f"{target}: is there already; name a new directory")
+            raise UsageError(f"{target}: exists; name a new directory")
         given = case.request.config
         config = Path(given) if isinstance(given, (str, Path)) else None
         selection = Selection.of(topics=[escape(topic) for topic in case.request.topics])
@@ -213,7 +218,7 @@ def _replay_again(case: Case) -> Callable[[Path], Made]:
         facts = (
             *(f"{topic}: {count} message(s)" for topic, count in sorted(result.topics.items())),
             f"old and new ids: {ids}",
-            f"not taken: {result.refused}",
+            f"rejected: {result.refused}",
             *(f"at physical offset {at}: {words}" for at, words in result.reasons),
             f"damaged ranges of the log: {len(result.skipped.damage)}",
         )
@@ -225,14 +230,14 @@ def _replay_again(case: Case) -> Callable[[Path], Made]:
 def _one_message(case: Case) -> Detection:
     at = case.request.at
     if at is None:
-        raise UsageError("this runbook is about one message: name the physical offset of its record with --at")
+        raise UsageError("this runbook removes one message: give the physical offset of its record with --at")
     try:
         record = case.store.commit_log.record_at(at)
     except CorruptionError as error:
         raise UsageError(f"--at {at}: {error}") from error
     place = f"{record.topic.decode('utf-8', 'replace')}/{record.queue_id}@{record.queue_offset}"
     if not record.body.strip(b" "):
-        return Detection(False, (f"{place}: its body is blank already",))
+        return Detection(False, (f"{place}: its body is already blank",))
     return Detection(True, (f"{place}: body of {len(record.body)} bytes at physical offset {at}",))
 
 

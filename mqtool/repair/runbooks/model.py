@@ -106,9 +106,8 @@ class NewDirectory(Struct, frozen=True):
 class Advice(Struct, frozen=True):
     """Steps that mqtool cannot carry out."""
 
-    words: tuple[str, ...]  # what to do, one step each
+    words: tuple[str, ...]  # what to do, one step each, the most important first
     next_steps: tuple[str, ...] = ()  # commands to type
-    missing: str = ""  # what this release cannot do; "" if the decision is not a program's
 
 
 Proposal = RepairProposal | NewDirectory | Advice
@@ -149,9 +148,7 @@ class Runbook(Struct, frozen=True, dict=True):
     def text(self) -> str:
         """The page with the codes, Markdown."""
         codes = ", ".join(f"`{code}`" for code in self.codes)
-        words = (
-            f"{codes} (`mqtool help CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
-        )
+        words = f"{codes} (`mqtool help CODE` explains one)" if codes else "No code of `mqtool verify` alone shows it."
         return self._page.replace("\n## Limits\n", f"\n## Findings\n\n{words}\n\n## Limits\n")
 
     def page(self) -> str:
@@ -199,7 +196,7 @@ def _place(finding: Finding) -> str:
 def required_copies(case: Case) -> tuple[Path, ...]:
     """Returns the other copies of the log; raises UsageError if none was given."""
     if not case.request.copies:
-        raise UsageError("this runbook compares the store with another copy of its log: name it with --with")
+        raise UsageError("this runbook compares the store with another copy of its log: give it with --with")
     return case.request.copies
 
 

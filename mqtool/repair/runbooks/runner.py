@@ -48,9 +48,9 @@ SKIPPED = "skipped"
 FAILED = "failed"
 _FILES_TOLD = 100
 _AFTER = {
-    True: "the symptom is still there",
+    True: "the symptom is still present",
     False: "the symptom no longer occurs",
-    None: "whether the symptom is still there is unknown",
+    None: "unknown whether the symptom is still present",
 }
 
 
@@ -128,7 +128,7 @@ class Protocol(Struct):
             f"- broker: RocketMQ {self.broker}",
             f"- broker.conf: {UNCHECKED if self.config is None else f'`{self.config}`'}",
             f"- begun: {self.begun}",
-            f"- trouble is there: {'unknown' if self.present is None else _yes(self.present)}",
+            f"- problem is present: {'unknown' if self.present is None else _yes(self.present)}",
             f"- applied: {_yes(self.applied)}",
             f"- repaired: {_yes(self.repaired)}",
             *(
@@ -171,7 +171,7 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         detection = runbook.detect(case)
         protocol.present = detection.present
         if detection.present is None:
-            summary = "not all that shows the symptom can be read: whether it is there is unknown"
+            summary = "unknown whether the symptom is present: files that would show it cannot be read"
             protocol.add("detect", REFUSED if options.apply else FAILED, summary, detection.evidence)
             first = next((item for item in detection.findings if item.code in PERMISSIONS), detection.findings[0])
             protocol.next_steps = (first.next_step,)
@@ -181,7 +181,7 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
             protocol.next_steps = (next_verify(root, options),)
             return protocol
         number = f": {len(detection.findings)} finding(s)" if detection.findings else ""
-        protocol.add("detect", DONE, f"the symptom is there{number}", detection.evidence)
+        protocol.add("detect", DONE, f"the symptom is present{number}", detection.evidence)
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
         proposal = runbook.propose(case, detection)
@@ -203,14 +203,14 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
 def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
     start = case.start
     if isinstance(start, str):
-        protocol.add("explain", SKIPPED, f"what a start would do is not known: {start}")
+        protocol.add("explain", SKIPPED, f"what a start would do is unknown: {start}")
         return
     now = preview.unchanged
     facts = [] if case.request.broker else [f"release {start.release} is {case.store.version.assumption}"]
     facts += [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
     if isinstance(now, Comparison):
         protocol.losses = replace(now.forecast.losses, by_change=None)
-        facts.append(f"messages that are lost already: {now.losses.gone}")
+        facts.append(f"messages already lost: {now.losses.gone}")
     facts += [f"deleted: {name}" for name in start.files.deleted]
     facts += [*start.why, *start.accepted]
     minutes = start.effort.min_minutes, start.effort.max_minutes
@@ -223,8 +223,8 @@ def _runs(ranges: tuple[tuple[int, int], ...]) -> str:
 
 
 def _advise(protocol: Protocol, advice: Advice) -> None:
-    summary = f"not in this release: {advice.missing}" if advice.missing else "this is for a person to decide"
-    protocol.add("plan", SKIPPED, summary, advice.words)
+    first, *others = advice.words
+    protocol.add("plan", SKIPPED, f"no automatic repair: {first}", tuple(others))
     protocol.next_steps = advice.next_steps
 
 
@@ -232,17 +232,17 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     if request.to is None or not request.apply:
         protocol.next_steps = (with_directory(runbook.id, protocol.store, request),)
     if request.to is None:
-        protocol.add("plan", DONE, f"{proposal.what}; -o names the new directory")
-        protocol.add("apply", SKIPPED, "-o and --yes carry it out")
+        protocol.add("plan", DONE, f"{proposal.what}; name the new directory with -o")
+        protocol.add("apply", SKIPPED, "add -o and --yes to carry it out")
         return
-    protocol.add("plan", DONE, f"{proposal.what} into {request.to}; the store itself stays as it is")
+    protocol.add("plan", DONE, f"{proposal.what} into {request.to}; the store itself is not changed")
     if not request.apply:
         protocol.ready = True
-        protocol.add("apply", SKIPPED, "dry run: --yes carries it out")
+        protocol.add("apply", SKIPPED, "dry run: add --yes to carry it out")
         return
     result = proposal.make(request.to)
     protocol.applied, protocol.new_directory, protocol.is_lossy = True, request.to, result.is_lossy
-    words = f"{request.to} was created" if result.complete else f"{request.to} was created, and is not complete"
+    words = f"{request.to} was created" if result.complete else f"{request.to} was created, but is not complete"
     protocol.add("apply", DONE, words, result.facts)
     config = load(request.config).for_copy(request.to)
     after = start_of(request.to, protocol.broker, config)
@@ -270,7 +270,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: RepairProposal, case
         return
     if not request.apply:
         protocol.ready = True
-        protocol.add("apply", SKIPPED, "dry run: --yes carries it out")
+        protocol.add("apply", SKIPPED, "dry run: add --yes to carry it out")
         protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--yes"),)
         return
     done = apply(repair.plan, backup_acknowledged=True)
@@ -278,7 +278,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: RepairProposal, case
     protocol.add(
         "apply",
         DONE,
-        f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
+        f"{len(done.steps)} file(s) changed; the old files are in {done.quarantine}",
         (f"journal: {done.journal}",),
     )
     _prove(protocol, runbook, repair, case)
@@ -338,7 +338,7 @@ def _pass_gates(protocol: Protocol, runbook: Runbook, plan: Plan, request: Reque
         if error.gate == "backup":
             protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--yes"),)
         return False
-    protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
+    protocol.add("gate", DONE, "all preconditions met: store unlocked, no writer, enough space, files unchanged")
     return True
 
 

@@ -69,7 +69,7 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
         facts = [
             f"records: {result.records}, by copy {result.records_by_copy}",
             f"bytes of the log without a record: {result.lost_bytes}",
-            *(f"gone {row.topic}/{row.queue_id}: {row.lost_offsets}" for row in result.queues if row.lost),
+            *(f"lost {row.topic}/{row.queue_id}: {row.lost_offsets}" for row in result.queues if row.lost),
             *(
                 f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
                 for group in result.groups
@@ -119,10 +119,10 @@ def _old_rule(case: Case, detection: Detection) -> Advice:
     outcome = "unknown" if isinstance(start, str) else start.verdict
     return Advice(
         (
-            "the records are as they were written: CRC 0 with a body is what some releases stored, not damage",
+            "the store is valid: some releases wrote CRC 0 with a body; this is not damage",
             (
-                f"RocketMQ {case.broker} on this store: {outcome}; choose a release that takes CRC 0, or start without "
-                "the CRC check"
+                f"RocketMQ {case.broker} on this store: {outcome}; choose a release that accepts CRC 0, or start "
+                "without the CRC check"
             ),
             f"{len(detection.findings)} finding(s) under the old rule; do not cut the log for them",
         ),
@@ -176,8 +176,8 @@ def _unclean(case: Case) -> Detection:
         return Detection(False, ("there is no abort file: the next start does not recover after a crash",))
     holder = lock_holder(case.root)
     if holder is not None:
-        return Detection(False, (f"{holder_words(holder)} holds the store: abort is there because it runs",))
-    facts = ["abort is there: recovery scans the log, deletes index files and dispatches again"]
+        return Detection(False, (f"{holder_words(holder)} has the store open: abort exists because it is running",))
+    facts = ["abort exists: recovery scans the log, deletes index files and dispatches again"]
     if not isinstance(case.start, str):
         effort = case.start.effort
         facts.append(
@@ -192,7 +192,7 @@ def _close_cleanly(case: Case, _found: Detection) -> Proposal:
     if damage:
         return Advice(
             (
-                "the log is damaged: forcing its end would hide that",
+                "the log is damaged: setting abort aside would hide that",
                 *words_of(damage),
             ),
             (run_again(_first_book(damage), case.root, case.request),),
@@ -257,7 +257,7 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     ]
     if safe:
         step = run_again("RB-11", case.root, case.request, "--before", segments[safe - 1].end)
-        return Advice((*offers, *unread, *waiting), (step,))
+        return Advice(("choose up to which segment to delete", *offers, *unread, *waiting), (step,))
     groups = sorted({part.group for part in combined(needed).unread if part.group is not None})
     left = [
         *([f"let these groups read their messages: {', '.join(groups)}"] if groups else []),
@@ -267,7 +267,7 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     if (home_of(case.root) / QUARANTINE).exists():
         discard = command("discard-undo", case.root, "--yes")
         left.insert(0, f"check the result of the last change, and free the space of its undo data: `{discard}`")
-    end = "nothing more can be deleted without losing what somebody needs, or may need; what is left to do:"
+    end = "nothing more can be deleted without losing messages that somebody needs or may need. What you can do:"
     steps = (next_verify(case.root, case.request),) if first.unknown else ()
     return Advice((end, *left, *offers, *unread, *waiting), steps)
 
@@ -288,7 +288,7 @@ def _shared(case: Case) -> Detection:
     if holder is not None:
         facts.append(f"{holder_words(holder)} holds the store's lock")
     if kind in _NETWORK:
-        facts.append(f"the store is on {kind}: locks of other hosts may not be seen, or hang")
+        facts.append(f"the store is on {kind}: locks of other hosts may be invisible, or hang")
     damage = _errors(case)
     return Detection(bool(facts), (*facts, *words_of(damage)), tuple(damage) if facts else ())
 
@@ -307,8 +307,8 @@ def file_system_of(path: Path, mounts: Path) -> str:
 def _separate(case: Case, _found: Detection) -> Advice:
     return Advice(
         (
-            "let only one broker have this storePathRootDir; give the other one its own",
-            "a second broker recovers before it asks for the lock: it cuts files and deletes index files of the first",
+            "let only one broker use this storePathRootDir; give the other one its own directory",
+            "a second broker recovers before it takes the lock: it cuts files and deletes index files of the first",
             "shut the first one down cleanly, then verify; RB-03 and RB-06 repair what is missing",
         ),
         (command("verify", case.request.opened(case.root)),),

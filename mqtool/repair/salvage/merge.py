@@ -145,8 +145,8 @@ class Merge:
             if not self.common[number] and self._logs[0].segments:
                 raise RefusedError(
                     "history",
-                    f"shares no record with {self._paths[0]}: nothing proves that it is a "
-                    "copy of the same log; salvage it by itself",
+                    f"shares no record with {self._paths[0]}: nothing proves that it is a copy of the same log; "
+                    "salvage it separately",
                     self._paths[number],
                 )
 

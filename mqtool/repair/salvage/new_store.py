@@ -92,9 +92,9 @@ def salvage(
     """
     chosen = options or SalvageOptions()
     if chosen.compact != (chosen.map_file is not None):
-        raise UsageError("a compacted store needs a file for the map of offsets, and only that does")
+        raise UsageError("--compact needs a file for the map of offsets, and --map needs --compact")
     if chosen.without_topics and not chosen.compact:
-        raise UsageError("topics are only left out of a compacted store: without that their space stays taken")
+        raise UsageError("--without-topic needs --compact: otherwise the topics' space would not be freed")
     if chosen.map_file is not None and os.path.lexists(chosen.map_file):
         _remove_interrupted_map(target, chosen.map_file)
     with _opened(root, target, chosen) as (stores, left_out):
@@ -139,7 +139,7 @@ def _remove_interrupted_map(target: Path, path: Path) -> None:
     """Removes the map of a run that was interrupted between writing it and naming its store; refuses other files."""
     marker = target.with_name(target.name + SUFFIX) / _MAP_MARK
     if not marker.is_file() or marker.read_bytes() != os.fsencode(path.absolute()):
-        raise RefusedError("target", "expected a name that is not taken for the map of offsets", path)
+        raise RefusedError("target", "expected a new file for the map of offsets", path)
     check_interrupted(target)
     path.unlink()
 
@@ -149,11 +149,14 @@ def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
         check_finished(store.path)
         if store.layout.dledger_dirs:
             raise UnsupportedFormatError(
-                f"{store.layout.dledger_dirs[0]}: a DLedger log; mqtool convert makes a plain CommitLog of it first"
+                f"{store.layout.dledger_dirs[0]}: a DLedger log; convert it to a plain CommitLog first with mqtool "
+                "convert"
             )
         for part in (store.path, *store.layout.commit_log_dirs):
             if is_inside(target, part):
-                raise UsageError(f"{target}: expected a directory outside of {part}: nothing is written into a store")
+                raise UsageError(
+                    f"{target}: expected a directory outside of {part}: mqtool writes nothing into a store"
+                )
     for copy in stores[1:]:
         if not copy.commit_log.segments:
             raise UsageError(f"{copy.path}: expected a copy with a CommitLog below it, found no segment")
@@ -326,7 +329,7 @@ class _Salvage:
     def _note_decisions(self, merge: Merge) -> None:
         """Notes records that differ between copies, and those whose fields were corrected."""
         differ = f"differ between copies in fields that no checksum covers; those of {self._result.store} were taken"
-        moved = "are from blocks of a segment that were in another place of it"
+        moved = "are from blocks that were in another place of their segment"
         wrong = "had wrong values in fields without a checksum; they were corrected from the queues and neighbours"
         decisions = (
             (merge.conflicts, differ, merge.conflict_offsets),
@@ -359,7 +362,7 @@ class _Salvage:
     def note_left_out(self, paths: list[Path]) -> None:
         """Notes what this user may not read, so that the result is not complete."""
         self._result.has_unread = bool(paths)
-        reason = "was left out, and what is lost is unknown"
+        reason = "was left out, so what is lost is unknown"
         self._result.notes += [f"{path} {reason}: {evidence_of(path)}" for path in paths]
 
     def _is_unread(self, missing: list[tuple[int, int]]) -> bool:
@@ -416,7 +419,7 @@ class _Salvage:
         for name, data in _tables(self._stores):
             kept = _without_positions(name, data, self._options.without_topics)
             (config / name).write_bytes(kept)
-            self._result.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
+            self._result.config[name] = "copied" if kept == data else "copied, without positions in omitted topics"
         self._copy_access_rules()
         self._copy_checkpoint()
         with open_store(self._new, self._config) as opened:
@@ -427,10 +430,10 @@ class _Salvage:
             table = name.removeprefix(f"{file_names.CONFIG}/")
             if table not in self._result.config:
                 (self._new / name).write_bytes(data)
-                self._result.config[table] = "rebuilt from the log and what could be read"
+                self._result.config[table] = "rebuilt from the log and the readable files"
             elif table in moved:
                 (self._new / name).write_bytes(data)
-                self._result.config[table] = "copied; offsets that their queues cannot have are corrected"
+                self._result.config[table] = "copied; offsets outside their queues were corrected"
         self._add_topics(composed)
 
     def _add_topics(self, composed: ComposedFiles) -> None:
@@ -451,7 +454,7 @@ class _Salvage:
             kept = {topic: config for topic, config in table.items() if topic not in deleted}
             style = config_json.style_of(path.read_bytes())
             path.write_bytes(config_files.build_topics(replace(complete, topic_config_table=kept), style))
-            self._result.config[file_names.TOPICS] = "copied, with the topics that it lacked"
+            self._result.config[file_names.TOPICS] = "copied, with missing topics added"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""
@@ -501,7 +504,7 @@ class _Salvage:
         keys = ("compactionMappedFileSize", "compactionCqMappedFileSize")
         if queues and not has_files and all(self._config.integer(key) is None for key in keys):
             self._result.notes.append(
-                f"no file shows the size of compacted logs, and the broker's default is assumed: if its {keys[0]} or "
+                f"no file shows the size of compacted logs, so the broker's default is assumed: if its {keys[0]} or "
                 f"{keys[1]} differs, salvage again with --config; it serves no compacted log of another size"
             )
         return queues
@@ -534,15 +537,15 @@ class _Salvage:
             "other topics are the same"
         )
         notes.append(
-            "the topics themselves stay, empty, and their queues begin at 0, without positions of groups; mqadmin "
-            "deletes them if they are not used"
+            "the topics themselves stay, empty; their queues begin at 0, without positions of groups; delete unused "
+            "topics with mqadmin"
         )
         pending = pending_messages(self._stores[0])
         waiting = [message for message in pending if message.topic in names and message.stored_topic not in names]
         if waiting:
             notes.append(
-                f"{len(waiting)} message(s) for these topics wait in system topics and will be delivered: "
-                "mqtool pending lists them"
+                f"{len(waiting)} message(s) for these topics are waiting in system topics and will be delivered; list "
+                "them with mqtool pending"
             )
 
     def _note_parts(self) -> None:
@@ -553,9 +556,9 @@ class _Salvage:
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.ROCKSDB_STORE):
             is_written = (self._new / part).exists() or not (root / part).exists()
             if not is_written and not (part == file_names.ROCKSDB_STORE and has_data(root / part)):
-                notes.append(f"{part} was not copied: the broker creates it again or does without it")
+                notes.append(f"{part} was not copied: the broker recreates it, or works without it")
         if has_data(root / file_names.ROCKSDB_STORE):
-            offsets = "; do not copy it, its physical offsets are those of the old log" if self._options.compact else ""
+            offsets = "; do not copy it: it contains physical offsets of the old log" if self._options.compact else ""
             notes.append(
                 f"{file_names.ROCKSDB_STORE} has data and was not copied: timers, transactions or an index that a "
                 "broker keeps there (timerRocksDBEnable, transRocksDBEnable, indexRocksDBEnable) are not in the new "
@@ -569,8 +572,8 @@ class _Salvage:
             )
         if self._result.lost:
             notes.append(
-                "a consumer that asks for a lost queue offset gets the next message that is left, so around "
-                "holes one that does not select by tags may get a message more than once"
+                "a consumer that asks for a lost queue offset gets the next remaining message, so one that does not "
+                "filter by tags may get a message more than once"
             )
 
     def _note_unread_tables(self) -> None:
@@ -582,9 +585,9 @@ class _Salvage:
         result.has_unread_tables = True
         place = f"{file_names.CONFIG}/{SINGLE_DATABASE}"
         result.notes.append(
-            f"{reason}: they are not in the new store, whose topics and groups are only those that the log shows. "
-            f"To keep them, copy {store.path / place} to {result.target / place}, and compare the positions with the "
-            "ends of the queues before you start the broker"
+            f"{reason}: they are not in the new store, which has only topics and groups that the log shows. To keep "
+            f"them, copy {store.path / place} to {result.target / place}, and compare the positions with the ends of "
+            "the queues before you start the broker"
         )
 
 

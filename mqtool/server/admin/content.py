@@ -211,13 +211,13 @@ def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
     return [
         ("Log", words.size(last - first)),
         ("Oldest message", f"{words.moment(oldest)} UTC" if oldest >= 0 else "none"),
-        ("Not on the disk yet", words.size(max(0, last - messages.flushed_offset))),
-        ("In no queue yet", words.size(messages.dispatch_behind)),
+        ("Not yet on disk", words.size(max(0, last - messages.flushed_offset))),
+        ("Not yet in a queue", words.size(messages.dispatch_behind)),
         ("Disk", f"{words.size(disk.free)} free of {words.size(disk.total)}"),
-        ("Up for", _duration((now - snapshot.began_ms) // _SECOND_MS)),
+        ("Uptime", _duration((now - snapshot.began_ms) // _SECOND_MS)),
         ("Producers", words.number(snapshot.producers)),
         ("Consumers", words.number(sum(len(online.members) for online in snapshot.online.values()))),
-        ("Pull requests held (long polling)", words.number(snapshot.held)),
+        ("Waiting pull requests (long polling)", words.number(snapshot.held)),
     ]
 
 
@@ -227,9 +227,9 @@ def verdict(snapshot: Snapshot) -> tuple[str, str]:
         sentence = "The disk is so full that unexpired messages are being deleted. Free space, or set"
         return "losing messages", f"{sentence} cleanFileForciblyEnable=false to refuse new messages instead."
     if snapshot.problem is not None:
-        return "not ready", f"The broker does not do all its work: {snapshot.problem}."
+        return "not ready", f"Some services of the broker do not work: {snapshot.problem}."
     if not snapshot.is_writable:
-        return "read-only", "Messages are served and none is accepted; damaged ranges are skipped."
+        return "read-only", "Consumers get messages; producers cannot send. Damaged ranges are skipped."
     return "ready", "Messages are accepted and delivered."
 
 

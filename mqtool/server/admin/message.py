@@ -66,7 +66,7 @@ def _number(text: str, name: str, maximum: int) -> int:
 def _topic(fields: Mapping[str, str], snapshot: Snapshot) -> str:
     topic = fields.get("topic", "")
     if not topic:
-        raise _InvalidFieldError("expected the name of a topic, too")
+        raise _InvalidFieldError("a topic is needed, too")
     if topic not in snapshot.topics:
         raise _InvalidFieldError(f"there is no topic {topic}")
     return topic
@@ -91,7 +91,7 @@ def _by_id(text: str, topic: str, snapshot: Snapshot, messages: Messages, result
         if result.hits:
             return
         if time.monotonic() > until:
-            result.notes.append(f"Looked in {number + 1} of {len(others)} topics; name the topic to look in that one.")
+            result.notes.append(f"Searched {number + 1} of {len(others)} topics; give a topic to search only that one.")
             return
 
 
@@ -102,11 +102,11 @@ def _by_place(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages,
     answer = messages.get_message(topic, queue, offset, 1)
     result.hits = _read(answer.records[:1])
     if result.hits and answer.queue_offsets[0] > offset:
-        result.notes.append(f"The message at {offset} is damaged or gone; this is the next one.")
+        result.notes.append(f"The message at queue offset {offset} is damaged or deleted; this is the next one.")
     elif not result.hits:
         low, high = answer.min_offset, answer.max_offset
         extent = f"{low} to {high - 1}" if high > low else "no message"
-        result.notes.append(f"Queue {queue} of the topic has {extent}.")
+        result.notes.append(f"Queue {queue} of the topic contains {extent}.")
 
 
 def _by_key(messages: Messages, topic: str, key: str, *, unique: bool = False) -> list[ParsedRecord]:
@@ -223,8 +223,8 @@ def details_of(message: ParsedRecord, snapshot: Snapshot) -> MessageDetails:
         ("Born", f"{words.moment(record.born_timestamp)} UTC"),
         ("Born host", hosts.text_of(record.born_host)),
         ("Physical offset", str(record.physical_offset)),
-        ("Size of the record", words.size(record.total_size)),
-        ("Consumed again", words.counted(record.reconsume_times, "time")),
+        ("Record size", words.size(record.total_size)),
+        ("Redelivered", words.counted(record.reconsume_times, "time")),
         ("Transaction", transaction),
         ("Flag", str(record.flag)),
     ]

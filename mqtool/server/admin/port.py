@@ -24,7 +24,7 @@ _COUNTERS = {
     TOPIC_PUT_SIZE: ("rocketmq_throughput_in_total", "Bytes stored"),
     GROUP_GET_NUMS: ("rocketmq_messages_out_total", "Messages delivered"),
     GROUP_GET_SIZE: ("rocketmq_throughput_out_total", "Bytes delivered"),
-    SEND_BACK_NUMS: ("rocketmq_send_back_messages_total", "Messages that came back"),
+    SEND_BACK_NUMS: ("rocketmq_send_back_messages_total", "Messages that consumers sent back"),
 }
 
 _Labels = dict[str, str]
@@ -61,15 +61,19 @@ def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Label
     reserve = max(0, time.time_ns() // 1_000_000 - oldest) if oldest >= 0 else 0
     allowed = broker.settings.number("brokerPermission")
     gauges: list[tuple[str, str, float]] = [
-        ("rocketmq_broker_permission", "What is allowed: 4 to read, 2 to write", allowed),
+        ("rocketmq_broker_permission", "Permissions: 4 read, 2 write", allowed),
         ("rocketmq_topic_number", "Topics", len(broker.topics.table)),
         ("rocketmq_consumer_group_number", "Groups", len(broker.groups.table)),
         ("rocketmq_producer_connections", "Producers", sum(map(len, clients.producers.values()))),
         ("rocketmq_storage_size", "Bytes of the log", log_bytes),
-        ("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not on the disk", unflushed),
-        ("rocketmq_storage_dispatch_behind_bytes", "Bytes of the log that are in no queue", messages.dispatch_behind),
+        ("rocketmq_storage_flush_behind_bytes", "Bytes of the log not yet flushed to disk", unflushed),
+        (
+            "rocketmq_storage_dispatch_behind_bytes",
+            "Bytes of the log not yet dispatched to queues",
+            messages.dispatch_behind,
+        ),
         ("rocketmq_storage_message_reserve_time", "Age of the oldest message, ms", reserve),
-        ("rocketmq_held_requests", "Requests that wait for messages", broker.long_polling.count),
+        ("rocketmq_held_requests", "Pull requests waiting for messages", broker.long_polling.count),
     ]
     for name, doc, value in gauges:
         yield name, "gauge", doc, [({}, value)]
@@ -89,11 +93,21 @@ def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Label
     unread: list[tuple[_Labels, float]] = [
         ({"topic": topic, "consumer_group": group}, count) for (topic, group), count in sorted(early.unread.items())
     ]
-    yield "mqtool_unread_messages_deleted_total", "counter", "Those of them that a group had not read", unread
+    yield (
+        "mqtool_unread_messages_deleted_total",
+        "counter",
+        "Messages deleted before they expired that a group had not read",
+        unread,
+    )
     skipped: list[tuple[_Labels, float]] = [
         ({"service": service}, count) for service, count in sorted(broker.skipped.counts.items())
     ]
-    yield "mqtool_skipped_messages_total", "counter", "Messages that a service could not use", skipped
+    yield (
+        "mqtool_skipped_messages_total",
+        "counter",
+        "Messages of system topics that a broker service could not process",
+        skipped,
+    )
     totals = broker.stats.items()
     for item, (name, doc) in _COUNTERS.items():
         yield (

@@ -246,7 +246,7 @@ def group(request: PageRequest) -> Reply:
 def messages(request: PageRequest) -> Reply:
     """Renders the look-up forms and the result."""
     if not request.shows_messages:
-        reason = "This broker asks for accounts, and this page has none: it shows no messages."
+        reason = "This broker checks accounts, which this page cannot do, so it shows no messages."
         return problem(403, "No messages here", reason, request)
     result = look_up(request.fields, request.snapshot, request.messages)
     status, details, hits = 200, None, []
@@ -367,9 +367,11 @@ class Site:
 
     async def _reply(self, request: Request) -> Reply:
         if request.method not in ("GET", "HEAD"):
-            raise BadRequestError(405, "This page only reads: GET")
+            raise BadRequestError(405, "This page is read-only; use GET")
         if not is_own_host(request.host, self._access.names):
-            raise BadRequestError(421, "This page is asked for under a name that is not its own; --advertise names one")
+            raise BadRequestError(
+                421, "The Host of this request is not a name of this server; set one with --advertise"
+            )
         if request.path == STYLE:
             return await asyncio.get_running_loop().run_in_executor(None, style)
         if self._waiting >= MAX_WAITING or self._broker.is_stopping:
@@ -382,7 +384,7 @@ class Site:
         try:
             return await asyncio.wait_for(asyncio.shield(rendering), MAX_SECONDS)
         except TimeoutError as error:
-            raise BadRequestError(503, f"This takes more than {MAX_SECONDS:g} seconds; ask for less") from error
+            raise BadRequestError(503, f"This takes more than {MAX_SECONDS:g} seconds; narrow the search") from error
 
     def _rendered(self, _rendering: "asyncio.Future[Reply]") -> None:
         self._waiting -= 1
@@ -395,10 +397,10 @@ class Site:
             )
             return ROUTES[request.path](question)
         except StoreClosedError:
-            return problem(503, "No page", "The broker stops.")
+            return problem(503, "No page", "The broker is stopping.")
         except (MqtoolError, OSError) as error:
-            _LOG.warning("a page could not be rendered path=%s error=%s", request.path, error)
+            _LOG.warning("page could not be rendered path=%s error=%s", request.path, error)
             return problem(500, "No page", f"The store could not be read: {error}.")
         except Exception:  # noqa: BLE001 - a bug; the browser gets an answer all the same
-            _LOG.exception("a page failed path=%s", request.path)
-            return problem(500, "No page", "The page could not be built. The log of the server has the error.")
+            _LOG.exception("page failed path=%s", request.path)
+            return problem(500, "No page", "The page could not be rendered. See the log of the server for the error.")

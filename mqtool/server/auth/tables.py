@@ -260,7 +260,9 @@ def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOption
     for key, supported in _CLASSES.items():
         value = config.text(key)
         if value and value not in supported:
-            raise UsageError(f"{key}: expected {' or '.join(supported)}, found {value!r}; other classes are not run")
+            raise UsageError(
+                f"{key}: expected {' or '.join(supported)}, found {value!r}; other classes are not supported"
+            )
     if not (authentication or authorization or migrates or any(config.text(key) for key in _TABLES)):
         return None
     if migrates and accounts is None:
@@ -325,7 +327,7 @@ def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTabl
         tables.close()
         raise
     if options.authentication and not any(user.user_type is UserType.SUPER for user in tables.users.values()):
-        _LOG.warning("there is no superuser: name one with initAuthenticationUser to create users and permissions")
+        _LOG.warning("there is no superuser; set initAuthenticationUser to create users and permissions")
     return tables
 
 
@@ -342,7 +344,9 @@ def _import(path: Path, tables: AuthTables) -> None:
             tables.put_acl(account.access_key, policies)
         _LOG.info("account imported name=%s", account.access_key)
         if account.white:
-            _LOG.warning("its address list is not imported, requests need a signature: name=%s", account.access_key)
+            _LOG.warning(
+                "its address list is not imported, so its requests need a signature name=%s", account.access_key
+            )
     if config.white:
         _LOG.warning("globalWhiteRemoteAddresses are not imported: requests from them need a signature")
 

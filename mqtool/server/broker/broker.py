@@ -160,7 +160,7 @@ class Broker:
             return "stopping"
         if isinstance(self.messages, MessageStore) and not self.messages.writable:
             is_full = self.messages.disk_is_full
-            return "the disk is too full, and new messages are refused" if is_full else "the store takes no messages"
+            return "the disk is too full; new messages are refused" if is_full else "the store accepts no messages"
         return None
 
     def existing_topic(self, topic: str, missing: str) -> TopicConfig:

@@ -140,7 +140,7 @@ class BrokerSettings:
                 raise UsageError(f"{key}: expected a value that a broker accepts, without blanks; found {value!r}")
             if key in FIXED and text != self.values.get(key):
                 raise UsageError(
-                    f"{key}: cannot be changed while the broker runs; change it in broker.conf and restart"
+                    f"{key}: cannot be changed while the broker is running; change it in broker.conf and restart"
                 )
             if DEFAULTS.get(key, "").isdigit():
                 BrokerSettings({key: text})  # raises UsageError if the value must be a number and is not

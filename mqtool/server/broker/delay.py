@@ -313,7 +313,7 @@ class Timer(RequestProcessor):
         except (StoreError, UnavailableError) as error:
             if is_known:
                 raise
-            _LOG.warning("it is unknown whether timer messages from queue offset %d on were delivered: %s", read, error)
+            _LOG.warning("cannot know whether timer messages from queue offset %d on were delivered: %s", read, error)
             return 0
         if not is_known and stored.queue_offset > read:
             raise UsageError(
@@ -323,7 +323,7 @@ class Timer(RequestProcessor):
             )
         if stored.is_waiting:
             _LOG.warning(
-                "timer messages wait in %s; only a broker with %s delivers them", file_names.ROCKSDB_STORE, key
+                "timer messages are waiting in %s; only a broker with %s delivers them", file_names.ROCKSDB_STORE, key
             )
         return min(stored.queue_offset, end)
 

@@ -66,7 +66,7 @@ class Tasks:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _LOG.error("a service ended error=%r", task.exception())
+            _LOG.error("service ended error=%r", task.exception())
 
     def forever(self, turn: Callable[[], Awaitable[float] | float]) -> None:
         """Runs a service repeatedly until the broker stops; an error is logged, and the next run tries again.
@@ -87,7 +87,9 @@ class Tasks:
                 seconds = AFTER_FAILURE_S
                 if repr(error) != failure:  # log a persistent error, such as a full disk, only once
                     failure = repr(error)
-                    _LOG.error("a turn failed work=%s error=%s", getattr(turn, "__qualname__", turn), failure)
+                    _LOG.error(
+                        "service failed and will retry work=%s error=%s", getattr(turn, "__qualname__", turn), failure
+                    )
             await asyncio.sleep(seconds)
 
     def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
@@ -106,7 +108,7 @@ class Tasks:
                 if awaitable is not None:
                     await awaitable
             except Exception as error:  # noqa: BLE001 - as above
-                _LOG.error("a turn failed work=%s error=%r", getattr(work, "__qualname__", work), error)
+                _LOG.error("service failed and will retry work=%s error=%r", getattr(work, "__qualname__", work), error)
 
     async def stop(self) -> None:
         """Cancels all tasks and waits until they have ended."""
@@ -333,7 +335,7 @@ class BrokerService:
         if isinstance(self.broker.messages, MessageStore):
             self._start_writing(self.broker.messages)
         name, address = self.broker.settings.text("brokerName"), self.broker.address
-        _LOG.info("broker serves name=%s address=%s", name, address)
+        _LOG.info("broker started name=%s address=%s", name, address)
 
     def _start_writing(self, store: MessageStore) -> None:
         broker = self.broker
@@ -363,7 +365,7 @@ class BrokerService:
     def _housekeeping(self) -> None:
         self.broker.stats.sample()
         for peer in self.broker.clients.expire():
-            _LOG.info("client is silent address=%s", peer.address)
+            _LOG.info("client sends no heartbeats address=%s", peer.address)
 
     def _add_missing_topics(self) -> None:
         """Adds topics that have queues but no configuration, because the broker was killed before it wrote it."""

@@ -209,8 +209,8 @@ class SkippedRecords:
         if len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
         _LOG.error(
-            "a message was skipped service=%s topic=%s queue=%d queue_offset=%d reason=%s; `mqtool verify` names those "
-            "that are left",
+            "message skipped service=%s topic=%s queue=%d queue_offset=%d reason=%s; `mqtool verify` lists those "
+            "still in the log",
             *place,
             skipped.reason,
         )
@@ -228,7 +228,7 @@ class SkippedRecords:
         except (OSError, MqtoolError):
             raise
         except Exception as error:  # noqa: BLE001 - the service continues whatever happens
-            _LOG.exception("a service failed at a message service=%s", service)
+            _LOG.exception("service failed at a message service=%s", service)
             self.note(service, topic, queue_id, queue_offset, repr(error))
 
 
@@ -262,7 +262,7 @@ class EarlyDeletions:
         for (topic, group), count in lost.most_common(_NAMED):
             _LOG.error("UNREAD MESSAGES WERE DELETED group=%s topic=%s messages=%d", group, topic, count)
         if len(lost) > _NAMED:
-            _LOG.error("UNREAD MESSAGES WERE DELETED of %d more groups; /metrics has all", len(lost) - _NAMED)
+            _LOG.error("UNREAD MESSAGES WERE DELETED of %d more groups; see /metrics for all", len(lost) - _NAMED)
 
     def _unread_in(self, deletion: EarlyDeletion) -> Counter[tuple[str, str]]:
         lost: Counter[tuple[str, str]] = Counter()

@@ -209,4 +209,4 @@ def _check_size(path: Path, expected: int, key: str = "") -> None:
     size = path.stat().st_size if path.is_file() else 0
     if size not in (0, expected):
         where = f" ({key})" if key else ""
-        raise LayoutError(f"expected {expected} bytes{where}, found {size}; a broker does not start with it", path)
+        raise LayoutError(f"expected {expected} bytes{where}, found {size}; a broker refuses to start with it", path)

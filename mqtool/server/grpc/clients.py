@@ -71,7 +71,7 @@ class ClientPeer(Peer):
 
     async def request(self, command: Command, timeout: float = 10.0) -> Command:  # noqa: ARG002
         """Always raises ConnectionError, because the gRPC protocol has no such requests."""
-        raise ConnectionError(f"{self.address}: a gRPC client takes no request {command.code}")
+        raise ConnectionError(f"{self.address}: a gRPC client cannot receive request {command.code}")
 
 
 _NOWHERE = Endpoint({})

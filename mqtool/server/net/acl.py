@@ -110,7 +110,7 @@ def load(path: Path) -> AclConfig:
 def _account(document: Mapping[str, Any]) -> Account:
     access_key, secret_key = str(document.get("accessKey") or ""), str(document.get("secretKey") or "")
     if len(access_key) <= 6 or len(secret_key) <= 6:
-        raise ValueError(f"accessKey {access_key!r}: it and secretKey need more than 6 characters")
+        raise ValueError(f"accessKey {access_key!r}: accessKey and secretKey need more than 6 characters each")
     rights = dict(_right(line) for line in document.get("topicPerms") or [])
     rights |= {RETRY_PREFIX + group: right for group, right in map(_right, document.get("groupPerms") or [])}
     return Account(

@@ -92,7 +92,9 @@ def address_of(host: str) -> str:
     try:
         return socket.gethostbyname(require_host(host))
     except OSError as error:
-        raise UsageError(f"{host!r} cannot be resolved, and message ids hold an address: --advertise one") from error
+        raise UsageError(
+            f"{host!r} cannot be resolved, but message ids contain an address; give one with --advertise"
+        ) from error
 
 
 def own_address() -> str:
@@ -208,7 +210,7 @@ class Listener:
         oldest = loop.time() - limit
         for peer in self.peers:
             if peer.last_active < oldest:
-                peer.abort(f"nothing came or went for {limit:g} s")
+                peer.abort(f"nothing sent or received for {limit:g} s")
         self._sweeper = loop.call_later(limit / 8, self._sweep)
 
 
@@ -247,7 +249,7 @@ class Connection:
                     lambda: Peer(endpoint), host, port, ssl=tls
                 )
         except (OSError, TimeoutError) as error:
-            reason = str(error) or f"no answer in {CONNECT_SECONDS:g} s"
+            reason = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
             raise ConnectionError(f"cannot connect to {address}: {reason}") from error
         return cls(address, peer, sign)
 

@@ -311,7 +311,7 @@ class Http2Connection:
         if self._is_stopping():
             call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
         elif self._unread > UNREAD_LIMIT:
-            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
+            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"the client has not read {self._unread} bytes of answers")
         elif not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             call.finish(GrpcStatus.INTERNAL, "expected content-type application/grpc")
         elif path in self._methods.calls:
@@ -423,11 +423,11 @@ class Http2Connection:
             call.timer.cancel()
             call.timer = None
         if future.cancelled():
-            call.finish(GrpcStatus.CANCELLED, "the call was given up")
+            call.finish(GrpcStatus.CANCELLED, "the client cancelled the call")
         elif (error := future.exception()) is not None:
             self._failed(call, error)
         elif self._unread > (UNREAD_MAX if call.on_undelivered is None else UNREAD_LIMIT):
-            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
+            call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"the client has not read {self._unread} bytes of answers")
         elif call.is_open:
             self._complete(call, future.result())
 
@@ -440,7 +440,7 @@ class Http2Connection:
 
     def _expired(self, call: Call) -> None:
         call.timer = None
-        call.finish(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
+        call.finish(GrpcStatus.DEADLINE_EXCEEDED, "the call's deadline has passed")
         self._cancel(call)  # even if the client's window does not let the status through yet
 
     def _complete(self, call: Call, result: Result) -> None:

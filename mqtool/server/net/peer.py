@@ -217,7 +217,7 @@ class Peer(asyncio.Protocol):
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError as error:
-            raise TimeoutError(f"{self.address}: no answer to request {command.code} in {timeout:g} s") from error
+            raise TimeoutError(f"{self.address}: no answer to request {command.code} within {timeout:g} s") from error
         finally:
             self._pending.pop(opaque, None)
 
@@ -358,7 +358,7 @@ class Peer(asyncio.Protocol):
         self.in_flight -= 1
         self._in_flight_bytes -= len(command.body)
         if future.cancelled():
-            answer: Answer = command.reply(ResponseCode.SYSTEM_ERROR, "the request was given up")
+            answer: Answer = command.reply(ResponseCode.SYSTEM_ERROR, "the request was abandoned")
         elif (error := future.exception()) is not None:
             answer = failure(command, error)
         else:

@@ -48,7 +48,7 @@ def self_signed_context() -> ssl.SSLContext:
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     except ImportError as error:
         reason = (
-            "a TLS connection, and there is no certificate: give --tls-cert FILE, or "
+            "a TLS connection, but there is no certificate: give --tls-cert FILE, or "
             f"{with_extra('tls')} for a self-signed one"
         )
         raise UnavailableError(reason) from error
@@ -146,9 +146,9 @@ class TlsDetector:
         self._known = True
         if first != CLIENT_HELLO:
             if not self._plain:
-                raise RemoteProtocolError("a plain connection where only TLS is taken")
+                raise RemoteProtocolError("a plain connection, but only TLS is accepted")
         elif self._make is None:
-            raise RemoteProtocolError("a TLS connection, and --tls is disabled")
+            raise RemoteProtocolError("a TLS connection, but --tls is disabled")
         else:
             try:
                 self._pipe = self._make()

@@ -246,16 +246,16 @@ class Explanation(Struct):
         losses += [self._cut_words(queue, offsets) for queue, offsets in self.cut.items()]
         if self.missing:
             losses.append(
-                f"the messages of {', '.join(self.missing)} are lost: the file is missing, or has another number"
+                f"the messages of {', '.join(self.missing)} are lost: the file is missing or has another number"
             )
         if self.unknown:
-            losses.append(f"what becomes of messages that cannot be read is unknown: {self.unknown[0]}")
+            losses.append(f"the fate of messages that cannot be read is unknown: {self.unknown[0]}")
         return f"starts and continues at position {self.write_position}; {'; '.join(losses) or 'nothing is lost'}"
 
     def _cut_words(self, queue: TopicQueue, offsets: list[int]) -> str:
         name = "{}/{}".format(*queue)
         if queue in self.without_chunks:
-            return f"queue {name} has no chunk and starts again at 0: its {len(offsets)} message(s) are not served"
+            return f"queue {name} has no chunk and restarts at 0: its {len(offsets)} message(s) are not served"
         beginning = f"queue {name} ends before {len(offsets)} written entries, from queue offset {offsets[0]} on"
         return f"{beginning}: their messages are not served"
 
@@ -300,7 +300,7 @@ def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
     """Returns at most `MAX_UNSERVED` entries; the last one states that the rest was not checked."""
     entries = list(islice(unserved, MAX_UNSERVED))
     if len(entries) == MAX_UNSERVED:
-        detail = "this entry and those after it are not followed: too many lead to no message"
+        detail = "this entry and later ones were not checked: too many point to no message"
         entries[-1] = UnservedEntry(entries[-1].queue_offset, None, "queue", None, detail)
     return entries
 

@@ -212,7 +212,10 @@ def write_queues(
     log_start = _log_start(store)
     for plan in plans:
         if not file_names.is_directory_name(plan.topic):
-            reason = f"a message states topic {plan.topic[:40]!r}, which cannot name a directory; verify shows where"
+            reason = (
+                f"a message states topic {plan.topic[:40]!r}, which is not a valid directory name; `mqtool verify` "
+                "shows where"
+            )
             raise StoreError(reason, store.path)
     for plan in plans:
         if plan.next_offset:

@@ -23,7 +23,7 @@ from mqtool.siblings.equeue.writer import EQueueWriter, write_offsets, write_set
 from mqtool.siblings.frames import Frame, SalvagedChunk, salvage_row
 from mqtool.store.log.readable_parts import UnreadableParts
 
-_NOWHERE = "no message states this position, and neither neighbour's length leads to one"
+_NOWHERE = "no message states this position, and the length of neither neighbour leads to one"
 
 
 Salvaged = SalvagedChunk[ChunkFile, StoredMessage]

@@ -159,7 +159,7 @@ def _current_notes(path: Path, current: LoadedChunk, chunks: dict[int, LoadedChu
     if current.number == max(chunks):
         return []
     beginning = f"{path.name} is the last file in the list and states chunk number {current.number}"
-    note = f"{beginning}: the broker continues there, and serves nothing of the chunks after it"
+    note = f"{beginning}: the broker continues there, and serves no message of later chunks"
     following = chunks.get(current.number + 1)
     if following is not None and following.file is not None:
         note += f"; when it is full, {following.file.path.name} is deleted"
@@ -272,7 +272,7 @@ def _load_queue(queue: QueueFiles, settings: EQueueSettings) -> LoadedQueue | No
     except FormatError as error:
         path = queue.directory / equeue.QUEUE_SETTING
         raise StartRefusedError(
-            Refusal("JsonReaderException", str(error), path, "delete the file: defaults are taken then")
+            Refusal("JsonReaderException", str(error), path, "delete the file: the broker then uses the defaults")
         ) from error
     if setting.is_deleted:
         return None
@@ -290,7 +290,7 @@ def _offsets(root: Path, start: Start) -> dict[str, dict[str, dict[str, int]]]:
     try:
         offsets = listing.consume_offsets(first)
     except FormatError:
-        start.notes.append(f"{first.name} cannot be read: its backup is taken")
+        start.notes.append(f"{first.name} cannot be read: the broker uses its backup")
         try:
             return listing.consume_offsets(backup) or {}
         except FormatError as error:
@@ -298,7 +298,9 @@ def _offsets(root: Path, start: Start) -> dict[str, dict[str, dict[str, int]]]:
                 Refusal("JsonReaderException", str(error), backup, "restore one of the two files, or delete both")
             ) from error
     if offsets is None and backup.is_file():
-        start.notes.append(f"{first.name} is missing or empty: no offsets are taken, and the backup is overwritten")
+        start.notes.append(
+            f"{first.name} is missing or empty: the broker starts without offsets and overwrites the backup"
+        )
     return offsets or {}
 
 

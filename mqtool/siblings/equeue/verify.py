@@ -149,7 +149,7 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             yield finding("equeue-footer", Severity.ERROR, chunk.path, detail, _REBUILD, place)
         if chunk is chunks[-1] and not chunk.is_finished and chunk.size != HEADER_SIZE + header.capacity + FOOTER_SIZE:
             full_size = HEADER_SIZE + header.capacity + FOOTER_SIZE
-            detail = f"expected {full_size} bytes, found {chunk.size}: each start takes the last 128 bytes for a footer"
+            detail = f"expected {full_size} bytes, found {chunk.size}: each start reads the last 128 bytes as a footer"
             yield finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 
@@ -182,7 +182,7 @@ def _is_text(value: bytes) -> bool:
 def _record(message: StoredMessage) -> Iterator[Finding]:
     record, place = message.record, HEADER_SIZE + message.frame.start
     if record.log_position != message.position:
-        detail = f"expected log position {message.position}, found {record.log_position}: a left-over frame?"
+        detail = f"expected log position {message.position}, found {record.log_position}: a leftover frame?"
         yield finding("equeue-log-position", Severity.ERROR, message.chunk.path, detail, _SALVAGE, place)
     try:
         stated = equeue.parse_id(record.message_id).position
@@ -217,7 +217,7 @@ def _tail(store: EQueueStore) -> Iterator[Finding]:
     tail = store.tail
     if tail is not None and tail.kind != "clean":
         chunk = store.chunks[-1]
-        detail = f"{tail.length} bytes that are not a record follow the last one: an unfinished write, or an older one"
+        detail = f"{tail.length} bytes that are not a record follow the last one: an incomplete write, or an older one"
         place = HEADER_SIZE + tail.end - chunk.start
         yield finding("equeue-leftover", Severity.WARNING, chunk.path, detail, "the broker overwrites them", place)
 
@@ -227,15 +227,17 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
     prefixes = equeue.MESSAGE_PREFIX, equeue.QUEUE_PREFIX
     for path in paths:
         if not any(equeue.is_plain_name(path.name, prefix) for prefix in prefixes):
-            detail = "the broker takes it for a chunk, but does not name chunks so"
+            detail = "the broker reads it as a chunk, but does not give chunks such names"
             yield finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
     for path in store.listing.unread_folders:
-        detail = f"the broker does not read this folder; it takes that of queue {int(path.name)}, or makes it"
+        detail = (
+            f"the broker does not read this folder; it reads or creates that of queue {int(path.name)}, or makes it"
+        )
         yield finding(
-            "equeue-queue-folder", Severity.ERROR, path, detail, "name the folder as the number it stands for"
+            "equeue-queue-folder", Severity.ERROR, path, detail, "give the folder the queue's number as its name"
         )
     for path in store.listing.strays:
-        detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is not a chunk"
+        detail = "the next start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is not a chunk"
         yield finding("equeue-stray", Severity.WARNING, path, detail)
 
 
@@ -244,7 +246,7 @@ def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtyp
     for part in damage:
         if part.kind == MISSING_CHUNK:
             entries = int(((named >= part.start) & (named < part.end)).sum())
-            detail = f"is missing; {entries} queue entries lead to messages in it"
+            detail = f"is missing; {entries} queue entries point to messages in it"
             yield finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, "restore it from a backup")
 
 
@@ -252,7 +254,7 @@ def _missing_queue_chunks(store: EQueueStore) -> Iterator[Finding]:
     for queue in store.queues:
         for part in store.unread_entries(queue):
             if part.kind == MISSING_CHUNK:
-                detail = f"is missing, with the entries of queue {queue.topic}/{queue.queue_id} in it"
+                detail = f"is missing, and with it entries of queue {queue.topic}/{queue.queue_id} in it"
                 yield finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, _REBUILD)
 
 

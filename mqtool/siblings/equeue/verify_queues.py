@@ -55,7 +55,7 @@ def verify_queues(
                 else:
                     yield from _entry(store, queue, first + number, entry, known, damage)
         if fillers:
-            detail = f"{fillers} entries of {queue.topic}/{queue.queue_id} stand for lost messages; consumers skip them"
+            detail = f"{fillers} entries of {queue.topic}/{queue.queue_id} mark lost messages; consumers skip them"
             yield finding("equeue-entry-filler", Severity.NOTE, queue.directory, detail)
         if queue.chunks and queue.chunks[-1] in store.unopened.unknown:
             next_offset = _UNKNOWN_END
@@ -142,7 +142,7 @@ class _Comparison:
 
 def _folder(queue: QueueFiles) -> Iterator[Finding]:
     if not queue.chunks:
-        yield finding("equeue-queue-empty", Severity.WARNING, queue.directory, "has no chunk; the broker makes one")
+        yield finding("equeue-queue-empty", Severity.WARNING, queue.directory, "has no chunk; the broker creates one")
 
 
 def _offsets(queue: QueueFiles, stated: np.ndarray, next_offset: int) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def _offsets(queue: QueueFiles, stated: np.ndarray, next_offset: int) -> Iterato
     if repeated:
         detail = (
             f"{repeated} message(s) of {where} state the queue offset of another one: "
-            "consumers get messages again, without an end"
+            "consumers get messages again, without end"
         )
         yield finding("equeue-entry-offset", Severity.ERROR, queue.directory, detail, _SALVAGE)
 

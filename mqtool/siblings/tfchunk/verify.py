@@ -54,29 +54,29 @@ def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
             detail = "is missing: the server uses its start value"
             yield finding("tfchunk-checkpoint-missing", severity, database.path / f"{name}.chk", detail, _WRITER)
     for name in database.short_checkpoints:
-        detail = "expected 8 bytes: the server fills up with zeros, or cuts"
+        detail = "expected 8 bytes: the server pads it with zeros, or cuts it"
         yield finding("tfchunk-checkpoint-size", Severity.WARNING, database.path / name, detail, _WRITER)
     writer = database.writer or 0
     for name in ("chaser", "epoch"):
         value = database.checkpoints.get(name, -1)
         if value > writer:
-            detail = f"expected at most writer.chk's {writer}, found {value}: the server does not start"
+            detail = f"expected at most writer.chk's {writer}, found {value}: the server refuses to start"
             yield finding("tfchunk-checkpoint-order", Severity.ERROR, database.path / f"{name}.chk", detail, _WRITER)
     truncate = database.checkpoints.get("truncate", -1)
     if truncate != tfchunk.NO_POSITION:
         path = database.path / "truncate.chk"
-        detail = f"the next start of the server cuts the log at {truncate}"
-        yield finding("tfchunk-truncate-pending", Severity.WARNING, path, detail, "set it to -1 if that is not meant")
+        detail = f"the next start of the server truncates the log at {truncate}"
+        yield finding("tfchunk-truncate-pending", Severity.WARNING, path, detail, "set it to -1 to prevent that")
 
 
 def _sequence(database: TFChunkDb) -> Iterator[Finding]:
     """Checks that chunk files cover all positions up to the chunk of writer.chk, and that none is after it."""
     for missing in database.missing_chunks():
-        detail = f"the file is missing, and positions {missing.start} to {missing.end}: the server does not start"
+        detail = f"the file is missing, and positions {missing.start} to {missing.end}: the server refuses to start"
         yield finding("tfchunk-chunk-missing", Severity.ERROR, missing.path, detail, _BACKUP)
     yield from _around_writer(database)
     for path in database.superseded:
-        detail = "a newer version of the file is there: the server deletes this one"
+        detail = "a newer version of the file exists: the server deletes this one"
         yield finding("tfchunk-superseded", Severity.WARNING, path, detail)
 
 
@@ -89,11 +89,11 @@ def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
     for chunk in database.chunks:
         start = chunk.number * chunk.header.chunk_size
         if start > writer:
-            detail = f"starts at {start}, after writer.chk's {writer}: the server does not start"
-            step = "restore writer.chk, or move the file away"
+            detail = f"starts at {start}, after writer.chk's {writer}: the server refuses to start"
+            step = "restore writer.chk, or move the file elsewhere"
             yield finding("tfchunk-extraneous", Severity.ERROR, chunk.path, detail, step)
         elif not chunk.is_completed and (chunk.header.end < writer or (chunk.header.end == writer and has_last)):
-            detail = "lies before writer.chk's chunk and is not completed: the server does not start"
+            detail = "is before writer.chk's chunk and is not completed: the server refuses to start"
             yield finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
         elif chunk.start <= writer < chunk.header.end:
             yield from _writer_inside(chunk, writer, is_last=chunk.number == last)
@@ -104,11 +104,11 @@ def _writer_inside(chunk: TFChunkFile, writer: int, *, is_last: bool) -> Iterato
     end = chunk.start + chunk.footer.logical_size
     if chunk.header.is_scavenged:
         if not chunk.is_completed:
-            detail = "is scavenged and not completed: the server does not start"
+            detail = "is scavenged and not completed: the server refuses to start"
             yield finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
         elif is_last and writer != end:
             detail = f"writer.chk's {writer} is inside of this scavenged chunk, which ends at {end}: "
-            detail += "the server does not start"
+            detail += "the server refuses to start"
             yield finding("tfchunk-writer-inside", Severity.ERROR, chunk.path, detail, _WRITER)
     elif chunk.is_completed and writer < chunk.start + chunk.footer.physical_size:
         detail = f"is completed up to {chunk.start + chunk.footer.physical_size}, but writer.chk states {writer}: "

@@ -23,7 +23,7 @@ from mqtool.store.log.message import Message
 from mqtool.verify.findings import Finding, Severity
 
 MAX_INDEX_BYTES = 1 << 26
-_NEXT = "the broker writes entries again only for messages that it uploads again"
+_NEXT = "the broker rewrites entries only for messages that it uploads again"
 _ZEROS_AT_END = 16
 """Maximum number of zero bytes at the end of an entry."""
 
@@ -62,7 +62,7 @@ def verify_index(path: Path, store: TieredStore, owners: frozenset[Owner], *, is
         entries = _Compacted(path, data.ljust(min(size, MAX_INDEX_BYTES), b"\0"), header, size)
     yield from entries.check()
     if not owners and entries.items:
-        evidence = "which topic an entry means is not known: there is no metadata of this broker"
+        evidence = "cannot know to which topic an entry belongs: the metadata of this broker is missing"
         yield finding("tiered-index", Severity.UNKNOWN, path, evidence, "")
         return
     queues = {(queue.topic, queue.queue_id, queue.owner): queue for queue in store.queues if queue.owner in owners}
@@ -147,7 +147,7 @@ class _Open(_Compacted):
             yield _index_error(path, f"{header.used_slots} slots stated, {used} used")
         if len(reached) < len(nodes):
             lost = len(nodes) - len(reached)
-            yield _index_error(path, f"{lost} of {len(nodes)} entries are in no chain: no key finds them")
+            yield _index_error(path, f"{lost} of {len(nodes)} entries are in no chain: no lookup by key finds them")
 
     def _slots(self) -> int | None:
         """Returns the number of slots for which the last entry ends at the end of the data; None if there is none."""
@@ -206,7 +206,7 @@ def _lookup(item: Item, topic: str, queue: TieredQueue) -> str:
     return "" if item.key_hash in hashes else f"no key of the record at {item.offset} has hash {item.key_hash}"
 
 
-_BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
+_BROKER = "the broker's own log still has recent messages; older ones are only in a backup of the tier, if at all"
 _METADATA = "restore tieredStoreMetadata.json of the broker, and check the tier below that broker's store"
 MAX = 1000
 """Maximum number of findings of one queue that are listed one by one."""
@@ -303,10 +303,10 @@ def _metadata(store: TieredStore) -> Iterator[Finding]:
         yield finding("tiered-metadata", Severity.UNKNOWN, known.path, evidence, _METADATA)
         return
     if known.problem:
-        evidence = f"the broker takes the backup: {known.problem}"
+        evidence = f"the broker uses the backup: {known.problem}"
         yield finding("tiered-metadata", Severity.WARNING, known.path, evidence, "copy the backup to this name")
     for cluster, broker in sorted({queue.owner for queue in store.queues} - store.owners):
-        evidence = f"which segments of {broker} there should be is unknown: the metadata is not that of this broker"
+        evidence = f"which segments of {broker} there should be is unknown: the metadata is of another broker"
         yield finding("tiered-metadata", Severity.UNKNOWN, store.clusters[cluster] / broker, evidence, _METADATA)
     for queue in store.queues:
         for kind, stated in queue.stated.items():
@@ -314,8 +314,8 @@ def _metadata(store: TieredStore) -> Iterator[Finding]:
             for base, size in sorted(stated.items()):
                 segment = segments.get(base)
                 if segment is not None and size > segment.size:
-                    evidence = f"the metadata knows {size} bytes, found {segment.size}"
+                    evidence = f"the metadata states {size} bytes, found {segment.size}"
                     yield _error("tiered-metadata", segment.path, evidence)
                 if segment is None and size:
-                    evidence = f"the metadata knows {size} bytes, the file is missing"
+                    evidence = f"the metadata states {size} bytes, but the file is missing"
                     yield _error("tiered-metadata", queue.path / kind / tiered.segment_name(base), evidence)

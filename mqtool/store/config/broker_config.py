@@ -95,7 +95,7 @@ def _effect(key: str, value: str, release: Release | None) -> str:
             hint = "remove the blanks" if trimmed else f"write a whole number that fits a Java {kind.value}"
             return f"the broker ignores it and keeps its default; {hint}"
         case Type.INT if key == "timerPrecisionMs" and text != value.lstrip("+"):
-            return f"the broker rounds it down to {text}, a precision that it has"
+            return f"the broker rounds it down to {text}, a supported precision"
         case Type.DOUBLE if text is None:
             return "the broker ignores it and keeps its default; write a number"
         case Type.TEXT if text is None:
@@ -240,7 +240,7 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
     except StoreError as error:
         raise ConfigFileError(f"expected a properties file: {error.reason}", path) from error
     except FormatError as error:
-        raise ConfigFileError(f"a broker does not start with it: {error}; correct the file", path) from error
+        raise ConfigFileError(f"a broker refuses to start with it: {error}; correct the file", path) from error
     loaded = BrokerConfig(values, path.parent, str(path))
     unknown = loaded.unread_keys()
     if unknown and len(unknown) == len(loaded.values):
@@ -254,7 +254,7 @@ _PLACES = ("broker.conf", "conf/broker.conf", "conf/2m-*/*.properties", "conf/2m
 """Where configuration files are, relative to the directory of the store or, with the broker's program, above it."""
 
 
-UNCHECKED = "sizes are taken from the files, broker.conf was not checked: pass --config FILE"
+UNCHECKED = "sizes were detected from the files; broker.conf was not checked: pass --config FILE"
 """Qualifies a verdict without a configuration: a size in it that differs from the files prevents the start."""
 
 

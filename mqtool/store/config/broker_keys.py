@@ -129,7 +129,7 @@ def unread_keys(keys: Collection[str], releases: Collection[Release] = tuple(MEA
 
 def _words_of_unknown(key: str) -> str:
     if key in _PARTS and _PARTS[key] == _ELSEWHERE:
-        return f"key {key!r} has no effect: it belongs in the controller's or name server's file"
+        return f"key {key!r} has no effect: it belongs in the file of the controller or name server"
     meant = next((known for known in KEYS if _is_typo(key, known)), None)
     return f"unknown key {key!r} has no effect" + (f"; did you mean {meant}?" if meant else "")
 

@@ -217,13 +217,13 @@ def _choose(config: BrokerConfig, name: str, tables: dict[str, OffsetTable]) -> 
     with_lmq = config.flag("enableLmq")
     if database is not None and may_be_in_database(config):
         if plain is not None and plain.counter > database.counter:
-            return plain, f"a broker with RocksDB takes {plain.name} over: its data version is newer"
+            return plain, f"a broker with RocksDB imports {plain.name}: its data version is newer"
         return database, f"a broker with storeType=defaultRocksDB reads {database.name}"
     if with_lmq is not None:
         words = f"with enableLmq={str(with_lmq).lower()} a broker reads {file_names.CONFIG}/{name}"
         return tables.get(name), words
     if plain is not None and lmq is not None:
-        return plain, f"{plain.name} and {lmq.name} are both there; a broker with enableLmq=true reads the second"
+        return plain, f"{plain.name} and {lmq.name} both exist; a broker with enableLmq=true reads the second"
     return tables.get(name), ""
 
 

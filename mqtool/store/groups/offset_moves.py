@@ -211,7 +211,7 @@ def moves_of(
         if scope.topics:
             hint = "`mqtool info` lists topics and queues, `mqtool offsets` the positions"
         unknown = _unknown(groups, {*committed, *known})
-        raise UsageError("; ".join([f"no queue to move: no position of {reason}", *unknown, hint]))
+        raise UsageError("; ".join([f"nothing to move: no position of {reason}", *unknown, hint]))
     return moves
 
 
@@ -220,7 +220,7 @@ def _unknown(groups: Iterable[str], every: Collection[str]) -> Iterator[str]:
     for group in groups:
         if group not in every:
             alike = sorted(name for name in every if name.lower() == group.lower())
-            hint = f"; {', '.join(alike)} differs by case only" if alike else ""
+            hint = f"; {', '.join(alike)} differs only by case" if alike else ""
             yield f"no group {group} has a position or a configuration here{hint}"
 
 
@@ -292,7 +292,7 @@ def case_lints(groups: Iterable[str], every: Iterable[str]) -> Iterator[str]:
     for group in groups:
         others = sorted(name for name in names if name != group and name.lower() == group.lower())
         if others:
-            yield f"group {group}: {', '.join(others)} differs by case only and is another group for the broker"
+            yield f"group {group}: {', '.join(others)} differs only by case and is another group for the broker"
 
 
 # -- from moves to messages ------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def words_of(effect: Effect, time: Callable[[int], str]) -> str:
     elif len(parts) == 1:
         parts.append("no message is delivered again or skipped")
     if not effect.certain:
-        parts.append("without a position clients begin where their consumeFromWhere says")
+        parts.append("without a position, clients begin where their consumeFromWhere states")
     return "; ".join(parts)
 
 

@@ -21,7 +21,7 @@ from mqtool.store.queues.consume_queue import Queue, lags_of, units_from
 from mqtool.store.store import Store
 from mqtool.store.waiting.held_back import Undelivered, waiting_by_segment
 
-ADVICE = "export these messages first, or add --allow-unread to delete them, too"
+ADVICE = "export these messages first, or add --allow-unread to delete them as well"
 
 
 class Unread(Struct, frozen=True):

@@ -186,7 +186,7 @@ class CommitLog:
         if self.is_named is None or not self.is_named(record):
             around = self._record_around(index, physical_offset)
             if around is not None:
-                reason = f"no record: this is inside the one at physical offset {around}"
+                reason = f"no record starts here: this is inside the record at physical offset {around}"
                 raise CorruptionError(reason, self.segments[index].path, physical_offset)
         return record
 

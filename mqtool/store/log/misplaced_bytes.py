@@ -189,7 +189,7 @@ class ForeignSegments:
         is_other = bool(client) or mine.queues.isdisjoint(mine.texts(_queue)) or has_other_sizes
         if not (any(decisive) or (is_other and not mine.confirmed) if mine.units else host and sum(decisive) > 1):
             return ""
-        words = [f"{mine.units - mine.confirmed} of {mine.units} units name other records here"]
+        words = [f"{mine.units - mine.confirmed} of {mine.units} units point to other records here"]
         words += [f"store host {host[0]}, in other segments {host[1]}"] if host else []
         words += [f"stored at {moment(first)}, out of order"] if is_early or is_late else []
         words += [f"{taken} of {len(mine.records)} records state the queue offset of another one"] if taken else []

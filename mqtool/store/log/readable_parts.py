@@ -80,7 +80,7 @@ class UnreadableParts:
     def sentences(self) -> list[str]:
         """Returns one sentence for each file with unreadable parts, with the first reason."""
         return [
-            f"{path}: {sum(noted.parts.values())} byte(s) could not be read and count as bytes without a record: "
+            f"{path}: {sum(noted.parts.values())} byte(s) could not be read and are treated as bytes without a record: "
             f"{noted.reason.removeprefix(f'{path}: ')}"
             for path, noted in sorted(self._noted.items())
         ]

@@ -314,7 +314,10 @@ def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
     check_point = checkpoint_path(store.path)
     if any(queue.topic == topics.TIMER_TOPIC for queue in store.queues()) and not check_point.is_file():
         state = "is not a file" if check_point.exists() else "is missing"
-        reason = f"{file_names.CONFIG}/{check_point.name} {state}: what the timer has delivered already is counted, too"
+        reason = (
+            f"{file_names.CONFIG}/{check_point.name} {state}: messages that the timer has already delivered are "
+            "counted, too"
+        )
         yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
     if store.config.flag("timerRocksDBEnable"):
         reason = "timerRocksDBEnable keeps timers in RocksDB, which is not read"

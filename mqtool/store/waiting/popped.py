@@ -102,7 +102,7 @@ def popped_in_database(store: Store) -> KvPopped:
         with rocksdb.Database(path) as database:
             return _points(database)
     except (StoreError, UnavailableError) as error:
-        return KvPopped(unknown=f"{POP_DATABASE}, which holds what POP has handed out: {error}")
+        return KvPopped(unknown=f"{POP_DATABASE}, which contains popped messages: {error}")
 
 
 def _points(database: rocksdb.Database) -> KvPopped:
@@ -112,7 +112,11 @@ def _points(database: rocksdb.Database) -> KvPopped:
             points.append(_point(value))
         except (ValueError, TypeError, KeyError, FormatError, RecursionError):
             problems.append(value[:40])
-    unknown = f"{POP_DATABASE}: {len(problems)} record(s) are not POP's, the first {problems[0]!r}" if problems else ""
+    unknown = (
+        (f"{POP_DATABASE}: {len(problems)} record(s) are not POP records, the first: {problems[0]!r}")
+        if problems
+        else ""
+    )
     return KvPopped(tuple(points), unknown)
 
 

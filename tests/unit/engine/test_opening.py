@@ -193,7 +193,7 @@ def test_a_last_file_on_a_disk_that_is_not_mounted_is_refused_and_not_deleted(op
     last = max((store.path / directory).iterdir())
     moved = last.rename(in_memory / "unmounted")
     last.symlink_to(in_memory / "disk" / last.name)
-    with pytest.raises(UnreadableError, match="a link that leads to no file, and recovery would delete it; mount"):
+    with pytest.raises(UnreadableError, match="a broken link, and recovery would delete it; mount"):
         open_again(store.path)
     assert last.is_symlink()
     last.unlink()
@@ -390,7 +390,7 @@ def test_an_index_of_which_nothing_states_the_slots_is_refused_before_a_store_is
     store = opened()
     store.put("T", 0, b"x")  # an index file without entries
     store.close()
-    with pytest.raises(LayoutError, match="how many slots it has: set maxHashSlotNum and maxIndexNum"):
+    with pytest.raises(LayoutError, match="its number of slots: set maxHashSlotNum and maxIndexNum"):
         options_for(store.path)
     found = options_for(store.path, {"maxHashSlotNum": 10, "maxIndexNum": 20})
     assert (found.index_slots, found.index_entries, found.commit_log_file_size) == (10, 20, 4096)

@@ -281,7 +281,7 @@ def test_a_client_that_states_light_offsets_itself_harms_only_its_own_message(op
     assert store.queue_bounds("%LMQ%a", 0) == (0, 2)
     assert store.queues() == [("%LMQ%a", 0), ("T", 0)]
     assert "unit out of order topic=%LMQ%a queue=0 expected=5 next=1" in caplog.text
-    assert "unit is there already queue=%LMQ%a/0 offset=1" in caplog.text
+    assert "unit already exists queue=%LMQ%a/0 offset=1" in caplog.text
     assert "expected a Java long, found 'soon'" in caplog.text
     assert "2 queues in INNER_MULTI_DISPATCH, 1 in INNER_MULTI_QUEUE_OFFSET" in caplog.text
 

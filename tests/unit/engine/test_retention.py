@@ -105,7 +105,7 @@ def test_a_queue_is_expired_when_its_last_record_was_deleted(filled, clock, topi
 def test_at_another_hour_nothing_goes(filled):
     store = filled(200)
     assert store.clean() == []
-    assert {verdict.reason for verdict in store.retention()[:-1]} == {"neither the hour nor the disk asks for it"}
+    assert {verdict.reason for verdict in store.retention()[:-1]} == {"neither the hour nor disk usage requires it"}
 
 
 def test_deletion_that_was_asked_for_does_not_wait_for_the_hour(filled):

@@ -261,7 +261,7 @@ def test_a_table_and_a_backup_that_are_broken_refuse_the_store_and_stay(tmp_path
     (tmp_path / "config").mkdir()
     for name in ("topics.json", "topics.json.bak"):
         (tmp_path / "config" / name).write_bytes(b'{"topicConfigTable":{"a')
-    with pytest.raises(ConfigFileError, match="nor is there a good backup"):
+    with pytest.raises(ConfigFileError, match="and there is no valid backup"):
         ConfigFiles(tmp_path, Files(), release=V5_5).topics()
     assert (tmp_path / "config" / "topics.json").read_bytes() == b'{"topicConfigTable":{"a'
 
@@ -383,6 +383,6 @@ def test_the_name_of_a_topic_that_cannot_be_a_directory_is_logged_once(opened, c
     queues = store._components.queues
     assert [queues.find_or_create("../x", queue_id) for queue_id in (0, 0, 1)] == [None] * 3
     assert [one.getMessage() for one in caplog.records] == [
-        "no queue for topic='../x': it cannot be the name of a directory"
+        "no queue for topic='../x': it is not a valid directory name"
     ]
     assert queues.unwritable == {"../x"}

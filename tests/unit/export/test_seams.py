@@ -147,7 +147,7 @@ def test_an_inner_batch_that_cannot_be_taken_apart_is_rejected_where_its_body_is
         return
     (value,) = lake.rows(tmp_path / "lake", "rejected_values")
     assert (value["physical_offset"], value["column"], value["value"]) == (broken.physical_offset, "body", b"no batch")
-    assert value["reason"].startswith("the inner batch cannot be taken apart: ")
+    assert value["reason"].startswith("the inner batch cannot be decoded: ")
 
 
 def test_many_rejected_values_are_written_in_between(tmp_path, monkeypatch):
@@ -199,7 +199,7 @@ def test_a_table_needs_its_library_and_a_directory(kind, tmp_path, monkeypatch):
     words = f"{kind} tables need {library}: {with_extra(kind.value)}"
     with pytest.raises(UnavailableError, match=re.escape(words)):
         require(kind, LocalTarget(str(tmp_path)))
-    with pytest.raises(UsageError, match="memory://bucket/lake: tables are made in local directories"):
+    with pytest.raises(UsageError, match="memory://bucket/lake: tables can only be created in local directories"):
         require(kind, target_of("memory://bucket/lake"))
 
 

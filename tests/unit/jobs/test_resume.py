@@ -118,7 +118,7 @@ def test_what_follows_the_kept_bytes_is_cut_off(tmp_path):
     with open_after(path, 8) as file:
         file.write(b"three\n")
     assert path.read_bytes() == b"one\ntwo\nthree\n"
-    with pytest.raises(UsageError, match="expected at least 99 bytes, which the run before wrote, found 14"):
+    with pytest.raises(UsageError, match="expected at least 99 bytes, which the previous run wrote, found 14"):
         open_after(path, 99)
     with open_after(tmp_path / "new", 0) as file:
         assert file.tell() == 0

@@ -61,7 +61,7 @@ def test_slaves_report_ends_of_what_they_have(name):
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 0), (0, -1), (0, 17 << 20)])
 def test_a_size_that_no_master_sends_is_refused(offset, size):
-    with pytest.raises(RemoteProtocolError, match="no master sends that"):
+    with pytest.raises(RemoteProtocolError, match="no master sends a piece of this size"):
         list(TransferReader().feed(struct.pack(">qi", offset, size)))
 
 

@@ -76,7 +76,7 @@ def test_entries_of_an_earlier_life_of_the_last_file_are_its_tail():
     rest = next(place - ENTRY.size for place in before if place - ENTRY.size >= end + 8)
     records, damage, made = walk(header + new + bytes(rest - end) + earlier[rest:])
     assert (records, damage, made.end) == ([ENTRY.size], [], BASE + end)
-    assert (made.tail.kind, made.tail.detail) == ("stale", "entries of an earlier life of this file")
+    assert (made.tail.kind, made.tail.detail) == ("stale", "old entries left by a truncation")
 
 
 def test_an_entry_larger_than_a_window_is_read():

@@ -123,7 +123,7 @@ def test_dispatch_may_end_after_what_is_committed_and_not_before(committed, hang
     found = predict(writer.root, "4.9", keys)
     assert (found.hung is not None) == hangs
     if not hangs:
-        assert any("dispatch comes no further than" in one for one in found.accepted)
+        assert any("dispatch gets no further than" in one for one in found.accepted)
 
 
 @pytest.mark.parametrize("release", ["4.9", "5.5"])

@@ -101,7 +101,7 @@ def test_dispatch_stops_at_a_record_whose_place_in_a_light_queue_is_no_number(st
     shutil.rmtree(store / "consumequeue")
     found = predict(store, "4.9", KEYS)
     assert found.hung == (
-        f"start() waits for dispatch, which fails at {bad.physical_offset} again and again: load exception "
+        f"start() waits for dispatch, which keeps failing at {bad.physical_offset}: load exception "
         f'java.lang.NumberFormatException: For input string: "{bad.properties["INNER_MULTI_QUEUE_OFFSET"].partition(",")[2][:-1]}x"'
     )
     assert found.plan is not None
@@ -158,7 +158,7 @@ def test_a_batch_queue_whose_directory_is_a_file_gets_no_units(part, tmp_path):
     shutil.rmtree(path)
     path.touch()
     found = predict(root, "5.5", store_fixture("bcq-5.5.0").config)
-    words = f"queue BatchTopic/1 gets no file, as batchconsumequeue/{part} is not a directory"
+    words = f"queue BatchTopic/1 gets no file, because batchconsumequeue/{part} is not a directory"
     assert sum(one.startswith(words) for one in found.accepted) == 1
     units = [row for row in answers("bcq-5.5.0", "batchqueue") if row["kind"] == "unit" and row["queueId"] == 1]
     last = units[-1]["baseOffset"] + units[-1]["batchSize"] - 1
@@ -175,7 +175,8 @@ def test_a_batch_queue_with_a_directory_in_place_of_its_file_gets_no_units(tmp_p
     found = predict(root, "5.5", store_fixture("bcq-5.5.0").config)
     name = "batchconsumequeue/BatchTopic/1/00000000000000000000"
     assert (
-        sum(one.startswith(f"queue BatchTopic/1 gets no file, as {name} is a directory") for one in found.accepted) == 1
+        sum(one.startswith(f"queue BatchTopic/1 gets no file, because {name} is a directory") for one in found.accepted)
+        == 1
     )
     queue = found.queues["BatchTopic/1"]
     assert (queue.min_offset, queue.max_offset) == (-1, 0)  # as the real 5.5.0 answers

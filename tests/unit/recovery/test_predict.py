@@ -73,7 +73,7 @@ def test_whether_a_broker_holds_a_lock_that_cannot_be_read_is_undecided(store, m
     before = start(store).undecided
     monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "lock")
     (words,) = set(start(store).undecided) - set(before)
-    assert words == "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
+    assert words == "whether a process holds the lock file, which cannot be read: if so, the broker exits with -1"
 
 
 @BOTH
@@ -133,7 +133,7 @@ def test_units_before_the_logs_minimum_have_expired(store):
 def test_a_dry_look_leaves_open_what_is_lost(store):
     found = start(store, read_log=False)
     assert (found.lost, found.readable) == (None, None)
-    assert found.verdict.startswith("starts; which messages are lost")
+    assert found.verdict.startswith("starts; whether messages are lost")
 
 
 @BOTH

@@ -89,7 +89,7 @@ def test_the_first_unit_of_a_file_counts_even_if_it_is_empty(tmp_path, directory
     made = recovered(tmp_path)
     made.truncate(10_000)
     assert made.max_offset == PER_FILE + 1
-    assert any("is empty, yet counts" in fault for fault in made._actions.accepted)
+    assert any("is empty, but counts" in fault for fault in made._actions.accepted)
 
 
 def test_a_queue_without_files_takes_the_end_of_the_log_for_its_own(tmp_path):

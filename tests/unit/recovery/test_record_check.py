@@ -202,4 +202,4 @@ def test_a_crc_property_that_is_no_number_or_lies_before_the_segment_fails():
 def test_a_body_that_is_not_read_and_reaches_beyond_the_segment_fails():
     long = with_field("body_length", i32(1 << 20))
     test = RecordCheck(settings(ROOT, "5.5", check_crc=False), recovering=False)
-    assert test.check(reader(long), 0, len(long)) == CheckResult(-1, ok=False, reason="it ends before its fields do")
+    assert test.check(reader(long), 0, len(long)) == CheckResult(-1, ok=False, reason="it ends inside its fields")

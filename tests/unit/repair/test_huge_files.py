@@ -71,7 +71,7 @@ def test_a_record_behind_a_hole_of_a_terabyte_is_found(root):
         file.seek(TERABYTE)
         file.write(record)
     plan = make_plan(root, SetAside(("stray",)))
-    assert any("stray holds 1 record(s) found nowhere else" in note for note in plan.notes)
+    assert any("stray holds 1 record(s) that exist nowhere else" in note for note in plan.notes)
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_a_runbook_that_needs_another_run_has_not_repaired_anything_yet(root):
     request = Request(apply=True, backup_acknowledged=True)
     first = run(RUNBOOKS["RB-01"], root, request)
     assert (first.applied, first.repaired, first.step("verify").status) == (True, False, "failed")
-    assert first.step("verify").summary.endswith("is still there; run the runbook again after mqtool discard-undo")
+    assert first.step("verify").summary.endswith("is still present; run the runbook again after mqtool discard-undo")
     assert first.next_steps == (f"mqtool verify {root}",)
     discard_undo(root)
     assert run(RUNBOOKS["RB-01"], root, request).repaired
@@ -178,7 +178,7 @@ def test_finalize_keeps_a_file_that_has_become_the_only_copy(root):
     apply(make_plan(root, SetAside(("commitlog/copy",))), backup_acknowledged=True)
     lost = shutil.move(segment(root, 1), root.parent)
     for dry_run in (True, False):
-        with pytest.raises(RefusedError, match=r"found nowhere else.*mqtool undo"):
+        with pytest.raises(RefusedError, match=r"exist nowhere else.*mqtool undo"):
             discard_undo(root, dry_run=dry_run)
     shutil.move(lost, segment(root, 1))
     discard_undo(root)

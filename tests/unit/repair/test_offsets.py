@@ -45,7 +45,7 @@ def test_groups_that_would_not_use_a_position_are_named(root):
     words = [note for note in notes if note.startswith("group ") and ": position " not in note]
     assert words == [
         "group %LMQ%light belongs to light message queues, and enableLmq=false: no client can use its position",
-        "group off: consumeEnable=false, it gets no message whatever its position",
+        "group off: consumeEnable=false, so it gets no message, whatever its position",
         (
             "group unknown has no configuration: with autoCreateSubscriptionGroup=true, the default, the broker creates "
             "it; otherwise create it (mqadmin updateSubGroup -g unknown), or clients get SUBSCRIPTION_GROUP_NOT_EXIST"

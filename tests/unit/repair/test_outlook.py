@@ -243,4 +243,4 @@ def test_a_preview_that_cannot_be_made_says_why(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/preview")
 
         monkeypatch.setattr("mqtool.repair.outlook._link", full)
-        assert preview.compare({}, ["checkpoint"]) == "/tmp/preview: a preview cannot be made: No space left on device"
+        assert preview.compare({}, ["checkpoint"]) == "/tmp/preview: cannot create a preview: No space left on device"

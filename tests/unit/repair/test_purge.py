@@ -136,7 +136,9 @@ def test_the_plan_states_what_goes_what_stays_and_what_changes(tmp_path):
 
 def test_the_plan_states_which_of_its_messages_wait_elsewhere_and_stay(tmp_path):
     timers = "\n".join(make_plan(copy_store("timer-5.5.0", tmp_path), Purge(("Timer",))).notes)
-    assert "timer message(s) of these topics wait in rmq_sys_wheel_timer: they stay and will be delivered" in timers
+    assert (
+        "timer message(s) of these topics are waiting in rmq_sys_wheel_timer: they stay and will be delivered" in timers
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_a_queue_that_leads_to_no_record_is_repaired_first(tmp_path):
         path = next(one.files[-1].path for one in store.disk_queues() if one.topic == "SCHEDULE_TOPIC_XXXX")
     with path.open("r+b") as file:
         file.write((1 << 40).to_bytes(8, "big"))
-    with pytest.raises(RefusedError, match="leads to no record"):
+    with pytest.raises(RefusedError, match="points to no record"):
         make_plan(root, Purge(("Orders",)))
 
 

@@ -156,10 +156,10 @@ def test_a_plan_with_words_that_it_should_not_have(plan, root):
     ("edit", "words"),
     [
         (lambda document: document["steps"][0].update(before=None, after=None), "a step does nothing"),
-        (lambda document: document["steps"].append(document["steps"][0]), "two steps are about the same file"),
+        (lambda document: document["steps"].append(document["steps"][0]), "two steps affect the same file"),
         (
             lambda document: document["reads"][0].update(fingerprint=None),
-            "a field is missing or of a wrong type: reads",
+            "a field is missing or has the wrong type: reads",
         ),
         (lambda document: document.update(inode="7"), "expected int, found '7'"),
         (lambda document: document.update(forecast=7), "wrong type"),

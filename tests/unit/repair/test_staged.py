@@ -32,7 +32,7 @@ def test_an_extension_whose_queue_has_no_message_stays_and_its_queue_says_so(tmp
             _replace_queue(store, kind, directory, tmp_path / "out", staged, is_foreign=False)
     (note,) = staged.notes
     assert note.startswith("consumequeue/")
-    assert note.endswith("/77: the log holds no message of this queue; it is left as it is")
+    assert note.endswith("/77: the log contains no message of this queue; it is not changed")
     assert (staged.removed, staged.files) == (set(), {})
 
 
@@ -56,7 +56,7 @@ def test_a_size_of_queue_files_that_nothing_states_is_a_note_of_the_plan(tmp_pat
 def test_queues_are_not_rebuilt_in_a_size_that_may_be_that_of_the_damaged_file(tmp_path):
     root = copy_store("timer-5.5.0", tmp_path)
     os.truncate(root / "consumequeue/Timer/0/00000000000000000000", 2020)
-    words = "2020 bytes may not be the size of the files: 1 of 2 consumequeue files, and as many have 2000 bytes"
+    words = "2020 bytes may be the wrong file size: 1 of 2 consumequeue files, and as many have 2000 bytes"
     with pytest.raises(LayoutError, match=words):
         make_plan(root, RebuildQueues())
     assert any(one.startswith(words) for one in predict(root, "5.5").undecided)

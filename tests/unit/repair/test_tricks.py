@@ -139,7 +139,7 @@ def test_a_journal_of_another_release_is_refused(places):
     first, *others = map(json.loads, journal.read_text().splitlines())
     journal.write_text(chained([first | {"schema_version": 2}, *others]))
     before = tree_digest(root)
-    with pytest.raises(RefusedError, match="journal: line 1 is of a release that this one does not know"):
+    with pytest.raises(RefusedError, match="journal: line 1 was written by an unknown release of mqtool"):
         undo(root)
     assert tree_digest(root) == before
 

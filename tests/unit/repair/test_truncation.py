@@ -154,7 +154,7 @@ def test_a_queue_whose_first_files_had_expired_begins_at_0_again_if_no_message_i
         (root / "consumequeue" / "T" / "0" / f"{base:020d}").unlink()
     assert {one.topic for one in messages(root)[:-5]} == {"U"}
     plan = make_plan(root, Truncate(found[30].physical_offset))
-    assert "T/0: no message is left, the queue will begin at 0 again" in plan.notes
+    assert "T/0: no message is left; the queue will begin at 0 again" in plan.notes
     assert "T/0: 5 units from queue offset 20 on are removed" in plan.notes
     apply(plan, backup_acknowledged=True)
     assert list((root / "consumequeue" / "T" / "0").iterdir()) == []
@@ -166,4 +166,4 @@ def test_an_index_file_whose_slots_are_not_known_is_left_to_a_rebuild(root):
     index = max((root / "index").iterdir())
     index.write_bytes(index.read_bytes()[:-7])
     plan = make_plan(root, Truncate(messages(root)[20].physical_offset))
-    assert f"{index.name}: cannot be cut, its slots are not known; rebuild the index" in plan.notes
+    assert f"{index.name}: cannot be cut, because its number of slots is unknown; rebuild the index" in plan.notes

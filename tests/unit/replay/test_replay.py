@@ -329,7 +329,7 @@ def test_a_state_does_not_go_on_with_another_source_or_target(tmp_path):
     store = copy_store(NAME, tmp_path / "one")
     other = copy_store("orders-4.9.7", tmp_path / "other")
     replayed(store, tmp_path / "target", state=tmp_path / "state")
-    with pytest.raises(UsageError, match="is not what it was"):
+    with pytest.raises(UsageError, match="has changed"):
         replayed(other, tmp_path / "target", state=tmp_path / "state")
     shutil.rmtree(tmp_path / "target")
     with pytest.raises(UsageError, match="is not the one that was written"):
@@ -357,7 +357,7 @@ def test_lines_are_gone_on_with_as_long_as_their_beginning_is_the_same(tmp_path)
     source.write_text("".join(lines))
     assert replayed(source, tmp_path / "target", state=tmp_path / "state").replayed == 1
     source.write_text(lines[1] + lines[0])
-    with pytest.raises(UsageError, match="is not what it was"):
+    with pytest.raises(UsageError, match="has changed"):
         replayed(source, tmp_path / "target", state=tmp_path / "state")
 
 
@@ -415,7 +415,7 @@ def test_a_state_of_a_source_whose_log_is_elsewhere_does_not_go_on_with_another_
     other, other_config = elsewhere(tmp_path, "orders-4.9.7")
     options = {"state": tmp_path / "state"}
     replay(ReplayRequest(Source(store, Selection(), config=config), tmp_path / "target", **options))
-    with pytest.raises(UsageError, match="is not what it was"):
+    with pytest.raises(UsageError, match="has changed"):
         replay(ReplayRequest(Source(other, Selection(), config=other_config), tmp_path / "target", **options))
 
 

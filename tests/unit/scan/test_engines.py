@@ -504,7 +504,7 @@ def test_bad_sql_is_named_in_the_first_line(engine, sql, words, tmp_path):
         ({"columns": ["tpoic"]}, "unknown column 'tpoic'; known: broker, physical_offset"),
         ({"filter": F("tpoic") == "a"}, "unknown column 'tpoic'; known: broker, physical_offset"),
         ({"filter": F("topic") == 3}, "condition (topic == 3): "),
-        ({"columns": {"double": F("queue_id") * 2}}, "columns of a store are chosen by name"),
+        ({"columns": {"double": F("queue_id") * 2}}, "select columns of a store by name"),
     ],
 )
 def test_a_bad_question_to_a_dataset_is_one_line(question, words, tmp_path):

@@ -159,10 +159,10 @@ def test_a_queue_that_contradicts_itself_is_not_followed(harm, tmp_path):
 @pytest.mark.parametrize(
     ("harm", "kind", "words"),
     [
-        ("size past the segment", DamageKind.BAD_HEADER, "a unit names more bytes than the segment has"),
-        ("size of no record", DamageKind.BAD_HEADER, "no record where one is named"),
-        ("body", DamageKind.BAD_CRC, "the body's CRC is another than stored"),
-        ("cut", DamageKind.MISSING, "the file ends before this record does"),
+        ("size past the segment", DamageKind.BAD_HEADER, "a unit states more bytes than the segment has"),
+        ("size of no record", DamageKind.BAD_HEADER, "no record where a unit states one"),
+        ("body", DamageKind.BAD_CRC, "the body's CRC differs from the stored one"),
+        ("cut", DamageKind.MISSING, "the file ends inside this record"),
     ],
 )
 def test_a_unit_that_leads_to_no_sound_record_is_damage_and_hides_no_other_row(harm, kind, words, tmp_path):

@@ -121,7 +121,7 @@ def test_a_position_that_somebody_moved_or_the_broker_ignores_is_refused():
     with pytest.raises(RefusedError, match="T/1: expected position 9, found 7"):
         apply_moves(broker, PLAN, lambda _: None)
     assert broker.table == {0: 8, 1: 7}
-    with pytest.raises(RefusedError, match="keeps position 9 in place of 5"):
+    with pytest.raises(RefusedError, match="keeps position 9 instead of 5"):
         apply_moves(Broker(ignores=(1,)), PLAN, lambda _: None)
 
 
@@ -185,7 +185,7 @@ def test_an_answer_that_cannot_be_used_is_an_error_with_the_broker_s_address(ans
 
 def test_a_broker_that_does_not_answer_in_time_is_an_error(monkeypatch):
     monkeypatch.setattr("mqtool.server.offsets.ANSWER_SECONDS", 0.05)
-    with answering(None) as broker, pytest.raises(ConnectionError, match=r"no answer in 0\.05 s"):
+    with answering(None) as broker, pytest.raises(ConnectionError, match=r"no answer within 0\.05 s"):
         broker.groups()
 
 

@@ -167,7 +167,10 @@ def test_a_port_that_is_given_for_something_else_is_not_taken_for_the_vip_channe
     addresses = asyncio.run(main())
     assert addresses["grpc"] == f"127.0.0.1:{port - 2}"
     assert "vip" not in addresses
-    assert f"no VIP channel, and real slaves get no topics: port {port - 2} is given for another purpose" in caplog.text
+    assert (
+        f"no VIP channel, so real slaves get no topics: port {port - 2} is already given for another purpose"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_queue_whose_chunks_are_all_lost_starts_again_at_0(root):
     found = explain(root)
     assert found.cut == {("Orders", 0): list(range(50))}
     assert not found.is_harmless
-    assert "queue Orders/0 has no chunk and starts again at 0: its 50 message(s) are not served" in found.verdict
+    assert "queue Orders/0 has no chunk and restarts at 0: its 50 message(s) are not served" in found.verdict
     assert missing_entries(root) == [Severity.ERROR]
 
 

@@ -80,7 +80,7 @@ def test_an_offset_that_is_no_number_is_a_finding(offset, root, capsys):
     assert "equeue-consume-offsets" in capsys.readouterr().out
     for command in ("info", "explain-start"):
         assert run([command, str(root)]) == 0
-        assert "its backup is taken" in capsys.readouterr().out
+        assert "the broker uses its backup" in capsys.readouterr().out
 
 
 def test_the_local_time_includes_daylight_saving(monkeypatch):

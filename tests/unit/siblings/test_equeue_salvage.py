@@ -390,7 +390,7 @@ def test_queues_of_a_topic_that_can_be_no_folder_are_not_written(tmp_path):
     written(tmp_path / "store", 3)
     path = chunk_path(tmp_path / "store")
     path.write_bytes(path.read_bytes().replace(b"Orders", b"../../"))
-    words = r"a message states topic '../../', which cannot name a directory"
+    words = r"a message states topic '../../', which is not a valid directory name"
     with EQueueStore(tmp_path / "store") as store, pytest.raises(StoreError, match=words):
         rebuild.write_queues(store, tmp_path / "new", SETTINGS)
     assert not (tmp_path / "new").exists()

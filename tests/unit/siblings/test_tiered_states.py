@@ -127,7 +127,7 @@ def test_a_queue_of_which_only_the_metadata_is_left_is_lost(root):
     with OpenedTiered(root) as opened:
         found = [(one.code, one.severity.value, one.evidence) for one in opened.verify()]
     assert found == [
-        ("tiered-metadata", "error", f"the metadata knows {size} bytes, the file is missing")
+        ("tiered-metadata", "error", f"the metadata states {size} bytes, but the file is missing")
         for size in (LOG_BYTES, 3000, 9228)
     ]
     assert rows(root) == ([], [(0, LOG_BYTES, "missing")])
@@ -292,7 +292,7 @@ def got(root, capsys, *addresses):
 def test_get_prints_the_message_of_each_broker(shared, capsys):
     code, rows, notes = got(shared, capsys, "Tier/0@3", "Tier/0@149")
     assert (code, rows) == (ExitCode.OK, [("broker-a", 3), ("broker-b", 3), ("broker-a", 149)])
-    assert notes == "mqtool: Tier/0@3: 2 messages are at this address\n"
+    assert notes == "mqtool: Tier/0@3: 2 messages have this address\n"
 
 
 @pytest.mark.parametrize("broker", ["broker-a", "broker-b"])

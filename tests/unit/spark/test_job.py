@@ -173,6 +173,6 @@ def test_a_session_that_does_not_start_is_one_line(started, monkeypatch):
         raise RuntimeError("Java gateway process exited\nbefore sending its port number")
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
-    with pytest.raises(SparkJobError, match=r"^Spark does not start on local: Java gateway process exited$"):
+    with pytest.raises(SparkJobError, match=r"^Spark cannot start on local: Java gateway process exited$"):
         session.build("local")
     assert started == []

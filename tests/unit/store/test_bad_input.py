@@ -370,7 +370,7 @@ def test_a_ledger_without_data_and_a_timer_checkpoint_that_cannot_be_read_are_de
     (root / "timerlog" / f"{0:020}").write_bytes(bytes(520))
     (root / "config" / "timercheck").write_bytes(bytes(56))
     with mqtool.open(root) as store:
-        assert "dledger-n0/ is there, and no data file of a DLedger log in use" in oddities(store)
+        assert "dledger-n0/ exists, but contains no data file of a DLedger log in use" in oddities(store)
         assert describe(store)["timer"]["last_read_time"] == 0
     with unreadable(monkeypatch, root / "config" / "timercheck"), mqtool.open(root) as store:
         assert describe(store)["timer"] == {

@@ -75,7 +75,7 @@ def test_a_choice_that_is_given_directly_is_one_of_those_there_are():
 
 
 def test_a_file_that_java_refuses_is_an_error(tmp_path):
-    with pytest.raises(ConfigFileError, match=r"a broker does not start with it: .*four hexadecimal digits"):
+    with pytest.raises(ConfigFileError, match=r"a broker refuses to start with it: .*four hexadecimal digits"):
         broker_config.load(written(tmp_path, "storePathRootDir=C:\\users\\store\n"))
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_java_refuses_is_an_error(tmp_path):
             "brokerName=broker-a ",
             "brokerName='broker-a ': brokers before 5.2 keep the blanks at its end; remove the blanks",
         ),
-        ("timerPrecisionMs=999", "timerPrecisionMs='999': the broker rounds it down to 500, a precision that it has"),
+        ("timerPrecisionMs=999", "timerPrecisionMs='999': the broker rounds it down to 500, a supported precision"),
     ],
 )
 def test_a_value_that_does_not_become_what_it_says_is_reported(line, words, tmp_path, capsys):

@@ -52,7 +52,7 @@ def test_no_key_is_suggested_for_one_that_means_something_else(key, monkeypatch)
         ("rocksdbCQSelectiveDoubleWriteEnable", [V5_5, V5_5_1], ""),
         ("enableLiteEventMode", [V5_5_1], "read since 5.5.0 up to 5.5.0; this store's broker is 5.5.1"),
         ("longPollingEnable", list(MEASURED), ""),
-        ("controllerDLegerPeers", [V5_5], "it belongs in the controller's or name server's file"),
+        ("controllerDLegerPeers", [V5_5], "it belongs in the file of the controller or name server"),
     ],
 )
 def test_a_key_of_another_release_is_called_that(key, releases, why):

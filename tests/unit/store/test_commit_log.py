@@ -203,7 +203,7 @@ def with_forged_record(root, *, queues=True):
 def test_a_record_in_a_body_is_no_message(queues, tmp_path):
     builder, outer, at = with_forged_record(tmp_path / "store", queues=queues)
     with mqtool.open(tmp_path / "store") as store:
-        with pytest.raises(CorruptionError, match=f"inside the one at physical offset {outer.physical_offset}"):
+        with pytest.raises(CorruptionError, match=f"inside the record at physical offset {outer.physical_offset}"):
             store.message_at(at)
         for put in builder.puts:
             assert store.message_at(put.physical_offset).store_size == put.size
@@ -305,7 +305,7 @@ def test_a_record_in_the_body_of_a_damaged_one_can_be_read_by_its_offset(changes
     path = builder.write(tmp_path / "store", queues=False, index=False)
     with (
         mqtool.open(path) as store,
-        pytest.raises(CorruptionError, match=f"inside the one at physical offset {put.physical_offset}"),
+        pytest.raises(CorruptionError, match=f"inside the record at physical offset {put.physical_offset}"),
     ):
         store.commit_log.record_at(start)
     with (path / "commitlog" / f"{0:020}").open("r+b") as file:

@@ -97,7 +97,7 @@ def test_verify_says_what_is_in_the_place_of_a_segment(root):
     dangling(path)
     with open_readable(root) as store:
         found = {one.code: one for one in verify(store).findings}
-    assert "found a link that leads to no file" in found["log-stray-file"].evidence
+    assert "found a broken link" in found["log-stray-file"].evidence
     assert "log-segment-size" not in found
     assert found["log-unreadable"].severity is Severity.UNKNOWN
 

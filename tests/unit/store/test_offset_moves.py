@@ -98,7 +98,7 @@ def test_a_group_without_positions_can_be_given_some_but_not_be_shifted():
 
 
 def test_a_name_that_differs_by_case_is_named():
-    with pytest.raises(UsageError, match="ahead differs by case only"):
+    with pytest.raises(UsageError, match="ahead differs only by case"):
         after(Scope(("AHEAD",)), Target(K.CLAMP))
 
 

@@ -108,7 +108,7 @@ def test_records_in_rocksdb_that_are_not_pops_make_the_rest_unknown(value, tmp_p
     builder.put(topic="T", unique_key="U1")
     root = builder.write(tmp_path / "store")
     keep_in_rocksdb(root, record(1), value)
-    words = f"kvStore: 1 record(s) are not POP's, the first {value[:40]!r}"
+    words = f"kvStore: 1 record(s) are not POP records, the first: {value[:40]!r}"
     found = life(root)
     assert (StepKind.WAITS, "not acknowledged by group G") in steps(found)
     assert found.notes == [f"pops are not provable: {words}"]

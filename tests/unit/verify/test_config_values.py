@@ -11,7 +11,7 @@ from mqtool.verify import verify
 from mqtool.verify.config import _problem
 from tests.support.stores import copy_store
 
-REFUSED = "5.5 refuses a key or value in it, for instance a number that is out of range"
+REFUSED = "5.5 rejects a key or value in it, for example a number out of range"
 
 
 def findings(store):

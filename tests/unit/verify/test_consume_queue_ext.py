@@ -59,7 +59,7 @@ def test_another_time_than_the_record_s_is_reported(passed):
     patch(path, at + TIME, (unit.store_timestamp + 1).to_bytes(8, "big"))
     (one,) = checked(root, name).findings
     assert one.code == "ext-wrong-unit"
-    assert f"time {unit.store_timestamp + 1}, the record was stored at {unit.store_timestamp}" in one.evidence
+    assert f"time {unit.store_timestamp + 1}, but the record was stored at {unit.store_timestamp}" in one.evidence
 
 
 def test_a_filter_that_cannot_be_evaluated_leaves_the_bits_unknown(passed):
@@ -83,12 +83,12 @@ def test_units_with_the_same_fault_are_one_finding_and_an_address_of_nothing_has
         patch(path, at + TIME, (unit.store_timestamp + 1).to_bytes(8, "big"))
     (one,) = checked(root, name).findings
     assert (one.code, one.queue_id) == ("ext-wrong-unit", 1)
-    assert one.evidence.startswith(f"{len(every)} unit(s), the first of queue offset 0: time ")
+    assert one.evidence.startswith(f"{len(every)} unit(s), the first at queue offset 0: time ")
     address = -(1 << 63) + 5_000_000  # ConsumeQueueExt.decorate
     patch(min((root / "consumequeue/Ext/1").iterdir()), 12, address.to_bytes(8, "big", signed=True))
     found = {one.code: one.evidence for one in checked(root, name).findings}
     assert found.keys() >= {"ext-wrong-unit", "ext-dangling-address"}
-    assert found["ext-wrong-unit"].startswith(f"{len(every) - 1} unit(s), the first of queue offset 1: ")
+    assert found["ext-wrong-unit"].startswith(f"{len(every) - 1} unit(s), the first at queue offset 1: ")
     assert found["ext-dangling-address"] == "no unit at extension offset 5000000"
 
 

@@ -34,7 +34,7 @@ def test_both_epoch_files_missing_is_an_error(tmp_path):
         found = verify(store)
     (one,) = found.findings
     assert (one.code, found.state) == ("epoch-missing", State.CORRUPT)
-    assert "brokerIdentity is there" in one.evidence
+    assert "brokerIdentity exists" in one.evidence
 
 
 def test_the_configuration_tells_too(tmp_path):

@@ -31,7 +31,7 @@ def root(tmp_path):
 def test_a_file_without_a_record_whose_name_is_no_multiple_is_a_stray_file(data, root):
     name = f"{3 * (1 << 14) + 100:020}"
     (root / "commitlog" / name).write_bytes(data)
-    words = f"expected a multiple of {1 << 14}; no record is in it"
+    words = f"expected a multiple of {1 << 14}; it has no record"
     assert (name, words) in findings(root, "log-stray-file")
 
 
@@ -39,13 +39,13 @@ def test_a_number_for_a_name_makes_a_segment_of_a_file_for_the_broker(root):
     (root / "commitlog" / "99").write_bytes(bytes(1 << 14))
     ((name, words),) = findings(root, "log-stray-file")
     assert name == "99"
-    assert words.endswith("; the broker takes it for a segment, in the order of the names")
+    assert words.endswith("; the broker reads it as a segment, in the order of the names")
 
 
 def test_queues_of_another_type_than_the_topic_s_are_reported(root):
     (root / "config").mkdir()
     topic = {"topicName": "Topic", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
-    for kind, expected in (("SimpleCQ", []), ("BatchCQ", ["BatchCQ configured, queues are in"])):
+    for kind, expected in (("SimpleCQ", []), ("BatchCQ", ["the configuration states BatchCQ, but the queues are in"])):
         table = {"topicConfigTable": {"Topic": {**topic, "attributes": {"queue.type": kind}}}}
         (root / "config" / "topics.json").write_text(json.dumps(table))
         found = [words.partition(" /")[0] for _, words in findings(root, "config-queue-type")]
@@ -69,7 +69,7 @@ def test_topics_that_a_broker_makes_at_its_start_may_be_missing_in_topics_json(t
     [
         ([(1, 0), (1, 100)], "epoch 1 from 100 follows epoch 1 from 0"),
         ([(1, 100), (2, 0)], "epoch 2 from 0 follows epoch 1 from 100"),
-        ([(1, 0), (2, 1 << 40)], f"epoch 2 starts at {1 << 40}, the log ends at "),
+        ([(1, 0), (2, 1 << 40)], f"epoch 2 starts at {1 << 40}, but the log ends at "),
     ],
     ids=["epoch", "offset", "after the end"],
 )

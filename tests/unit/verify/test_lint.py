@@ -121,14 +121,14 @@ def test_a_file_without_keys_is_a_configuration_of_defaults(tmp_path):
 )
 def test_a_wrong_size_is_reported_with_the_value_that_fits(key, value, fits):
     (words,) = evidence({key: value}, "lint-size")
-    assert words.endswith(f": write {fits}")
+    assert words.endswith(f": set {fits}")
     assert words.startswith(f"{key}={value}: ")
 
 
 def test_a_wrong_shape_of_the_index_is_reported_with_the_one_that_its_entries_prove():
     (words,) = evidence({"maxHashSlotNum": "7", "maxIndexNum": "9"}, "lint-size")
     config = broker_config.load(ORDERS.config).values
-    assert words.endswith(f": write maxHashSlotNum={config['maxHashSlotNum']} and maxIndexNum={config['maxIndexNum']}")
+    assert words.endswith(f": set maxHashSlotNum={config['maxHashSlotNum']} and maxIndexNum={config['maxIndexNum']}")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_wrong_shape_of_the_index_is_reported_with_the_one_that_its_entries_pr
         (
             {"mapedFileSizeCommitLog": "131072"},
             "lint-legacy-key",
-            ["mapedFileSizeCommitLog=131072; brokers read mappedFileSizeCommitLog"],
+            ["mapedFileSizeCommitLog=131072 has no effect; brokers read mappedFileSizeCommitLog"],
         ),
         (
             {"timerWheelEnable": "true "},
@@ -167,7 +167,7 @@ def test_what_contradicts_itself_or_means_something_else_is_reported(config, cod
 
 
 def test_a_root_without_a_store_is_reported_and_a_root_that_is_not_there_is_not(tmp_path):
-    words = f"storePathRootDir={tmp_path} holds no store; {ORDERS.directory} does"
+    words = f"storePathRootDir={tmp_path} contains no store; {ORDERS.directory} does"
     assert evidence({"storePathRootDir": str(tmp_path)}, "lint-path") == [words]
     assert evidence({"storePathRootDir": str(tmp_path / "nothing")}, "lint-path") == []
     assert evidence({"storePathRootDir": str(ORDERS.directory)}, "lint-path") == []
@@ -175,6 +175,6 @@ def test_a_root_without_a_store_is_reported_and_a_root_that_is_not_there_is_not(
 
 def test_sizes_of_extensions_and_timer_logs_are_compared_too():
     (words,) = evidence({"mappedFileSizeConsumeQueueExt": "5000"}, "lint-size", "cqext-5.5.0")
-    assert words.endswith(": write mappedFileSizeConsumeQueueExt=1000")
+    assert words.endswith(": set mappedFileSizeConsumeQueueExt=1000")
     (words,) = evidence({"mappedFileSizeTimerLog": "5000"}, "lint-size", "timer-5.5.0")
-    assert words.endswith(": write mappedFileSizeTimerLog=1024")
+    assert words.endswith(": set mappedFileSizeTimerLog=1024")

@@ -117,7 +117,7 @@ def test_what_the_next_start_does_is_unknown_while_a_broker_is_running(broker, r
     assert found.release_evidence.startswith(evidence)
     assert (found.losses, found.do_not_start) == (None, None)
     assert found.headline.startswith(f"what a start of {release} loses is unknown: a broker is running")
-    assert "another one would fail at the lock" in found.verdict
+    assert "a second broker would fail to get the lock" in found.verdict
 
 
 def test_a_log_that_is_too_long_or_throttled_is_not_read_again(tmp_path, monkeypatch):

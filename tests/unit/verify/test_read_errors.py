@@ -491,7 +491,7 @@ def test_a_queue_that_cannot_be_read_is_left_out_of_descriptions(from_position, 
         assert run(["offsets", str(root), "--format", "jsonl"]) == ExitCode.NO
         shown = capsys.readouterr()
         assert run(["report", str(root), "-o", str(tmp_path / "page.html")]) == ExitCode.NO
-    words = f"queue Orders/0 is left out, its bounds are unknown: {path}"
+    words = f"queue Orders/0 is left out, because its bounds are unknown: {path}"
     assert any(words in oddity for oddity in info["oddities"])
     assert [one["queue_id"] for one in info["queues"] if one["topic"] == "Orders"] == [1, 2]
     assert words in shown.err

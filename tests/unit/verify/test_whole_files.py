@@ -205,7 +205,7 @@ def test_two_directories_of_the_log_with_the_same_segment_are_reported(tmp_path)
     with mqtool.open(root, {"maxHashSlotNum": "50", "maxIndexNum": "200", **config}) as store:
         (found,) = verify(store).findings
     assert (found.code, found.physical_offset) == ("log-segment-overlap", 4096)
-    assert found.evidence == f"{other / name} reaches to 8192"
+    assert found.evidence == f"{other / name} ends at 8192"
 
 
 def test_a_directory_in_the_index_that_no_broker_takes_for_a_file_is_a_note(root):

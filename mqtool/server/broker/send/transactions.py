@@ -83,7 +83,7 @@ class Transactions(RequestProcessor):
         if half.topic != HALF_TOPIC:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if self._is_late(command, half):
-            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "the immunity time is over; answer the next check")
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "the immunity time has passed; answer the next check")
         if half.properties.get(properties.PRODUCER_GROUP) != text(command, "producerGroup"):
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.record.queue_offset != number(command, "tranStateTableOffset"):
@@ -196,7 +196,7 @@ class Transactions(RequestProcessor):
         broker, values = self._broker, half.properties
         peer = broker.clients.producer_of(values.get(properties.PRODUCER_GROUP, ""))
         if peer is None:
-            _LOG.warning("no producer to ask group=%s", values.get(properties.PRODUCER_GROUP))
+            _LOG.warning("no producer online to check group=%s", values.get(properties.PRODUCER_GROUP))
             return
         topic, queue_id = place
         key = half.unique_key

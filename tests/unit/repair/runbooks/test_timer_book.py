@@ -120,7 +120,7 @@ def test_the_precision_of_the_wheel_is_read_from_its_slots(tmp_path):
         with mqtool.open(root, config) as store:
             found = verify(store)
         (detail,) = (check.detail for check in found.checks if check.area == "timer")
-        assert (found.findings, detail) == ((), f"25 timer log unit(s), {waiting} slot(s) that wait")
+        assert (found.findings, detail) == ((), f"25 timer log unit(s), {waiting} slot(s) waiting")
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_after_a_cut_the_timer_leads_to_nothing_that_is_gone(tmp_path):
     checkpoint = timer.parse_checkpoint((root / PARTS[1]).read_bytes())
     assert checkpoint.last_timer_queue_offset == len(kept)
     assert checkpoint.last_read_time_ms == min(int(one.properties["TIMER_OUT_MS"]) for one in delivered)
-    assert any("3 message(s) were due before" in fact for fact in found.step("plan").evidence)
+    assert any("3 message(s) were due earlier" in fact for fact in found.step("plan").evidence)
     with mqtool.open(root) as store:
         assert verify(store).findings == ()
 

@@ -42,7 +42,7 @@ def test_salvage_puts_every_record_of_exchanged_blocks_back(base, number, first,
     expected = records(fixture(f"damage/bases/{base}/store")) | records(root)
     assert records(tmp_path / "new") == expected
     assert result.is_complete
-    assert any("blocks of a segment that were in another place" in note for note in result.notes)
+    assert any("blocks that were in another place of their segment" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(("base", "number", "first", "second", "size"), one_in(3, CASES))

@@ -328,7 +328,7 @@ def test_the_map_of_a_killed_run_is_written_again_and_any_other_file_stays(tmp_p
         with pytest.raises(Killed):
             salvage(root, tmp_path / "new", compacted(tmp_path))
     (tmp_path / "other").write_text("mine")
-    with pytest.raises(RefusedError, match="expected a name that is not taken for the map"):
+    with pytest.raises(RefusedError, match="expected a new file for the map"):
         salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "other"))
     assert (tmp_path / "other").read_text() == "mine"
     first = (tmp_path / "map").read_bytes()
@@ -340,7 +340,7 @@ def test_the_map_of_a_run_that_is_in_progress_stays(tmp_path, monkeypatch):
     root, sync, refused = copy_store("rollover-5.5.0", tmp_path), atomic.sync_tree, []
 
     def meanwhile(path):
-        with pytest.raises(RefusedError, match="another run is building this") as found:
+        with pytest.raises(RefusedError, match="another run may be writing this") as found:
             salvage(root, tmp_path / "new", compacted(tmp_path))
         refused.append(found)
         sync(path)
@@ -355,8 +355,8 @@ def test_the_map_of_a_run_that_is_in_progress_stays(tmp_path, monkeypatch):
     ("options", "words"),
     [
         ({"compact": True}, "needs a file for the map"),
-        ({"map_file": "map"}, "only that does"),
-        ({"without_topics": ("Roll",)}, "topics are only left out of a compacted store"),
+        ({"map_file": "map"}, "--map needs --compact"),
+        ({"without_topics": ("Roll",)}, "--without-topic needs --compact"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, words, tmp_path):
@@ -380,7 +380,7 @@ def test_segments_of_two_sizes_can_only_be_compacted(tmp_path):
 def test_a_directory_in_the_way_that_is_not_ours_stays(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     (tmp_path / "new.incomplete" / "store").mkdir(parents=True)
-    with pytest.raises(RefusedError, match="not the rest of an interrupted run"):
+    with pytest.raises(RefusedError, match="not left by an interrupted run"):
         salvage(root, tmp_path / "new")
     assert (tmp_path / "new.incomplete" / "store").is_dir()
 
@@ -614,7 +614,7 @@ def test_what_waits_for_a_topic_that_is_left_out_is_said(tmp_path):
     root = copy_store("lives-5.5.0", tmp_path)
     options = SalvageOptions(compact=True, without_topics=("LivesDelay",), map_file=tmp_path / "map.csv")
     found = salvage(root, tmp_path / "new", options)
-    assert any(note.startswith("10 message(s) for these topics wait") for note in found.notes)
+    assert any(note.startswith("10 message(s) for these topics are waiting") for note in found.notes)
 
 
 @pytest.mark.parametrize("name", ["timer-5.5.0", "orders-5.5.0"])
@@ -696,7 +696,7 @@ def test_topics_that_are_left_out_are_chosen_by_globs(tmp_path):
     [
         (("NoSuch",), True, "there is no topic 'NoSuch'"),
         (("SCHEDULE_TOPIC_XXXX",), True, "cannot be left out"),
-        (("LivesPlain",), False, "only left out of a compacted store"),
+        (("LivesPlain",), False, "--without-topic needs --compact"),
     ],
 )
 def test_topics_that_cannot_be_left_out_are_refused(tmp_path, names, compact, words):
@@ -729,7 +729,7 @@ def test_a_host_with_an_impossible_port_becomes_one_that_a_client_can_read(tmp_p
 
 def test_a_dledger_log_is_converted_first(tmp_path):
     root = copy_store("dledger-5.5.0", tmp_path)
-    with pytest.raises(UnsupportedFormatError, match="mqtool convert makes a plain CommitLog of it first"):
+    with pytest.raises(UnsupportedFormatError, match="convert it to a plain CommitLog first with mqtool convert"):
         salvage(root, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -150,8 +150,8 @@ def test_a_page_that_fails_is_logged_and_the_next_one_served(serve, monkeypatch,
     site = serve()
     monkeypatch.setitem(pages.ROUTES, "/topics", fails)
     got = site.get("/topics")
-    assert (got.status, "The log of the server has the error." in got.text) == (500, True)
-    assert "a page failed path=/topics" in caplog.text
+    assert (got.status, "See the log of the server for the error." in got.text) == (500, True)
+    assert "page failed path=/topics" in caplog.text
     assert "ValueError: no such row" in caplog.text
     assert site.get("/groups").status == 200
 

@@ -110,15 +110,15 @@ def test_a_search_in_all_topics_that_takes_too_long_says_how_far_it_came(site, p
     put(b"b")
     monkeypatch.setattr(message, "SEARCH_S", -1.0)
     got = site.get(f"/messages?id={'A' * 32}")
-    assert re.search(r"Looked in 1 of \d+ topics; name the topic to look in that one\.", Page(got.text).text)
+    assert re.search(r"Searched 1 of \d+ topics; give a topic to search only that one\.", Page(got.text).text)
 
 
 def test_a_place_outside_of_a_queue_says_what_the_queue_has(site, put):
     topic, _ = put(b"a", b"b")
     got = site.get(f"/messages?topic={topic}&queue=0&offset=7")
-    assert (got.status, "Queue 0 of the topic has 0 to 1." in Page(got.text).text) == (404, True)
+    assert (got.status, "Queue 0 of the topic contains 0 to 1." in Page(got.text).text) == (404, True)
     got = site.get(f"/messages?topic={topic}&queue=1&offset=0")
-    assert (got.status, "Queue 1 of the topic has no message." in Page(got.text).text) == (404, True)
+    assert (got.status, "Queue 1 of the topic contains no message." in Page(got.text).text) == (404, True)
 
 
 def test_a_message_says_which_groups_have_consumed_it(site, client, put):
@@ -147,7 +147,7 @@ def test_a_place_inside_a_record_is_no_message(site, client, put):
         ("topic=TBW102&offset=x", "expected a queue offset of 0 to 9223372036854775807, found x"),
         ("topic=TBW102&queue=-1&offset=0", "expected a queue id"),
         ("physical=99999999999999999999", "expected a physical"),
-        ("key=a", "expected the name of a topic, too"),
+        ("key=a", "a topic is needed, too"),
         ("topic=none&key=a", "there is no topic none"),
         ("physical=%D9%A1", "expected a physical offset"),
     ],
@@ -220,7 +220,7 @@ def test_bytes_that_are_no_text_are_shown_as_digits(site, put):
 def test_a_message_that_names_its_place_wrongly_is_distinguished(site, put):
     topic, _ = put(b"only")
     page = Page(site.get(f"/messages?topic={topic}&offset=9").text)
-    assert "Queue 0 of the topic has 0 to 0." in page.text
+    assert "Queue 0 of the topic contains 0 to 0." in page.text
 
 
 def test_long_lists_come_in_parts(site, client):
@@ -265,7 +265,7 @@ def test_in_place_of_a_damaged_message_the_next_one_is_shown(serve, tmp_path):
     config = BrokerConfig({"maxHashSlotNum": "10", "maxIndexNum": "20"}, source="test")
     site = serve(tmp_path / "store", read_only=True, config=config)
     page = Page(site.get("/messages?topic=T&queue=0&offset=1").text).text
-    assert "The message at 1 is damaged or gone; this is the next one." in page
+    assert "The message at queue offset 1 is damaged or deleted; this is the next one." in page
     assert ("body 2" in page, "body 1" in page) == (True, False)
 
 
@@ -274,7 +274,7 @@ def test_in_place_of_a_damaged_message_the_next_one_is_shown(serve, tmp_path):
     [
         (StoreError("cannot be read", "commitlog"), 500, "The store could not be read: commitlog: cannot be read"),
         (OSError(5, "Input/output error"), 500, "The store could not be read: [Errno 5] Input/output error"),
-        (StoreClosedError("used after close", "store"), 503, "The broker stops."),
+        (StoreClosedError("used after close", "store"), 503, "The broker is stopping."),
     ],
     ids=["store", "disk", "closed"],
 )

@@ -81,11 +81,11 @@ def test_with_the_setting_new_messages_are_refused_and_old_ones_stay(served, cap
     assert served.call(lambda: served.broker.early_deletions.files) == 0
     assert served.call(lambda: content.verdict(take(served.broker))) == (
         "not ready",
-        "The broker does not do all its work: the disk is too full, and new messages are refused.",
+        "Some services of the broker do not work: the disk is too full; new messages are refused.",
     )
     served.broker.messages._open.cleaner._files = Files()
     served.broker.messages.clean()
-    assert "new messages are taken again" in caplog.text
+    assert "new messages are accepted again" in caplog.text
     assert served.call(lambda: served.broker.problem) is None
 
 
@@ -111,4 +111,4 @@ def test_of_many_groups_that_lose_messages_ten_are_named_and_the_others_counted(
     assert deletions.unread == {("T", "All"): 1} | {("T", f"G{number}"): 5 for number in range(12)}
     logged = [record.getMessage() for record in caplog.records]
     assert len([line for line in logged if line.endswith(" topic=T messages=5")]) == 10
-    assert logged[-1] == "UNREAD MESSAGES WERE DELETED of 3 more groups; /metrics has all"
+    assert logged[-1] == "UNREAD MESSAGES WERE DELETED of 3 more groups; see /metrics for all"

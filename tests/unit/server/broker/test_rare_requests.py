@@ -594,7 +594,7 @@ def test_pops_are_refused_without_the_right_to_read_or_a_timer(
 def test_keys_that_are_read_only_at_the_start_cannot_be_changed(client, change):
     key = change.split("=")[0]
     answer = client.call(25, f"{change}\n".encode())
-    words = f"{key}: cannot be changed while the broker runs; change it in broker.conf and restart"
+    words = f"{key}: cannot be changed while the broker is running; change it in broker.conf and restart"
     assert (answer.code, answer.remark) == (29, words)
 
 

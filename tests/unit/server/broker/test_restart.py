@@ -226,7 +226,7 @@ def test_where_the_port_of_the_vip_channel_is_taken_others_are_served(tmp_path, 
                 return answer.code
 
     assert asyncio.run(main()) == 0
-    assert f"no VIP channel, and real slaves get no topics: cannot listen on 127.0.0.1:{port - 2}" in caplog.text
+    assert f"no VIP channel, so real slaves get no topics: cannot listen on 127.0.0.1:{port - 2}" in caplog.text
 
 
 def test_a_name_server_that_is_down_is_logged_and_the_broker_serves(tmp_path, caplog):

@@ -53,7 +53,9 @@ def test_a_turn_that_fails_is_logged_once_and_the_next_one_comes(monkeypatch, ca
         await tasks.stop()
 
     asyncio.run(main())
-    assert [line.partition("error=")[2] for line in logged(caplog, "a turn failed")] == ["OSError('full')"] * 2
+    assert [line.partition("error=")[2] for line in logged(caplog, "service failed and will retry")] == [
+        "OSError('full')"
+    ] * 2
 
 
 def test_work_at_intervals_goes_on_after_a_failure(monkeypatch, caplog):
@@ -73,7 +75,7 @@ def test_work_at_intervals_goes_on_after_a_failure(monkeypatch, caplog):
         await tasks.stop()
 
     asyncio.run(main())
-    assert len(logged(caplog, "a turn failed")) == 1
+    assert len(logged(caplog, "service failed and will retry")) == 1
 
 
 @pytest.mark.parametrize("error", [None, StoreError("the disk is full", "store")], ids=["result", "error"])
@@ -118,7 +120,7 @@ def test_a_service_that_ends_with_an_error_is_logged(caplog):
         await tasks.stop()
 
     asyncio.run(main())
-    assert logged(caplog, "a service ended") == ["a service ended error=ValueError('unforeseen')"]
+    assert logged(caplog, "service ended") == ["service ended error=ValueError('unforeseen')"]
 
 
 def test_a_skipped_message_is_counted_and_logged_once_as_long_as_it_is_remembered(monkeypatch, caplog):
@@ -126,7 +128,7 @@ def test_a_skipped_message_is_counted_and_logged_once_as_long_as_it_is_remembere
     skipped = SkippedRecords()
     for offset in (1, 1, 2, 3, 1):
         skipped.note("timer", "T", 0, offset, "why")
-    assert (skipped.counts["timer"], len(logged(caplog, "a message was skipped"))) == (4, 4)
+    assert (skipped.counts["timer"], len(logged(caplog, "message skipped"))) == (4, 4)
     assert [one.queue_offset for one in skipped.newest] == [1, 3]
 
 
@@ -243,7 +245,7 @@ def test_a_silent_client_is_logged(caplog):
     gone = SimpleNamespace(address="10.0.0.9:4711")
     broker = SimpleNamespace(stats=SimpleNamespace(sample=lambda: None), clients=SimpleNamespace(expire=lambda: [gone]))
     BrokerService._housekeeping(SimpleNamespace(broker=broker))
-    assert "client is silent address=10.0.0.9:4711" in caplog.text
+    assert "client sends no heartbeats address=10.0.0.9:4711" in caplog.text
 
 
 def test_a_producer_is_found_by_its_client_id():

@@ -396,7 +396,7 @@ def test_a_request_that_grpc_clients_do_not_know_fails_at_once(server, client, t
         answer = remoting.call(309, **fields)
     assert answer.code == 1
     assert answer.remark.startswith(f"invoke consumer <GAsked> <{client.client_id}> Exception: ")
-    assert answer.remark.endswith("a gRPC client takes no request 309")
+    assert answer.remark.endswith("a gRPC client cannot receive request 309")
 
 
 def test_a_send_that_the_store_refuses_has_the_status_of_its_refusal(server, client, topic):

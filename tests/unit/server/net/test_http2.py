@@ -172,7 +172,7 @@ ENDINGS = {
     "a handler that fails": (fails, None, framed(b"x"), {}, b"2", b"ValueError: no"),
     "a handler that fails later": (fails_later, None, framed(b"x"), {}, b"2", b"ValueError: no"),
     "a handler that refuses": (refuses, None, framed(b"x"), {}, b"14", b"later"),
-    "a handler that is given up": (is_given_up, None, framed(b"x"), {}, b"1", b"the call was given up"),
+    "a handler that is given up": (is_given_up, None, framed(b"x"), {}, b"1", b"the client cancelled the call"),
     "another method": (answers, None, framed(b"x"), {":path": "/s/N"}, b"12", b"Method not found: s/N"),
     "another content": (answers, None, framed(b"x"), {"content-type": "text/plain"}, b"13", b"application/grpc"),
     "a compressed message": (answers, None, b"\1" + framed(b"x")[1:], {}, b"12", b"expected identity"),
@@ -359,7 +359,7 @@ def test_a_client_that_leaves_too_much_unread_is_refused_until_it_reads(monkeypa
         refused = exchange.call(b"")
         exchange.pass_on()
         assert exchange.answers()[refused] == (None, b"8")
-        assert exchange.reasons[refused] == f"{WINDOW * 2 + 5} bytes of answers are not read".encode()
+        assert exchange.reasons[refused] == f"the client has not read {WINDOW * 2 + 5} bytes of answers".encode()
         exchange.client.increment_flow_control_window(1 << 20)
         exchange.client.increment_flow_control_window(1 << 20, first)
         exchange.pass_on()

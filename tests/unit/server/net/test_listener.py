@@ -127,7 +127,7 @@ def not_text(command: Command, _peer: Peer) -> Command:
     ("handler", "remark"),
     [
         (fails_later, "ValueError: cannot do 99"),
-        (is_given_up, "the request was given up"),
+        (is_given_up, "the request was abandoned"),
         (not_text, "fields of code 0: expected texts, found 5"),
     ],
 )

@@ -122,8 +122,8 @@ def test_tls_alone_without_a_certificate_takes_no_connection_and_the_log_says_wh
 
     caplog.set_level("INFO")
     run(main())
-    assert "a TLS connection, and --tls is disabled" in caplog.text
-    assert "a plain connection where only TLS is taken" in caplog.text
+    assert "a TLS connection, but --tls is disabled" in caplog.text
+    assert "a plain connection, but only TLS is accepted" in caplog.text
 
 
 @pytest.mark.parametrize("mode", [TlsMode.DISABLED, None], ids=["disabled", "no-certificate"])

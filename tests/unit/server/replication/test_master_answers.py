@@ -73,7 +73,7 @@ def test_a_copy_is_written_as_the_newest_known_release_that_is_not_newer_than_it
         ({"GET_BROKER_CONFIG": [Command(0, body=CONFIG + b"brokerRole=SLAVE\n")]}, "is a slave itself"),
         (
             {"GET_BROKER_CONFIG": [Command(0, body=b"haListenPort=0\n")]},
-            "sends its log to no slave; .*haListenPort=10912",
+            "does not send its log to slaves; .*haListenPort=10912",
         ),
         ({"GET_BROKER_RUNTIME_INFO": [Command(0, body=b'{"table":{"commitLogMinOffset":"x"}}')]}, "does not answer as"),
     ],
