@@ -144,7 +144,8 @@ def _passages(page: Page) -> Iterator[tuple[float, str]]:
 
 def _indexed(text: str) -> str:
     """Returns text whose Chinese characters are words, and so are negative numbers."""
-    return _HAN_RUN.sub(lambda run: f" {' '.join(run[0])} ", _NEGATIVE.sub(r"minus\1", text))
+    text = _NEGATIVE.sub(r"minus\1", text) if "-" in text else text
+    return text if text.isascii() else _HAN_RUN.sub(lambda run: f" {' '.join(run[0])} ", text)
 
 
 def _concepts(question: str) -> Iterator[dict[str, float]]:
