@@ -28,8 +28,8 @@ SERVE = "Serve"
 DOCUMENTATION = "Documentation"
 
 _CHANGE = "`mqtool verify STORE` shows whether a change was begun, and how to finish or undo it"
-_NEW = "the store is unchanged, and what was being written is not complete: run the same command again"
-_REPLAY = "with --state FILE, the same command continues; without, `mqtool info` shows what was stored"
+_NEW = "the store is unchanged, but the result is incomplete: run the same command again"
+_REPLAY = "with --state FILE, the same command continues; without it, `mqtool info` shows what was stored"
 
 COMMANDS = {
     "info": Command(INSPECT, "Describe a store: release, layout, topics, groups."),
@@ -44,12 +44,14 @@ COMMANDS = {
     "verify": Command(
         CHECK,
         "Check a store and state what to do about each finding.",
-        interrupted="nothing was changed; what --state FILE has noted is kept: run the same command again to continue",
+        interrupted=(
+            "nothing was changed, and the progress in --state FILE is kept: run the same command again to continue"
+        ),
     ),
     "explain-start": Command(CHECK, "Show what a broker would do to a store on startup."),
     "report": Command(CHECK, "Write the findings as one HTML page, for a ticket."),
     "repair": Command(
-        REPAIR, "Check a store, show the plan that repairs it, and apply it after a question.", interrupted=_CHANGE
+        REPAIR, "Check a store, show the plan that repairs it, and apply it after confirmation.", interrupted=_CHANGE
     ),
     "runbook": Command(REPAIR, "Detect and repair a known problem, step by step.", interrupted=_CHANGE),
     "plan": Command(REPAIR, "Write a plan for a change, to review before applying it."),
@@ -62,7 +64,7 @@ COMMANDS = {
     "backup": Command(
         SALVAGE,
         "Take a verified, incremental backup, also of a live store.",
-        interrupted="what was copied is kept, and is no snapshot yet: run the same command again",
+        interrupted="what was copied is kept, but is not a snapshot yet: run the same command again",
     ),
     "restore": Command(SALVAGE, "Restore a backup into a new directory.", interrupted=_NEW),
     "mirror": Command(COPY, "Follow a running broker as its slave."),
@@ -70,12 +72,12 @@ COMMANDS = {
     "export": Command(
         MOVE,
         "Export messages as Parquet, in full or incrementally.",
-        interrupted="nothing was published that is not complete: run the same command again",
+        interrupted="nothing incomplete was published: run the same command again",
     ),
     "append": Command(
         MOVE,
         "Append messages to a store as a broker would.",
-        interrupted="messages that were acknowledged are stored, and some after them may be",
+        interrupted="acknowledged messages are stored, and perhaps some later ones",
     ),
     "replay": Command(MOVE, "Send messages of a store or an export again.", interrupted=_REPLAY),
     "serve": Command(SERVE, "Serve a store to real clients: broker and name server."),

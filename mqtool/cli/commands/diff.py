@@ -76,7 +76,7 @@ _TAIL = (
     size(
         "same",
         "how many of these bytes, from the first on, are the same on the other side",
-        label=("same in the other"),
+        label="same in the other",
     ),
     text("detail", "in words"),
 )

@@ -382,7 +382,7 @@ def trim(
     place: _Place,
     *,
     before: Annotated[
-        int, option("--before", metavar="OFFSET", help=("Physical offset; the segment that contains it is kept."))
+        int, option("--before", metavar="OFFSET", help="Physical offset; the segment that contains it is kept.")
     ],
     allow_unread: AllowUnreadOption = False,
 ) -> _Planned:
