@@ -108,7 +108,7 @@ def test_results_of_something_else_do_not_count(tmp_path):
 def test_a_line_that_the_command_did_not_write_is_named(tmp_path):
     path = tmp_path / "state"
     path.write_bytes(LINES + b'["segment 2-3", 5]\n')
-    with pytest.raises(UsageError, match=f"position {len(LINES)}: holds what verify did not write"):
+    with pytest.raises(UsageError, match=f"position {len(LINES)}: contains data that verify did not write"):
         log(path)
 
 

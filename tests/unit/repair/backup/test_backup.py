@@ -262,7 +262,9 @@ def test_a_piece_that_claims_to_be_large_is_refused_unread(tmp_path):
     made = backup(root, destination)
     piece = Pieces(destination).path(next(file.pieces[0].sha256 for file in made.snapshot.files if file.pieces))
     piece.write_bytes(zstandard.ZstdCompressor().compress(bytes(PIECE + 1)))
-    with pytest.raises(RefusedError, match=f"cannot be unpacked: expected at most {PIECE} bytes, found {PIECE + 1}"):
+    with pytest.raises(
+        RefusedError, match=f"cannot be decompressed: expected at most {PIECE} bytes, found {PIECE + 1}"
+    ):
         restore(destination, None)
 
 
