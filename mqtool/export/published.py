@@ -102,7 +102,7 @@ def _require_in_delta(directory: Path, sequences: dict[Path, int]) -> None:
     """
     if not (directory / LOG).is_dir():
         return
-    table = delta_files(directory)
+    table = delta_files(LocalTarget(str(directory)))
     for file, sequence in sorted(sequences.items()):
         if sequence <= table.sequence and file.relative_to(directory).as_posix() not in table.files:
             raise ExportError(
@@ -121,7 +121,7 @@ def _require_in_iceberg(root: Path, rows: list[tuple[int, int]]) -> None:
         metadata = root / Table.MESSAGES / METADATA
         if not metadata.is_dir():
             return
-        table = configured_table(root)
+        table = configured_table(LocalTarget(str(root)))
         if table is None:
             raise ExportError(
                 "an Iceberg table refers to the files, but its catalogue is neither in the export nor in pyiceberg's "

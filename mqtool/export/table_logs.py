@@ -9,6 +9,7 @@ deleted or changed rows. Source: the table specification of Iceberg (format vers
 """
 
 import json
+import posixpath
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct, field
 
 from mqtool.errors import ExportError
+from mqtool.export.target import Target
 
 LOG = "_delta_log"
 APPLICATION = "mqtool"
@@ -100,11 +102,12 @@ def _values(actions: list[dict[str, Any]], name: str) -> Iterable[dict[str, Any]
     return (value for value in values if value and (value.get("path") or value.get("appId")))
 
 
-def delta_files(table: Path) -> DeltaFiles:
-    """Returns the files of a Delta table in a local directory; ExportError if its log is unreadable or incomplete."""
-    log = table / LOG
+def delta_files(target: Target, table: str = "") -> DeltaFiles:
+    """Returns the files of a Delta table in a directory of a target; ExportError if its log cannot be read."""
+    log = posixpath.join(table, LOG)
+    place = posixpath.join(target.url, log)
     try:
-        names = [path.name for path in log.iterdir()]
+        names = target.names(log)
         first = max((int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))), default=-1)
         numbers = [int(match[1]) for name in names if (match := _ACTIONS.fullmatch(name))]
         versions = sorted(number for number in numbers if number > first)
@@ -112,17 +115,17 @@ def delta_files(table: Path) -> DeltaFiles:
             raise ExportError(
                 f"which files belong to the Delta table is unknown: expected all versions from {first + 1} on, found "
                 f"{versions[:3]}; {ELSEWHERE}",
-                log,
+                place,
             )
         files = DeltaFiles()
         if first >= 0:
-            with pq.ParquetFile(log / f"{first:020d}.checkpoint.parquet") as checkpoint:
+            with target.open(f"{log}/{first:020d}.checkpoint.parquet") as file, pq.ParquetFile(file) as checkpoint:
                 files.apply(checkpoint.read(_COLUMNS).to_pylist())
         for version in versions:
-            lines = (log / f"{version:020d}.json").read_bytes().splitlines()
+            lines = (target.read(f"{log}/{version:020d}.json") or b"").splitlines()
             files.apply([json.loads(line) for line in lines if line.strip()])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise ExportError(f"the log of the Delta table cannot be read: {error!r}; {ELSEWHERE}", log) from error
+        raise ExportError(f"the log of the Delta table cannot be read: {error!r}; {ELSEWHERE}", place) from error
     return files
 
 

@@ -14,6 +14,7 @@ from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from mqtool.choices import TableFormat
 from mqtool.commands import with_extra
-from mqtool.errors import ExportError, UnavailableError, UsageError
+from mqtool.errors import ExportError, StoreError, UnavailableError, UsageError
 from mqtool.export.commit import Manifest, MessageCommit, message_commits
 from mqtool.export.parquet import SORTED, FileEntry, WriteOptions, rewrite, stored_value
 from mqtool.export.schema import PLACES, Table
@@ -41,31 +42,41 @@ from mqtool.export.table_logs import (
     IcebergTable,
     delta_files,
 )
-from mqtool.export.target import LocalTarget, Target
+from mqtool.export.target import LocalTarget, RemoteTarget, Target
 from mqtool.store.paths import real_path
+from mqtool.store.remote import is_url
 
 ICEBERG_NAME = (NAMESPACE, NAME)
 
 _PLACE = PLACES[Table.MESSAGES]
+_SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss")
+"""Of the object stores that deltalake and pyiceberg know under the same URLs as fsspec."""
 _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
 
 
 def require(kind: TableFormat, target: Target) -> None:
     """Checks that a table can be written, before anything else is written.
 
-    Raises UnavailableError if its library is not installed; UsageError if the target is not a directory of this
-    machine, the catalogue of pyiceberg's configuration cannot be used, or its table belongs to another export.
+    Raises UnavailableError if its library is not installed; UsageError if there are no tables in targets of this kind,
+    the catalogue of pyiceberg's configuration cannot be used, or its table belongs to another export; StoreError if
+    the object store or a table there cannot be read.
     """
-    if not isinstance(target, LocalTarget):
-        where = "tables can only be created in local directories; register the files in your own catalogue"
-        raise UsageError(f"{target.url}: {where}")
+    if isinstance(target, RemoteTarget):
+        if target.scheme not in _SCHEMES:
+            where = f"tables can only be written to local directories and {', '.join(f'{name}://' for name in _SCHEMES)}"
+            raise UsageError(f"{target.url}: {where}; register the files in your own catalogue")
+        if kind is TableFormat.DELTA and "%" in target.url:
+            raise UsageError(f"{target.url}: deltalake cannot read a table below a name with %; choose another prefix")
+        target.require_prefix()
     library = _LIBRARIES[kind]
     try:
         import_module(library)
     except ImportError as error:
         raise UnavailableError(f"{kind} tables need {library}: {with_extra(kind.value)}") from error
-    if kind is TableFormat.ICEBERG:
-        configured_table(Path(target.url))
+    if kind is TableFormat.DELTA:
+        _Delta(target).sequence()
+    else:
+        configured_table(target)
 
 
 def existing(target: Target) -> TableFormat | None:
@@ -102,7 +113,15 @@ def publish(kind: TableFormat | None, target: Target) -> bool:
             if copy is not None:
                 undone.append(path)
                 files.append(copy)
-        table.apply(commit.manifest, files, {path: present[path] for path in undone})
+        try:
+            table.apply(commit.manifest, files, {path: present[path] for path in undone})
+        except Exception as error:  # whatever the libraries raise
+            if table.sequence() < commit.manifest.state.sequence:  # else another run has added it in the meantime
+                raise ExportError(
+                    f"the files of commit {commit.manifest.state.sequence} are published, but could not be added to "
+                    f"the {kind} table: {_one_line(error)}; run this again, which adds them",
+                    target.url,
+                ) from error
     table.close()
     return bool(missing)
 
@@ -147,7 +166,7 @@ def require_removable(kind: TableFormat | None, target: Target) -> None:
             raise ExportError(f"has no column broker, or no {_PLACE}: {CHANGED}; {ELSEWHERE}", path)
 
 
-def configured_table(root: Path) -> IcebergTable | None:
+def configured_table(target: Target) -> IcebergTable | None:
     """Returns what the catalogue of pyiceberg's configuration states about the table of an export.
 
     None if there is no table, no such catalogue, or no pyiceberg. Raises UsageError if the catalogue cannot be used, or
@@ -157,9 +176,9 @@ def configured_table(root: Path) -> IcebergTable | None:
         is_configured = bool(_configured())
     except ImportError:
         return None
-    if not is_configured:
+    if not is_configured and isinstance(target, LocalTarget):
         return None
-    table = _Iceberg(LocalTarget(str(root)))
+    table = _Iceberg(target)
     try:
         return table.table()
     finally:
@@ -172,11 +191,23 @@ def _table(kind: TableFormat, target: Target) -> "_Delta | _Iceberg":
 
 class _Delta:
     def __init__(self, target: Target) -> None:
-        self._root = real_path(Path(target.url)) / Table.MESSAGES
+        self._target = target
+        self._root = f"{_root(target)}/{Table.MESSAGES}"
+        self._url = self._root  # deltalake decodes URLs
+        self._options = None
+        if isinstance(target, RemoteTarget):
+            self._url, self._options = quote(self._root, safe=":/@"), target.delta_options()
 
     def _open(self) -> Any:
+        if not self._target.names(f"{Table.MESSAGES}/{LOG}"):
+            return None
         deltalake = import_module("deltalake")
-        return deltalake.DeltaTable(str(self._root)) if deltalake.DeltaTable.is_deltatable(str(self._root)) else None
+        try:
+            return deltalake.DeltaTable(self._url, storage_options=self._options)
+        except deltalake.exceptions.TableNotFoundError:
+            return None
+        except (deltalake.exceptions.DeltaError, OSError) as error:
+            raise StoreError(f"the Delta table cannot be read: {_one_line(error)}", self._root) from error
 
     def sequence(self) -> int:
         table = self._open()
@@ -187,9 +218,9 @@ class _Delta:
         """Returns the files of the table, by their paths in the export; ExportError if rows cannot be removed."""
         if self._open().metadata().configuration.get("delta.appendOnly") == "true":
             raise ExportError("the table's property delta.appendOnly forbids removing rows; change it", self._root)
-        table = delta_files(self._root)
+        table = delta_files(self._target, Table.MESSAGES)
         if table.partial:
-            raise _rows_deleted(self._root / min(table.partial))
+            raise _rows_deleted(f"{self._root}/{min(table.partial)}")
         return {f"{Table.MESSAGES}/{path}": file for path, file in table.files.items()}
 
     def apply(self, manifest: Manifest, files: list[FileEntry], undone: Mapping[str, DeltaFile]) -> None:
@@ -198,8 +229,10 @@ class _Delta:
         by = _partition_columns(manifest)
         table = self._open()
         if files:
-            schema = deltalake.Schema.from_arrow(_with_partitions(self._root, files, by))
-            table = table or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
+            schema = deltalake.Schema.from_arrow(_with_partitions(self._target, files, by))
+            table = table or deltalake.DeltaTable.create(
+                self._url, schema=schema, partition_by=by, storage_options=self._options
+            )
             known = {field.name for field in table.schema().fields}
             if added := [field for field in schema.fields if field.name not in known]:
                 table.alter.add_columns(added)
@@ -224,7 +257,7 @@ class _Delta:
 
         Columns inside of others have none, and neither have those that are partition columns of the table.
         """
-        footer = pq.read_metadata(self._root.parent / path)
+        footer = _footer(self._target, path)
         bounds: dict[str, tuple[Any, Any]] = {}
         nulls: dict[str, int] = {}
         for at in range(footer.num_columns):
@@ -247,8 +280,9 @@ class _Delta:
 
 class _Iceberg:
     def __init__(self, target: Target) -> None:
-        self._root = real_path(Path(target.url))
-        self._catalog = _catalogue(self._root)
+        self._target = target
+        self._root = _root(target)
+        self._catalog = _catalogue(target)
 
     def sequence(self) -> int:
         table = self.table()
@@ -278,8 +312,8 @@ class _Iceberg:
             raise _unusable(error) from error
         if table is None:
             return None
-        location, expected = table.location(), self._root / Table.MESSAGES
-        if real_path(_path(location)) != expected:
+        location = table.location()
+        if _real(location) != f"{self._root}/{Table.MESSAGES}":
             raise UsageError(
                 f"{self._root}: the Iceberg table {'.'.join(ICEBERG_NAME)} of the catalogue has the files of another "
                 f"directory, {location}; use one catalogue for each export, and do not move an export"
@@ -293,26 +327,30 @@ class _Iceberg:
         """
         tasks = list(self._catalog.load_table(ICEBERG_NAME).scan().plan_files())
         if partial := [task.file.file_path for task in tasks if task.delete_files]:
-            raise _rows_deleted(_path(min(partial)))
-        paths = (posixpath.relpath(_path(task.file.file_path), self._root) for task in tasks)
+            raise _rows_deleted(min(partial))
+        paths = (_real(task.file.file_path).removeprefix(f"{self._root}/") for task in tasks)
         return {path: task.file for path, task in zip(paths, tasks, strict=True)}
 
     def apply(self, manifest: Manifest, files: list[FileEntry], undone: Mapping[str, Any]) -> None:
         """Adds files, and deletes others, in one change of the table; see `_Delta.apply`."""
         properties = import_module("pyiceberg.table").TableProperties
-        by, root = _partition_columns(manifest), self._root / Table.MESSAGES
+        by = _partition_columns(manifest)
         if self._catalog.table_exists(ICEBERG_NAME):
             table = self._catalog.load_table(ICEBERG_NAME)
         else:
             self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])
-            schema = _with_partitions(root, files, by)
-            table = self._catalog.create_table(ICEBERG_NAME, schema=schema, location=_url(root))
+            schema = _with_partitions(self._target, files, by)
+            location = _url(f"{self._root}/{Table.MESSAGES}")
+            table = self._catalog.create_table(ICEBERG_NAME, schema=schema, location=location)
+        if isinstance(self._target, RemoteTarget):
+            # in this copy only: a retry would add files that another run has added in the meantime, a second time
+            table.metadata.properties[properties.COMMIT_NUM_RETRIES] = "0"
         filled = [entry for entry in files if entry.rows]
         sequence = {SEQUENCE: str(manifest.state.sequence)}
         with table.transaction() as transaction:
             if files:
                 with transaction.update_schema() as update:
-                    update.union_by_name(_with_partitions(root, files, [] if table.metadata.snapshots else by))
+                    update.union_by_name(_with_partitions(self._target, files, [] if table.metadata.snapshots else by))
                 self._arrange(transaction, by)
             transaction.set_properties(sequence)  # snapshots expire
             if not filled and not undone:
@@ -351,7 +389,7 @@ class _Iceberg:
         manifests, arrow = import_module("pyiceberg.manifest"), import_module("pyiceberg.io.pyarrow")
         schema, spec = metadata.schema(), metadata.spec()
         statistics = arrow.data_file_statistics_from_parquet_metadata(
-            parquet_metadata=pq.read_metadata(self._root / entry.path),
+            parquet_metadata=_footer(self._target, entry.path),
             stats_columns=arrow.compute_statistics_plan(schema, metadata.properties),
             parquet_column_mapping=arrow.parquet_path_to_id_mapping(schema),
         )
@@ -359,7 +397,7 @@ class _Iceberg:
         record = import_module("pyiceberg.typedef").Record(*values)
         return manifests.DataFile.from_args(
             content=manifests.DataFileContent.DATA,
-            file_path=_url(self._root / entry.path),
+            file_path=_url(f"{self._root}/{entry.path}"),
             file_format=manifests.FileFormat.PARQUET,
             partition=record if copied is None else copied.partition,
             file_size_in_bytes=entry.size,
@@ -374,12 +412,19 @@ class _Iceberg:
         self._catalog.close()
 
 
-def _catalogue(root: Path) -> Any:
-    """Returns the catalogue `mqtool` of pyiceberg's configuration; if there is none, one in a file in the target.
+def _catalogue(target: Target) -> Any:
+    """Returns the catalogue `mqtool` of pyiceberg's configuration; if there is none, one in a file in a local target.
 
-    Raises UsageError if the catalogue cannot be reached or read, or its configuration is incomplete.
+    Raises UsageError if the catalogue cannot be reached or read, or its configuration is missing or incomplete.
     """
-    configured = _configured()
+    configured, root = _configured(), _root(target)
+    if isinstance(target, RemoteTarget):
+        if not configured:
+            raise UsageError(
+                f"{root}: an Iceberg table in object storage needs a catalogue; configure {CATALOGUE!r} for pyiceberg "
+                "(PYICEBERG_CATALOG__MQTOOL__TYPE, PYICEBERG_CATALOG__MQTOOL__URI, or .pyiceberg.yaml)"
+            )
+        configured = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **configured}  # the driver that wrote the files
     if not configured:
         sql = import_module("pyiceberg.catalog.sql")
         try:
@@ -400,7 +445,7 @@ def _unusable(error: Exception) -> UsageError:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(re.sub("\x1b\\[\\d+m|↳", "", str(error)).split()) or type(error).__name__
 
 
 def _configured() -> Any:
@@ -412,9 +457,15 @@ def _partition_columns(manifest: Manifest) -> list[str]:
     return list(manifest.state.shape["partition-by"])
 
 
-def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:
+def _footer(target: Target, path: str) -> Any:
+    with target.open(path) as source:
+        return pq.read_metadata(source)
+
+
+def _with_partitions(target: Target, entries: list[FileEntry], partition_by: list[str]) -> Any:
     """Returns the schema of the files, plus partition columns that exist only as directories."""
-    schema = pq.read_schema(root.parent / entries[0].path)
+    with target.open(entries[0].path) as source:
+        schema = pq.read_schema(source)
     for name in partition_by:
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.date32() if name == "date" else pa.string()))
@@ -431,15 +482,21 @@ def _json_value(value: Any) -> Any:
     return value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
-def _rows_deleted(file: Path) -> ExportError:
+def _rows_deleted(file: str) -> ExportError:
     return ExportError(f"rows of this file have been deleted in the table: {CHANGED}; {ELSEWHERE}", file)
 
 
-def _path(url: str) -> Path:
-    """Returns the path in a URL of a file, in any of the forms that engines write."""
-    return Path(re.sub("^file:/+", "/", url))
+def _root(target: Target) -> str:
+    """Returns the place of an export as the table's log states it: a path without symbolic links, or the URL."""
+    return _real(target.url)
 
 
-def _url(path: Path) -> str:
+def _real(url: str) -> str:
+    """Returns the same place for all forms of a path or URL that engines write."""
+    url = re.sub("^file:/+", "/", url.rstrip("/"))
+    return re.sub("^s3[an]:", "s3:", url) if is_url(url) else str(real_path(Path(url)))
+
+
+def _url(place: str) -> str:
     """Returns a URL as pyiceberg expects it: without escaping."""
-    return f"file://{path}"
+    return place if is_url(place) else f"file://{place}"

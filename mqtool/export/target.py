@@ -20,6 +20,26 @@ from mqtool.errors import ExportError, StoreError, StoreLockedError, UsageError
 from mqtool.jobs.atomic import NewFile, replace_file, sync_directory
 from mqtool.store.remote import answer, file_system
 
+_OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
+_DELTA_OPTIONS = {
+    "s3": {
+        "key": "aws_access_key_id",
+        "secret": "aws_secret_access_key",
+        "token": "aws_session_token",
+        "anon": "aws_skip_signature",
+    },
+    "gs": {"token": "google_service_account"},
+    "abfs": {
+        "account_name": "azure_storage_account_name",
+        "account_key": "azure_storage_account_key",
+        "sas_token": "azure_storage_sas_token",
+        "tenant_id": "azure_storage_tenant_id",
+        "client_id": "azure_storage_client_id",
+        "client_secret": "azure_storage_client_secret",
+    },
+}
+"""By scheme, the names that deltalake has for what can be configured in fsspec."""
+
 
 class Target(Protocol):
     """The operations that an export needs."""
@@ -157,11 +177,61 @@ class RemoteTarget:
     def _path(self, path: str) -> str:
         return posixpath.join(self._root, path) if path else self._root
 
+    def _make_parent(self, where: str) -> None:
+        """Makes the directory of a file, as in HDFS; drivers of object stores would create a missing bucket instead."""
+        if self.scheme not in _OBJECT_STORES:
+            self._fs.makedirs(posixpath.dirname(where), exist_ok=True)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URL, in lower case."""
+        return self.url.partition("://")[0].lower()
+
+    def delta_options(self) -> dict[str, str]:
+        """Returns the endpoint and the credentials of the driver, as options of deltalake.
+
+        For S3, those that the driver has found, also in a profile or a role. For others, those of fsspec's
+        configuration; driver and deltalake read the same variables of the environment.
+        """
+        given = dict(self._fs.storage_options)
+        names = next((names for scheme, names in _DELTA_OPTIONS.items() if self.scheme.startswith(scheme)), {})
+        if self.scheme.startswith("s3") and not ({"key", "anon"} & given.keys()):
+            given |= answer(self.url, self._credentials)
+        options = {name: str(given[key]) for key, name in names.items() if given.get(key) is not None}
+        if self.scheme.startswith("s3"):
+            service = self._fs.s3.meta
+            if service.region_name not in (None, "aws-global"):
+                options["aws_region"] = service.region_name
+            if ".amazonaws.com" not in service.endpoint_url:
+                options |= {"aws_endpoint_url": service.endpoint_url, "aws_allow_http": "true"}
+        return options
+
+    def _credentials(self) -> dict[str, str | None]:
+        from fsspec.asyn import sync  # noqa: PLC0415 - an extra
+
+        self._fs.connect()
+        found = sync(self._fs.loop, self._fs.session.get_credentials)
+        if found is None:
+            return {}
+        key = sync(self._fs.loop, found.get_frozen_credentials)
+        return {"key": key.access_key, "secret": key.secret_key, "token": key.token}
+
+    def require_prefix(self) -> None:
+        """Raises ExportError if the URL is that of an object; StoreError if the bucket is missing or not accessible."""
+        try:
+            entries: list[str] = answer(self.url, lambda: self._fs.ls(self._root, detail=False, refresh=True))
+        except FileNotFoundError as error:
+            if error.__cause__ is not None:  # an answer of the service; of a prefix without objects it has none
+                raise StoreError(f"{error}; create the bucket, or correct the URL", self.url) from error
+            return
+        if entries == [self._root] and self._fs.isfile(self._root):
+            raise ExportError("is an object; give a prefix for the export", self.url)
+
     def create(self, path: str) -> IO[bytes]:
         """See `Target`."""
 
         def made() -> IO[bytes]:
-            self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
+            self._make_parent(self._path(path))
             opened: IO[bytes] = self._fs.open(self._path(path), "wb")
             return opened
 
@@ -171,7 +241,7 @@ class RemoteTarget:
         """See `Target`."""
 
         def replaced() -> None:
-            self._fs.makedirs(posixpath.dirname(self._path(path)), exist_ok=True)
+            self._make_parent(self._path(path))
             self._fs.pipe_file(self._path(path), data)
 
         answer(self.url, replaced)
@@ -185,7 +255,7 @@ class RemoteTarget:
 
         def written() -> None:
             where = self._path(path)
-            self._fs.makedirs(posixpath.dirname(where), exist_ok=True)
+            self._make_parent(where)
             if not self._create(where, data) and not self._fs.exists(where):
                 self._fs.pipe_file(where, data)
 
@@ -226,7 +296,7 @@ class RemoteTarget:
         def moved() -> bool:
             if not self._fs.exists(self._path(source)):
                 return bool(self._fs.exists(self._path(to)))
-            self._fs.makedirs(posixpath.dirname(self._path(to)), exist_ok=True)
+            self._make_parent(self._path(to))
             self._fs.copy(self._path(source), self._path(to))
             self._fs.rm_file(self._path(source))
             return True
@@ -268,6 +338,5 @@ class RemoteTarget:
     @contextmanager
     def lock(self, path: str) -> Iterator[bool]:  # noqa: ARG002 - part of the protocol
         """Excludes nobody, because object stores have no locks; `write_new` lets only one of two runs commit."""
-        if answer(self.url, lambda: self._fs.isfile(self._root)):
-            raise ExportError("is an object; give a prefix for the export", self.url)
+        self.require_prefix()
         yield False
