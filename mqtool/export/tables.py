@@ -445,7 +445,7 @@ def _unusable(error: Exception) -> UsageError:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(re.sub("\x1b\\[\\d+m|↳", "", str(error)).split()) or type(error).__name__
+    return " ".join(re.sub(r"\x1b\[\d+m|↳", "", str(error)).split()) or type(error).__name__
 
 
 def _configured() -> Any:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.request import Request, urlopen
 
 import pytest
@@ -26,7 +26,7 @@ from tests.support import lake
 from tests.support.object_storage import ObjectStorage, object_storage
 from tests.support.stores import copy_store
 
-pytest.importorskip("s3fs")
+S3FileSystem = pytest.importorskip("s3fs").S3FileSystem
 pytest.importorskip("moto")
 
 NAME = "rollover-5.5.0"
@@ -262,6 +262,53 @@ def test_a_delta_table_that_another_program_changed_is_refused(s3, tmp_path, mon
     with pytest.raises(ExportError, match=r"part-0.*parquet: is missing, although the export published it"):
         export(rewound, LocalRunner(1))
     assert shared.rows() == EXPECTED[:60]
+
+
+def test_the_endpoint_and_the_keys_of_a_profile_are_used(s3, tmp_path, monkeypatch):
+    shared = Lake(TableFormat.DELTA, tmp_path, monkeypatch)
+    (tmp_path / "config").write_text(f"[profile lake]\nregion = eu-west-1\nendpoint_url = {s3.url}\n")
+    (tmp_path / "keys").write_text("[lake]\naws_access_key_id = known\naws_secret_access_key = also\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    S3FileSystem.clear_instance_cache()  # it would be the driver with the keys of the environment
+    shared.export(40)
+    assert shared.rows() == EXPECTED[:40]
+    assert target_of(shared.url).delta_options() == {  # type: ignore[attr-defined]
+        "aws_access_key_id": "known",
+        "aws_secret_access_key": "also",
+        "aws_region": "eu-west-1",
+        "aws_endpoint_url": s3.url,
+        "aws_allow_http": "true",
+    }
+    S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize(
+    ("url", "configured", "expected"),
+    [
+        (
+            "gs://bucket/lake",
+            {"token": "key.json"},
+            {"google_service_account": "key.json"},
+        ),
+        (
+            "abfs://container/lake",
+            {"account_name": "a", "account_key": "k"},
+            {"azure_storage_account_name": "a", "azure_storage_account_key": "k"},
+        ),
+    ],
+)
+def test_options_of_the_other_stores_have_the_names_of_deltalake(monkeypatch, url, configured, expected):
+    """What their services make of them is not tried."""
+
+    class Driver:
+        storage_options: ClassVar[dict[str, str]] = configured
+
+    monkeypatch.setattr("mqtool.export.target.file_system", lambda url: (Driver(), url))
+    assert RemoteTarget(url).delta_options() == expected
 
 
 def test_a_table_of_glue(s3, tmp_path, monkeypatch):

@@ -157,7 +157,11 @@ RewindOption = Annotated[
 ]
 TableOption = Annotated[
     TableFormat | None,
-    option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
+    option(
+        "--table-format",
+        panel=FILES,
+        help="Also commit the messages to a Delta or Iceberg table, locally or on s3://, gs:// or abfs://.",
+    ),
 ]
 
 _WEEK = 7 * 86400.0
