@@ -63,7 +63,9 @@ def require(kind: TableFormat, target: Target) -> None:
     """
     if isinstance(target, RemoteTarget):
         if target.scheme not in _SCHEMES:
-            where = f"tables can only be written to local directories and {', '.join(f'{name}://' for name in _SCHEMES)}"
+            where = (
+                f"tables can only be written to local directories and {', '.join(f'{name}://' for name in _SCHEMES)}"
+            )
             raise UsageError(f"{target.url}: {where}; register the files in your own catalogue")
         if kind is TableFormat.DELTA and "%" in target.url:
             raise UsageError(f"{target.url}: deltalake cannot read a table below a name with %; choose another prefix")

@@ -210,10 +210,10 @@ class RemoteTarget:
         from fsspec.asyn import sync  # noqa: PLC0415 - an extra
 
         self._fs.connect()
-        found = sync(self._fs.loop, self._fs.session.get_credentials)
-        if found is None:
+        credentials = sync(self._fs.loop, self._fs.session.get_credentials)
+        if credentials is None:
             return {}
-        key = sync(self._fs.loop, found.get_frozen_credentials)
+        key = sync(self._fs.loop, credentials.get_frozen_credentials)
         return {"key": key.access_key, "secret": key.secret_key, "token": key.token}
 
     def require_prefix(self) -> None:

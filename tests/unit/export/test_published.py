@@ -14,6 +14,7 @@ from mqtool.errors import ExportError, StoreError, UsageError
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import holds_tables, message_files
 from mqtool.export.table_logs import NEVER, IcebergTable, delta_files, local_table
+from mqtool.export.target import LocalTarget
 from mqtool.replay.originals import is_store
 from tests.support import lake
 from tests.support.stores import copy_store
@@ -117,7 +118,8 @@ def test_a_delta_table_is_read_until_its_files_are_replaced(tmp_path, partition_
     paths = {one.relative_to(target / "messages").as_posix() for one in files}
     for version in sorted((target / "messages/_delta_log").glob("*.json"))[:-1]:
         version.unlink()  # as retention of the log does
-    assert (set(delta_files(target / "messages").files), delta_files(target / "messages").sequence) == (paths, 2)
+    contents = delta_files(LocalTarget(str(target / "messages")))
+    assert (set(contents.files), contents.sequence) == (paths, 2)
     assert message_files(target) == files
     shutil.copytree(target / "messages", tmp_path / "copy")
     assert message_files(tmp_path / "copy") == [
@@ -159,23 +161,23 @@ def test_actions_of_a_delta_log(tmp_path):
     ]
     second = [{"add": vector}, {"remove": {"path": "v.parquet"}}, {"txn": {"appId": "mqtool", "version": 7}}]
     third = [{"remove": {"path": "gone.parquet"}}, {"txn": {"appId": "other", "version": 9}}]
-    found = delta_files(log(tmp_path, first, second, third))
+    found = delta_files(LocalTarget(str(log(tmp_path, first, second, third))))
     assert (set(found.files), found.sequence) == ({"a b.parquet"}, 7)
 
 
 def test_a_delta_log_that_cannot_be_read_or_has_gaps_is_refused(tmp_path):
     with pytest.raises(ExportError, match=r"expected all versions from 0 on, found \[\]"):
-        delta_files(log(tmp_path / "empty"))
+        delta_files(LocalTarget(str(log(tmp_path / "empty"))))
     table = log(tmp_path / "gap", [], [], [])
     (table / "_delta_log/00000000000000000001.json").unlink()
     with pytest.raises(ExportError, match=r"expected all versions from 0 on, found \[0, 2\]"):
-        delta_files(table)
+        delta_files(LocalTarget(str(table)))
     (table / "_delta_log/00000000000000000001.json").write_text("[]")
     with pytest.raises(ExportError, match="the log of the Delta table cannot be read"):
-        delta_files(table)
+        delta_files(LocalTarget(str(table)))
     (table / "_delta_log/00000000000000000002.checkpoint.parquet").write_text("PAR1")
     with pytest.raises(ExportError, match="the log of the Delta table cannot be read"):
-        delta_files(table)
+        delta_files(LocalTarget(str(table)))
 
 
 def iceberg_export(tmp_path: Path) -> tuple[Path, Any]:

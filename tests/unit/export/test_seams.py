@@ -199,7 +199,9 @@ def test_a_table_needs_its_library_and_a_directory(kind, tmp_path, monkeypatch):
     words = f"{kind} tables need {library}: {with_extra(kind.value)}"
     with pytest.raises(UnavailableError, match=re.escape(words)):
         require(kind, LocalTarget(str(tmp_path)))
-    with pytest.raises(UsageError, match="memory://bucket/lake: tables can only be created in local directories"):
+    with pytest.raises(
+        UsageError, match="memory://bucket/lake: tables can only be written to local directories and s3:"
+    ):
         require(kind, target_of("memory://bucket/lake"))
 
 
