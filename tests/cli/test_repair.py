@@ -410,7 +410,7 @@ def test_sizes_that_broker_conf_lacks_are_the_defaults_of_the_broker(mqtool, tmp
     started = mqtool("explain-start", root, "--json")
     assert (started.code, started.document["exit"]) == (ExitCode.NO, -3)
     found = mqtool("verify", root, "--json").document
-    lines = [row["evidence"].partition("write ")[2] for row in found["findings"] if row["code"] == "lint-size"]
+    lines = [row["evidence"].partition("set ")[2] for row in found["findings"] if row["code"] == "lint-size"]
     assert {"mappedFileSizeCommitLog=131072", "mappedFileSizeConsumeQueue=2000"} <= set(lines)
     shown = mqtool("repair", root, "--json")
     assert (shown.code, "set mappedFileSizeCommitLog=131072" in shown.document["reason"]) == (ExitCode.NO, True)
