@@ -139,6 +139,7 @@ class Steps:
         monkeypatch.setattr(owner, name, counted)
 
 
+@pytest.mark.long
 @KINDS
 def test_a_run_that_is_killed_at_any_step_loses_and_repeats_nothing(s3, tmp_path, monkeypatch, kind):
     steps, options = 0, {"write": WriteOptions(("topic",))}
