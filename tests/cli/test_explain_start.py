@@ -12,6 +12,7 @@ import pytest
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.start_outcome import lost_row
+from mqtool.engine.disk.files import Files
 from mqtool.errors import StoreError
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
@@ -88,7 +89,7 @@ def test_what_retention_deletes_unread_after_the_start_is_said_with_the_keys_tha
     assert re.search(r"deletes 1065 of 1085 messages: 54 unread, 22 waiting", cleaned["summary"])
     keys = "fileReservedTime=172 and cleanFileForciblyEnable=false"
     (advice,) = started["advice"]
-    assert advice.startswith(f"retention then {cleaned['summary']}; to keep its 4 expired segment(s) ")
+    assert advice.startswith(f"retention then {cleaned['summary']}; to keep its 4 segment(s) ")
     assert (started["ok"], started["next_steps"], keys in advice) == (True, [], True)
     until = datetime.fromtimestamp(segments[0].stat().st_mtime + 172 * 3600, UTC)
     assert advice.endswith(f", which keeps the oldest until {until:%Y-%m-%d %H:%M:%S} UTC")
@@ -98,6 +99,22 @@ def test_what_retention_deletes_unread_after_the_start_is_said_with_the_keys_tha
     kept = mqtool("explain-start", store, "-f", "json")
     assert (kept.code, kept.document["verdict"]) == (ExitCode.OK, "starts, and no message is lost")
     assert kept.document["advice"] == []
+
+
+def test_a_full_disk_counts_where_broker_conf_names_the_store(mqtool, tmp_path, monkeypatch):
+    """A broker deletes unexpired files too, above 85 per cent (CleanCommitLogService.isSpaceToDelete)."""
+    monkeypatch.setattr(Files, "used_ratio", lambda _, path: 0.91)
+    store, config = copy_store("orders-5.5.0", tmp_path), tmp_path / "broker.conf"
+    keys = fixture("orders-5.5.0/broker.conf").read_text("utf-8")
+    config.write_text(keys, "utf-8")
+    assert mqtool("explain-start", store, "--config", config, "-f", "json").document["advice"] == []
+    config.write_text(f"{keys}\nstorePathRootDir={store}\n", "utf-8")
+    (advice,) = mqtool("explain-start", store, "--config", config, "-f", "json").document["advice"]
+    assert advice.startswith(
+        "retention then, because 91% of the disk are used, deletes 1065 of 1085 messages: 54 unread"
+    )
+    config.write_text(f"{config.read_text('utf-8')}cleanFileForciblyEnable=false\n", "utf-8")
+    assert mqtool("explain-start", store, "--config", config, "-f", "json").document["advice"] == []
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

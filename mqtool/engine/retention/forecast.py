@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
-from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
+from mqtool.engine.retention.rules import HOUR_MS, Candidate, DiskState, RetentionPolicy, Trigger
 from mqtool.engine.start.detect import log_directories
 from mqtool.errors import UnreadableError
 from mqtool.formats import topics
 from mqtool.records.queue_build import is_ext_file_before_log, is_file_before_log
 from mqtool.store import Store
 from mqtool.store.groups.unread import Needed, combined, cuts, first_needed, needed_by_segment
+from mqtool.store.paths import real_path
 from mqtool.store.queues.consume_queue import ExtUnits, Queue, units_from
 from mqtool.words import moment
 
@@ -73,21 +74,42 @@ class Forecast(Struct, frozen=True):
 def expiry_after_start(store: Store, now: int, kept: int | None = None) -> str:
     """Returns what a broker that is started deletes although somebody needs it, and the keys that prevent it.
 
-    These are the messages in the files that have expired at a given time (ms), deleted by the next `deleteWhen`. It is
-    "" if nobody needs a message in them. How full the disk is does not count: the store may be a copy. The start itself
-    deletes all segments but the first `kept`.
+    These are the messages in the files that have expired at a given time (ms), deleted by the next `deleteWhen`, or, if
+    the disk is so full that the broker deletes unexpired files too, in all files but the last. How full the disk is
+    counts only where broker.conf names this directory: another one may be a copy. It is "" if nobody needs a message in
+    these files. The start itself deletes all segments but the first `kept`.
     """
-    policy = RetentionPolicy(batch_max=len(store.commit_log.segments), reserved_hours=_reserved_hours(store))
+    config = store.config
+    policy = RetentionPolicy(
+        batch_max=len(store.commit_log.segments),
+        reserved_hours=_reserved_hours(store),
+        force_ratio=(config.integer("diskSpaceCleanForciblyRatio") or 85) / 100,
+        forcibly=config.flag("cleanFileForciblyEnable") is not False,
+    )
+    is_here = any(real_path(path) == real_path(store.path) for path in config.paths("storePathRootDir"))
+    used = None if is_here else 0.0
+    disks, ratio = _disks(store, policy, used)
+    is_full = disks.trigger is Trigger.IMMEDIATE
     oldest = [Candidate(file.path, _modified(Files(), file.path)) for file in store.commit_log.segments[:kept][:-1][:1]]
-    if not oldest or not rules.has_expired(policy, oldest[0], now):
+    if not oldest or not (is_full or rules.has_expired(policy, oldest[0], now)):
         return ""
-    prediction = forecast(store, policy, now, used=0.0, manual=True, kept=kept)
+    prediction = forecast(store, policy, now, used=used, manual=True, kept=kept)
     if not combined(file.needed for file in prediction.deleted):
         return ""
+    why = f", because {ratio:.0%} of the disk are used," if is_full else ""
     return (
-        f"retention then {prediction.words}; to keep its {prediction.count} expired segment(s) until the groups have "
+        f"retention then{why} {prediction.words}; to keep its {prediction.count} segment(s) until the groups have "
         f"caught up, first write {longer_retention(store, oldest[0].modified, now)}"
     )
+
+
+def _disks(store: Store, policy: RetentionPolicy, used: float | None) -> tuple[DiskState, float]:
+    """Returns the state of the disks on which files are created, and the used fraction of the fullest one."""
+    files = Files()
+    writable, _ = log_directories(store.layout, store.config)
+    logs = {path: files.used_ratio(path) if used is None else used for path in writable}
+    queues = files.used_ratio(store.path) if used is None else used
+    return rules.disk_state(policy, logs, queues), max((*logs.values(), queues))
 
 
 def _reserved_hours(store: Store) -> int:
@@ -125,10 +147,7 @@ def forecast(
         kept: how many segments are there then, from the first on; by default all.
     """
     files = Files()
-    writable, _ = log_directories(store.layout, store.config)
-    logs = {path: files.used_ratio(path) if used is None else used for path in writable}
-    queues = files.used_ratio(store.path) if used is None else used
-    disks = rules.disk_state(policy, logs, queues)
+    disks, ratio = _disks(store, policy, used)
     trigger = rules.trigger_of(policy, now, disks, manual=manual)
     segments = store.commit_log.segments[:kept]
     candidates = [Candidate(file.path, _modified(files, file.path)) for file in segments]
@@ -160,7 +179,6 @@ def forecast(
     )
     derived = derived_files_before(store, segments[count].base) if count else []
     followers = tuple(path.relative_to(store.path).as_posix() for path in derived)
-    ratio = max((*logs.values(), queues))
     freed = sum(file.size for file in listed[:count]) + sum(path.stat().st_size for path in derived)
     return Forecast(now, trigger, ratio, listed, count, listed[count:expired], followers, freed)
 

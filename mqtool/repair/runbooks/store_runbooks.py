@@ -1,10 +1,11 @@
 """Runbooks for one store: its log, what is derived from it, and the start and environment of its broker."""
 
-import shutil
 from pathlib import Path
 
 from mqtool.commands import command
 from mqtool.convert.queues import into_files, into_rocksdb
+from mqtool.engine.disk.files import Files
+from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.formats import file_names, topics
 from mqtool.repair.changes import (
     Change,
@@ -50,8 +51,6 @@ _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _TIMER_TOPIC = topics.TIMER_TOPIC
 _ROCKSDB = "defaultRocksDB"
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.glusterfs", "ceph", "9p", "afs", "lustre"})
-_LITTLE_SPACE = 0.15
-"""Below this share of free space a broker deletes segments whatever their age (85 per cent; CleanCommitLogService)."""
 
 
 def repair_findings(case: Case, detection: Detection) -> RepairProposal:
@@ -214,16 +213,16 @@ def _first_book(findings: list[Finding]) -> str:
 
 
 def _full(case: Case) -> Detection:
-    used, usage = case.request.used, shutil.disk_usage(case.root)
-    ratio = usage.free / usage.total if used is None else 1 - used / 100
+    used = case.request.used
+    ratio = Files().used_ratio(case.root) if used is None else used / 100
     before, begins = case.request.before, case.store.commit_log.min_offset
     assumed = "" if used is None else ", as --used assumes"
-    facts = (f"free: {ratio:.1%} of the disk{assumed}", f"the log begins at {begins}")
+    facts = (f"{ratio:.0%} of the disk are used{assumed}", f"the log begins at {begins}")
     if before is not None and not _has_segments_before(case, before):
         return Detection(
             False, (*facts, f"no segment ends at or before {before} now; run mqtool discard-undo to free their space")
         )
-    return Detection(before is not None or ratio < _LITTLE_SPACE, facts)
+    return Detection(before is not None or ratio > RetentionPolicy().force, facts)
 
 
 def _has_segments_before(case: Case, before: int) -> bool:
@@ -240,9 +239,8 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     safe, first = first_needed(case.store, needed)
     needed[safe : safe + 1] = [first] if safe < len(needed) else []
     offers = [
-        f"--before {segment.end} removes {number} segment(s), up to {segment.path.name}"
-        if number <= safe
-        else f"--before {segment.end} is not safe, up to {segment.path.name}: {combined(needed[:number]).words}"
+        f"--before {segment.end} {f'removes {number} segment(s)' if number <= safe else 'is not safe'}, up to "
+        f"{segment.path.name}: {combined(needed[:number]).words}"
         for number, segment in enumerate(segments[:20], 1)
     ]
     unread = [

@@ -321,7 +321,8 @@ def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
     assert groups == f"let these groups read their messages: {', '.join(sorted({lag.group for lag in lags}))}"
     read = damage_case("none@5.5.0-clean", tmp_path / "read")
     advice = run(RUNBOOKS["RB-11"], read, Request(used=99))
-    assert f"--before 16384 removes 1 segment(s), up to {0:020}" in advice.step("plan").evidence
+    offer = f"--before 16384 removes 1 segment(s), up to {0:020}: 0 unread, 0 waiting for delivery"
+    assert offer in advice.step("plan").evidence
     safe = [
         line.split()[1] for line in advice.step("plan").evidence if line.startswith("--before") and " removes " in line
     ]
