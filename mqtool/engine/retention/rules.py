@@ -221,7 +221,8 @@ def _reason_to_keep(policy: RetentionPolicy, file: Candidate, number: int, now: 
     if trigger is Trigger.NONE:
         return trigger.value
     if trigger is not Trigger.IMMEDIATE and not has_expired(policy, file, now):
-        return f"it expires in {(expires_at(policy, file) - now) / HOUR_MS:.1f} h"
+        hours = (expires_at(policy, file) - now) / HOUR_MS
+        return f"it expires in {hours:.1f} h: fileReservedTime is {policy.reserved_hours}"
     return f"at most {policy.batch_max} files are deleted in one run" if number >= max(1, policy.batch_max) else ""
 
 

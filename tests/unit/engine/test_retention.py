@@ -291,7 +291,7 @@ def test_hours_that_java_cannot_read_are_an_error(text):
 def test_a_part_of_a_disk_is_refused():
     """5.5.0 deletes nothing on a full disk then as long as the store itself is small."""
     assert policy_from_config(broker_config.load({"replicasPerDiskPartition": "1"})) == RetentionPolicy()
-    with pytest.raises(UsageError, match=r"replicasPerDiskPartition: expected 1, found 3, .* Set it to 1"):
+    with pytest.raises(UsageError, match=r"replicasPerDiskPartition: expected 1, found 3\. .* Set it to 1"):
         policy_from_config(broker_config.load({"replicasPerDiskPartition": "3"}))
 
 
