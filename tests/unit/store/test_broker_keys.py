@@ -66,7 +66,7 @@ def test_no_key_that_a_release_reads_is_called_unknown():
     words = [one.words for one in unread_keys([key for key, kind, *_ in rows if kind != "-"])]
     assert len(rows) == 598
     assert len(words) == 16
-    assert all("controller's" in one for one in words)
+    assert all("of the controller" in one for one in words)
 
 
 def test_serve_names_each_unknown_key_of_set_and_config_once(tmp_path, caplog, capsys):

@@ -180,7 +180,7 @@ def test_a_broken_file_of_positions_is_not_replaced_by_the_other(tmp_path):
     (store / "config" / "consumerOffset.json").write_text("broken")
     with open_store(store) as found:
         assert found.metadata.offset_tables.read is None
-    with pytest.raises(ConfigFileError, match=r"consumerOffset\.json: cannot be understood"):
+    with pytest.raises(ConfigFileError, match=r"consumerOffset\.json: is not valid"):
         serve(store, lambda _: None)
 
 

@@ -210,7 +210,7 @@ def test_the_server_asks_its_client_over_the_same_connection(run):
 def test_a_request_without_answer_ends_in_a_timeout_and_leaves_nothing(run):
     async def main() -> None:
         async with serving() as listener, connected(listener) as connection:
-            with pytest.raises(TimeoutError, match="no answer to request 12 in"):
+            with pytest.raises(TimeoutError, match="no answer to request 12 within"):
                 await connection.call(Command(NEVER), 0.02)
             assert (await connection.call(Command(ECHO))).code == 0
 
