@@ -15,7 +15,7 @@ from msgspec import Struct
 from mqtool.errors import UnavailableError
 from mqtool.guide import Page
 
-_WEIGHTS = {"howto": 1.25, "runbooks": 1.2, "formats": 0.8, "decisions": 0.5}
+_WEIGHTS = {"howto": 1.25, "runbooks": 1.2, "decisions": 0.5}
 """Of kinds of pages, by the first part of the topic, after `zh` for a Chinese page; of others 1."""
 _ZH = "zh/"
 _OTHER_LANGUAGE = 0.5

@@ -28,7 +28,7 @@ def answers(capsys, *words):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("name", ["questions.tsv", "log_lines.tsv"])
+@pytest.mark.parametrize("name", ["questions.tsv", "terse_questions.tsv", "log_lines.tsv"])
 def test_the_right_page_is_among_the_first_three(name, capsys):
     missed = []
     for question, topics in rows(name):
