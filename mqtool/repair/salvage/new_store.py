@@ -168,8 +168,8 @@ def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
         for segment in store.commit_log.segments:
             if segment.base % size or segment.size > size:
                 raise LayoutError(
-                    f"is not in a sequence of segments of {size} bytes (found {sorted(sizes)}): records "
-                    "cannot stay where they are; --compact moves them",
+                    f"is not in a sequence of segments of {size} bytes (found {sorted(sizes)}), so records cannot keep "
+                    "their offsets: correct mappedFileSizeCommitLog in broker.conf, or use `mqtool salvage --compact`",
                     segment.path,
                 )
 
