@@ -187,7 +187,7 @@ def test_converted_keys_of_rocksdb_make_queues_below_the_new_root(mqtool, tmp_pa
     before = places(root)
     result, topics = convert(mqtool, root, "rocksdb-queues")
     assert result.code == 1, result.stderr
-    assert "cannot be the name of a directory" in result.text + result.stderr
+    assert "is not a valid directory name" in result.text + result.stderr
     assert places(root) == before
     assert topics
     assert not [topic for topic in topics if "evil" in topic]
