@@ -120,7 +120,11 @@ CLEAN = OutputSchema(
         Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown"),
         text("trigger", "why files are deleted, or why not", label="why"),
         Column("deleted_files", "integer", "files of the log that are deleted"),
-        size("freed", "bytes of the deleted files; of those that are kept for undo, only `discard-undo` frees them"),
+        size(
+            "freed",
+            "bytes of the deleted files; of those that are kept for undo, only `discard-undo` frees them",
+            label="size of deleted files",
+        ),
         Column("deleted_unread", "int64", "messages in them that some group has not read, counted by group"),
         Column("deleted_unclaimed", "int64", "messages in them of queues in which no group has a position"),
         count(
@@ -170,7 +174,7 @@ CLEAN = OutputSchema(
             "the command that first exports the topics in which no group has a position; null if there is none",
             show=TABLE,
             nullable=True,
-            label="to keep what no group has begun to read, first",
+            label="to keep what no group has begun to read, first, to another disk",
             is_command=True,
         ),
         replace(NEXT_STEP, nullable=True),
