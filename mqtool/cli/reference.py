@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 from typer.main import get_command
 
-from mqtool import guide
+from mqtool import commands, guide
 from mqtool.cli.app import app, leaves
 from mqtool.cli.commands import COMMANDS
 from mqtool.cli.schema import schema_of
@@ -57,7 +57,7 @@ def _symptoms(announced: re.Match[str]) -> str:
         chinese = {page.topic: page.zh for page in guide.pages()}
         lines = (
             f"| {'；'.join(chinese[topic][1:])} | [{row.id}](../../{topic}.md) {chinese[topic][0]} "
-            f"| `{f'mqtool runbook run {row.id} STORE {row.needs}'.rstrip()}` |"
+            f"| `{commands.command('runbook', 'run', row.id, 'STORE', tuple(row.needs.split()))}` |"
             for row in rows
             if (topic := f"runbooks/{row.id}")
         )

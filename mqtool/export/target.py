@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 
 from mqtool.errors import ExportError, StoreError, StoreLockedError, UsageError
 from mqtool.jobs.atomic import NewFile, replace_file, sync_directory
-from mqtool.store.remote import answer, file_system
+from mqtool.store.remote import answer, file_system, s3_credentials
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
 _DELTA_OPTIONS = {
@@ -196,7 +196,7 @@ class RemoteTarget:
         given = dict(self._fs.storage_options)
         names = next((names for scheme, names in _DELTA_OPTIONS.items() if self.scheme.startswith(scheme)), {})
         if self.scheme.startswith("s3") and not ({"key", "anon"} & given.keys()):
-            given |= answer(self.url, self._credentials)
+            given |= answer(self.url, lambda: s3_credentials(self._fs))
         options = {name: str(given[key]) for key, name in names.items() if given.get(key) is not None}
         if self.scheme.startswith("s3"):
             service = self._fs.s3.meta
@@ -205,16 +205,6 @@ class RemoteTarget:
             if ".amazonaws.com" not in service.endpoint_url:
                 options |= {"aws_endpoint_url": service.endpoint_url, "aws_allow_http": "true"}
         return options
-
-    def _credentials(self) -> dict[str, str | None]:
-        from fsspec.asyn import sync  # noqa: PLC0415 - an extra
-
-        self._fs.connect()
-        credentials = sync(self._fs.loop, self._fs.session.get_credentials)
-        if credentials is None:
-            return {}
-        key = sync(self._fs.loop, credentials.get_frozen_credentials)
-        return {"key": key.access_key, "secret": key.secret_key, "token": key.token}
 
     def require_prefix(self) -> None:
         """Raises ExportError if the URL is that of an object; StoreError if the bucket is missing or not accessible."""

@@ -60,6 +60,18 @@ def answer(url: str, ask: Callable[[], T]) -> T:
         raise StoreError(f"{type(error).__name__}: {error}", url) from error
 
 
+def s3_credentials(driver: Any) -> dict[str, str | None]:
+    """Returns what a driver of S3 signs with, in fsspec's names, also from a profile or a role; {} for none."""
+    from fsspec.asyn import sync  # noqa: PLC0415 - an extra
+
+    driver.connect()
+    credentials = sync(driver.loop, driver.session.get_credentials)
+    if credentials is None:
+        return {}
+    key = sync(driver.loop, credentials.get_frozen_credentials)
+    return {"key": key.access_key, "secret": key.secret_key, "token": key.token}
+
+
 class RemoteStatus(Struct, frozen=True):
     """Result of `stat`."""
 

@@ -27,17 +27,17 @@ def test_every_case_has_a_recorded_answer():
 
 @pytest.mark.parametrize("case", RECORDED, ids="-".join)
 def test_a_predicted_start_is_what_the_real_store_did(case, tmp_path):
-    compare(case, case[0], RECORDED[case], tmp_path)
+    check_start(case, case[0], RECORDED[case], tmp_path)
 
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.4.0", "5.5.1"])
 @pytest.mark.parametrize("case", [case for case in RECORDED if case[0] == "5.5.0"], ids="-".join)
 def test_a_predicted_start_is_what_the_real_store_of_another_release_did(case, release, tmp_path):
     differing = {} if release == "5.5.1" else BEFORE_5_5.get(case[1:], {})
-    compare(case, release, RECORDED[case] | differing, tmp_path)
+    check_start(case, release, RECORDED[case] | differing, tmp_path)
 
 
-def compare(case, release, answer, folder):
+def check_start(case, release, answer, folder):
     written_by, base, name = case
     root = dledger_cases.build(written_by, base, name, folder)
     found = predict(root, release, keys(written_by, base), whole_broker=False, heap_bytes=HEAP)

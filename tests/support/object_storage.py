@@ -68,6 +68,8 @@ def object_storage() -> Iterator[ObjectStorage]:
     }
     before = dict(os.environ)
     os.environ.update(settings)
+    driver = import_module("s3fs").S3FileSystem
+    driver.clear_instance_cache()  # it would lead to the service of an earlier module
     try:
         client = boto3.client("s3", endpoint_url=url)
         client.create_bucket(Bucket=BUCKET)
@@ -75,5 +77,6 @@ def object_storage() -> Iterator[ObjectStorage]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+        driver.clear_instance_cache()
         server.shutdown()
         thread.join()

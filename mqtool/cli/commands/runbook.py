@@ -270,7 +270,7 @@ def match(
     if unknown:
         note(f"whether {'other runbooks fit' if matches else 'one fits'} is unknown: {unknown[0]}")
     elif not matches:
-        guides = [f"; `mqtool help {page.topic}` quotes it" for page, _ in guide.logged(guide.pages(), what)]
+        guides = [f"; `{command('help', page.topic)}` quotes it" for page, _ in guide.logged(guide.pages(), what)]
         remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else "".join(guides[:1])
         note(f"no runbook fits{remedy}")
     rows = [
