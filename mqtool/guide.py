@@ -43,11 +43,9 @@ def pages() -> list[Page]:
         lists, body = _parted(text)
         title = _TITLE.search(body)
         known = {name: lists.get(name, ()) for name in _LISTS}
-        known["symptoms"] = (*symptoms_in(body), *known["symptoms"])
-        known["log"] = (
-            *(words for line in symptoms_in(body) for words in line.split("`")[1::2] if " " in words),
-            *known["log"],
-        )
+        symptoms = symptoms_in(body)
+        quoted = (words for line in symptoms for words in line.split("`")[1::2] if " " in words)
+        known |= {"symptoms": (*symptoms, *known["symptoms"]), "log": (*quoted, *known["log"])}
         pages.append(Page(topic, title[1] if title else topic, body, **known))
     return sorted(pages, key=lambda page: page.topic)
 
@@ -116,7 +114,7 @@ def logged(pages: Iterable[Page], line: str) -> list[tuple[Page, str]]:
 
     The line may have more before and after, as a time and a thread, and may be cut at both ends.
     """
-    text = _words(line)
+    text = plain(line)
     matches = [(max((_matched(words, text), words) for words in (*page.log, "")), page) for page in pages]
     quoting = [(length, page, words) for (length, words), page in matches if length]
     return [(page, words) for _, page, words in sorted(quoting, key=lambda match: -match[0])]
@@ -124,7 +122,7 @@ def logged(pages: Iterable[Page], line: str) -> list[tuple[Page, str]]:
 
 def _matched(quotation: str, text: str) -> int:
     """Returns how many characters a line shares with a quotation, 0 if it does not match."""
-    pieces = [words for piece in quotation.split("…") if (words := _words(piece))]
+    pieces = [words for piece in quotation.split("…") if (words := plain(piece))]
     length, at = 0, 0
     for piece in pieces:
         start = text.find(piece, at)  # a value may touch it: `0x…`, `…bytes`
@@ -137,5 +135,6 @@ def _matched(quotation: str, text: str) -> int:
     return len(text) if is_cut else length * (length > sum(map(len, pieces)) / 2)
 
 
-def _words(text: str) -> str:
+def plain(text: str) -> str:
+    """Returns the words of a text, without case and punctuation."""
     return " ".join(re.findall(r"\w+", text.casefold()))

@@ -316,7 +316,7 @@ class Command(Struct):
     fields: dict[str, str] = field(default_factory=dict)
     body: bytes | memoryview = b""  # bytes after the header; an empty body and no body are the same on the wire
     language: str = "JAVA"  # one of `LANGUAGES`
-    version: int = VERSION  # release of the sender, an ordinal of MQVersion; an answer gets that of the `Endpoint`
+    version: int = VERSION  # release of the sender, an ordinal of MQVersion; a server's `Endpoint` states its own
     serialization: Serialization = Serialization.JSON  # encoding of the header, as received or as to be sent
 
     @property

@@ -190,7 +190,8 @@ def other_start(outcome: Outcome, version: Version, start: Callable[[Release, bo
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     """Returns the outcome of a start that has been run."""
     state, ending, actions = start.state, start.result, start.actions
-    readings, result = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
+    known = _known(start)
+    readings, result = _consumers(start, known) if ending.runs and read_log else ({}, losses.UNKNOWN)
     lost = [LostOffsets(*queue, offsets) for queue, offsets in (result.lost or {}).items()]
     return Outcome(
         release=str(start.settings.release),
@@ -218,7 +219,7 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         plan=_plan(start) if ending.loaded else None,
         evidence=start.settings.evidence,
         has_negative_blank=state.scanned.has_negative_blank,
-        known=sum(last - first + 1 for part in _known(start).besides(lost) for first, last in part.offsets),
+        known=sum(last - first + 1 for part in known.besides(lost) for first, last in part.offsets),
     )
 
 
@@ -236,7 +237,7 @@ def _queues(start: Start) -> dict[str, QueueOutcome]:
     return {_name(key): QueueOutcome(queue.min_offset, queue.max_offset, offsets.get(key)) for key, queue in queues}
 
 
-def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
+def _consumers(start: Start, known: KnownLosses) -> tuple[dict[str, QueueReading], losses.Losses]:
     state = start.state
     proof = prove(start.settings, state.loaded_segments)
     reader = Reader(state, proof)
@@ -257,7 +258,7 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
         start.actions.log_reason(
             f"{expired} queue unit(s) point before physical offset {log_min}, so they have expired"
         )
-    _note_deliveries(start, readings)
+    _note_deliveries(start, readings, known)
     if result.unqueued:
         start.actions.log_accepted(
             f"{result.unqueued} message(s) are intact and stay in the log, but no consumer gets them"
@@ -284,10 +285,10 @@ def _known(start: Start) -> KnownLosses:
     return NONE
 
 
-def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) -> None:
-    known = offsets_by_queue(_known(start).queues)
+def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading], known: KnownLosses) -> None:
+    known_offsets = offsets_by_queue(known.queues)
     for key, reading in readings.items():
-        lost = [(reading.offsets >= first) & (reading.offsets <= last) for first, last in known.get(key, ())]
+        lost = [(reading.offsets >= first) & (reading.offsets <= last) for first, last in known_offsets.get(key, ())]
         is_new = ~np.logical_or.reduce(lost) if lost else np.ones(len(reading.offsets), bool)
         for number, state in enumerate(STATES):
             count = int(((reading.states == number) & (is_new | (state is not Delivery.SKIPPED))).sum())

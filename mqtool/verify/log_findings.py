@@ -161,9 +161,8 @@ class LogReport:
         position = damage.start - segment.base if segment else 0
         code = self._code(damage.kind, damage.end, segment, messages)
         harmless = code in ("log-no-blank", "log-bad-blank")
-        evidence = (
-            damage.detail if damage.count < 2 else (f"{damage.count} consecutive records, the first: {damage.detail}")
-        )
+        evidence = f"{damage.count} consecutive records, the first: " if damage.count > 1 else ""
+        evidence += damage.detail
         if len(taken) > 1:
             parts = (f"{count} of {topic}/{queue_id}" for (topic, queue_id), count in sorted(taken.items()))
             evidence += "; lost " + ", ".join(islice(parts, _MAX_NAMED)) + (", …" if len(taken) > _MAX_NAMED else "")

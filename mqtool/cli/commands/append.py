@@ -57,13 +57,7 @@ ACK = OutputSchema(
             nullable=True,
         ),
         Column("stored", "boolean", "the message is in the log", show=TABLE),
-        Column(
-            "topic",
-            "string",
-            "topic that it is stored in; for a delayed message, the schedule topic",
-            show=TABLE,
-            nullable=True,
-        ),
+        text("topic", "topic that it is stored in; for a delayed message, the schedule topic", nullable=True),
         Column("queue_id", "integer", "queue of the topic", show=TABLE, nullable=True),
         Column("queue_offset", "int64", "ordinal in the queue; null if it was not stored", show=TABLE, nullable=True),
         count(

@@ -42,7 +42,7 @@ BACKUP = OutputSchema(
         flag("checked", "everything was read back"),
         count("files", "in the snapshot"),
         size("bytes", "that were read", label="read"),
-        count("pieces", "bytes of the files in the snapshot"),
+        count("pieces", "pieces of files in the snapshot"),
         count("new_pieces", "of these, new"),
         size("stored", "bytes that the new pieces take up"),
         text("manifest", "files and pieces in the snapshot", show=WIDE),

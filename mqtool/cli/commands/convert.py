@@ -16,7 +16,7 @@ from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ProgressMode
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints, row_of
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, prints, row_of, text
 
 if TYPE_CHECKING:
     from mqtool.convert.staging import ConversionResult
@@ -52,12 +52,7 @@ CONVERT = OutputSchema(
         Column("source", "string", "root of the store that was read", show=TABLE),
         Column("target", "string", "root of the new store", show=TABLE),
         Column("complete", "boolean", "the source was complete, and all of it is in the new store", show=TABLE),
-        Column(
-            "status",
-            "string",
-            "state of the new store according to `verify`: clean, dirty, corrupt, unknown",
-            show=TABLE,
-        ),
+        text("status", "state of the new store according to `verify`: clean, dirty, corrupt, unknown"),
         *_FIGURES,
         Column("left_behind", "array", "names in the source's root that are not in the new store", show=TABLE),
         Column("differences", "array", "units for which queues and log disagree, in words", show=TABLE),

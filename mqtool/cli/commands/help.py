@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -204,13 +205,16 @@ def _found(pages: list[guide.Page], question: str) -> list[Hit]:
     """Returns what fits a question, the pages first that quote it if it is a line of a log."""
     quoting = [Hit(page, words) for page, words in guide.logged(pages, question)]
     commands = (guide.Page(f"mqtool {name}", row.summary, "") for name, row in ALL.items())
-    codes = (
-        guide.Page(f"checks {code}", text.split(". ")[0], text)
-        for code, text in _CODE.findall(guide.text_of("checks.md"))
-    )
+    codes = (guide.Page(f"checks {code}", text.split(". ")[0], text) for code, text in _codes().items())
     topics = {hit.page.topic for hit in quoting}
     hits = search((*(page for page in pages if page.topic != "checks"), *commands, *codes), question)
     return [*quoting, *(hit for hit in hits if hit.page.topic not in topics)]
+
+
+@cache
+def _codes() -> dict[str, str]:
+    """Returns the texts of checks.md by code, without its check of the form, which needs all of verify."""
+    return dict(_CODE.findall(guide.text_of("checks.md")))
 
 
 def _complete(page: guide.Page) -> guide.Page:
@@ -236,8 +240,7 @@ def _checks(words: tuple[str, ...], *, as_text: bool) -> list[Check] | None:
 
     Raises UsageError if no code begins like this.
     """
-    codes = {code for code, _ in _CODE.findall(guide.text_of("checks.md"))}
-    is_code = bool(words) and codes.issuperset(words)
+    is_code = bool(words) and _codes().keys() >= set(words)
     if not is_code and (words[:1] != ("checks",) or (as_text and len(words) == 1)):
         return None
     from mqtool.verify.catalogue import CATALOGUE  # with all of verify, which other pages need not wait for

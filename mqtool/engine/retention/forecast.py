@@ -79,14 +79,8 @@ def expiry_after_start(store: Store, now: int, kept: int | None = None) -> str:
     counts only where broker.conf names this directory: another one may be a copy. It is "" if nobody needs a message in
     these files. The start itself deletes all segments but the first `kept`.
     """
-    config = store.config
-    policy = RetentionPolicy(
-        batch_max=len(store.commit_log.segments),
-        reserved_hours=_reserved_hours(store),
-        force_ratio=(config.integer("diskSpaceCleanForciblyRatio") or 85) / 100,
-        forcibly=config.flag("cleanFileForciblyEnable") is not False,
-    )
-    is_here = any(real_path(path) == real_path(store.path) for path in config.paths("storePathRootDir"))
+    policy = replace(rules.policy_at_any_hour(store.config), batch_max=len(store.commit_log.segments))
+    is_here = any(real_path(path) == real_path(store.path) for path in store.config.paths("storePathRootDir"))
     used = None if is_here else 0.0
     disks, ratio = _disks(store, policy, used)
     is_full = disks.trigger is Trigger.IMMEDIATE
@@ -112,15 +106,9 @@ def _disks(store: Store, policy: RetentionPolicy, used: float | None) -> tuple[D
     return rules.disk_state(policy, logs, queues), max((*logs.values(), queues))
 
 
-def _reserved_hours(store: Store) -> int:
-    hours = store.config.integer("fileReservedTime")
-    return RetentionPolicy().reserved_hours if hours is None else hours
-
-
 def longer_retention(store: Store, modified: int, now: int) -> str:
     """Returns what to write into broker.conf to keep a file for its retention time once more, from now (ms) on."""
-    reserved = _reserved_hours(store)
-    hours = math.ceil((now - modified) / HOUR_MS) + reserved
+    hours = math.ceil((now - modified) / HOUR_MS) + rules.policy_at_any_hour(store.config).reserved_hours
     return (
         f"fileReservedTime={hours} and cleanFileForciblyEnable=false into broker.conf, which keeps the oldest until "
         f"{moment(modified + hours * HOUR_MS)} UTC"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
@@ -68,8 +69,8 @@ class RetentionPolicy(Struct, frozen=True):
         return min(max(self.warning_ratio, _WARNING_RANGE[0]), _WARNING_RANGE[1])
 
 
-def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
-    """Returns the policy of a broker's properties; raises UsageError for an invalid value."""
+def policy_at_any_hour(config: BrokerConfig) -> RetentionPolicy:
+    """Returns the policy of a broker's properties, but for its hours; raises UsageError for an invalid number."""
     values: dict[str, Any] = {}
     for key, name in (_KEYS | _PER_CENT).items():
         value = config.integer(key)
@@ -78,10 +79,15 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     forcibly = config.flag("cleanFileForciblyEnable")
     if forcibly is not None:
         values["forcibly"] = forcibly
+    return RetentionPolicy(**values)
+
+
+def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
+    """Returns the policy of a broker's properties; raises UsageError for an invalid value."""
     source = config.source or "configuration"
-    hours = config.text("deleteWhen")
+    policy, hours = policy_at_any_hour(config), config.text("deleteWhen")
     if hours is not None:
-        values["delete_hours"] = _hours_of(hours, source)
+        policy = replace(policy, delete_hours=_hours_of(hours, source))
     replicas = config.integer("replicasPerDiskPartition") or 1  # CleanCommitLogService.isSpaceToDelete, 5.5.0
     if replicas > 1:
         raise UsageError(
@@ -89,7 +95,7 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
             "of its own files with a part of the disk; mqtool does not, and would delete more. Set it to 1 to "
             "delete by disk usage"
         )
-    return RetentionPolicy(**values)
+    return policy
 
 
 def _hours_of(text: str, source: str) -> tuple[int, ...]:

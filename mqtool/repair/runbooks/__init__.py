@@ -73,13 +73,9 @@ def runbook_of(text: str) -> Runbook:
     number = re.fullmatch(r"(?:rb)?[-_ ]?0*(\d{1,2})", text.strip(), re.IGNORECASE)
     identity = f"RB-{int(number[1]):02}" if number else ""
     for runbook in RUNBOOKS.values():
-        if runbook.id == identity or _words(text) == _words(runbook.name):
+        if runbook.id == identity or guide.plain(text) == guide.plain(runbook.name):
             return runbook
     raise UsageError(f"{text!r}: expected one of {', '.join(RUNBOOKS)}; mqtool runbook list")
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
 
 
 def by_name(text: str) -> tuple[Match, ...]:
@@ -100,7 +96,9 @@ def by_line(line: str) -> tuple[Match, ...]:
     """Returns the runbooks whose pages quote a line of a broker's log, or part of it, the longest match first."""
     pages = {page.topic: page for page in guide.pages()}
     in_order = (pages[f"runbooks/{name}"] for name in ORDER)
-    return tuple(Match(runbook_of(page.topic[-2:]), words) for page, words in guide.logged(in_order, line))
+    return tuple(
+        Match(RUNBOOKS[page.topic.removeprefix("runbooks/")], words) for page, words in guide.logged(in_order, line)
+    )
 
 
 def by_store(case: Case) -> tuple[Match, ...]:

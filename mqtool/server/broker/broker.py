@@ -216,14 +216,14 @@ class Broker:
         """Sends a one-way request to a client; does nothing if the connection is closed or the broker shuts down."""
         if not self.is_stopping:
             self._opaque += 1
-            peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, None, fields, data, version=self.version))
+            peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, fields=fields, body=data))
 
     async def request(
         self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float
     ) -> Command | None:
         """Sends a request to a client; returns the answer, or None if it fails or takes longer than `seconds`."""
         try:
-            return await peer.request(Command(code, fields=fields, body=data, version=self.version), seconds)
+            return await peer.request(Command(code, fields=fields, body=data), seconds)
         except (MqtoolError, OSError, TimeoutError) as error:
             _LOG.warning("no answer address=%s code=%d error=%r", peer.address, code, error)
             return None

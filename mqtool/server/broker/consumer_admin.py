@@ -80,8 +80,7 @@ class ConsumerAdmin(RequestProcessor):
             fields["brokerName"] = broker.settings.text("brokerName")
             data = self._message_named(text(command, "msgId"))
         try:
-            request = Command(command.code, fields=fields, body=data, version=broker.version)
-            answer = await member.peer.request(request, RELAY_S)
+            answer = await member.peer.request(Command(command.code, fields=fields, body=data), RELAY_S)
         except TimeoutError as error:
             remark = f"consumer <{group}> <{client_id}> Timeout"
             raise RefusalError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from error

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import LocalProtocolError, MqtoolError, RemoteProtocolError
 from mqtool.formats import java
-from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, Command, ResponseCode
+from mqtool.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, Command, ResponseCode
 from mqtool.protocol.frames import MAX_FRAME, ForeignProtocolError, Framer, encode
 from mqtool.server.net.tls import TlsDetector, TlsPipe
 
@@ -110,7 +110,7 @@ class Endpoint(Struct):
     peers: set["Peer"] = field(default_factory=set)  # the open connections
     unfinished: int = 0  # number of buffered bytes of incomplete frames of all connections
     stopping: bool = False  # whether requests are refused because of a shutdown
-    version: int = VERSION  # release that answers state, an ordinal of MQVersion
+    version: int | None = None  # release that all commands state, an ordinal of MQVersion; None: each its own
     _advised: set[str] = field(default_factory=set)
 
     def log_violation(self, peer: "Peer", error: RemoteProtocolError) -> None:
@@ -369,7 +369,7 @@ class Peer(asyncio.Protocol):
             self._unblock()
 
     def _put(self, command: Command) -> None:
-        if command.is_response:
+        if self._endpoint.version is not None:
             command.version = self._endpoint.version
         try:
             pieces = encode(command)

@@ -230,9 +230,7 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
             detail = "the broker reads it as a chunk, but does not give chunks such names"
             yield finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
     for path in store.listing.unread_folders:
-        detail = (
-            f"the broker does not read this folder; it reads or creates that of queue {int(path.name)}, or makes it"
-        )
+        detail = f"the broker does not read this folder; it reads or creates that of queue {int(path.name)}"
         yield finding(
             "equeue-queue-folder", Severity.ERROR, path, detail, "give the folder the queue's number as its name"
         )
@@ -254,7 +252,7 @@ def _missing_queue_chunks(store: EQueueStore) -> Iterator[Finding]:
     for queue in store.queues:
         for part in store.unread_entries(queue):
             if part.kind == MISSING_CHUNK:
-                detail = f"is missing, and with it entries of queue {queue.topic}/{queue.queue_id} in it"
+                detail = f"is missing, and with it entries of queue {queue.topic}/{queue.queue_id}"
                 yield finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, _REBUILD)
 
 

@@ -112,11 +112,8 @@ def _points(database: rocksdb.Database) -> KvPopped:
             points.append(_point(value))
         except (ValueError, TypeError, KeyError, FormatError, RecursionError):
             problems.append(value[:40])
-    unknown = (
-        (f"{POP_DATABASE}: {len(problems)} record(s) are not POP records, the first: {problems[0]!r}")
-        if problems
-        else ""
-    )
+    words = f"{POP_DATABASE}: {len(problems)} record(s) are not POP records"
+    unknown = f"{words}, the first: {problems[0]!r}" if problems else ""
     return KvPopped(tuple(points), unknown)
 
 
