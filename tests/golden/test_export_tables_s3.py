@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -56,7 +57,7 @@ class Lake:
         pytest.importorskip({TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}[kind])
         self.kind = kind
         self.store = copy_store(NAME, tmp_path)
-        self.url = f"s3://stores/{tmp_path.parent.name}/{tmp_path.name}/a lake"
+        self.url = f"s3://stores/{secrets.token_hex(4)}/a lake"  # names of temporary directories recur
         self.catalogue = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalogue.db"}
         for name, value in self.catalogue.items():
             monkeypatch.setenv(f"PYICEBERG_CATALOG__MQTOOL__{name.upper()}", value)

@@ -67,7 +67,9 @@ def test_only_5_5_0_writes_a_table_of_pulls(tmp_path, release, members, before):
         table = OffsetTable(persister)
         table.commit("G", "T", 0, 5)
         table.persist()
-        return table.encoded()
+        encoded = table.encoded()
+        await persister.close()
+        return encoded
 
     if before and "pullOffsetTable" not in before:
         members = [name for name in members if name != "pullOffsetTable"]
