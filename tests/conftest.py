@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from mqtool.cli import after_start
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.native import IS_COMPILED, form
 from tests.support.rocketmq import RocketMQ, Unavailable, release
-from tests.support.stores import FIXTURES
+from tests.support.stores import SOON_AFTER
 from tests.support.tiers import FAST_FOLDERS, NIGHT, TIERS, belongs
 from tests.support.watch import Watch
 
@@ -34,8 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Has hypothesis try fewer examples in the fast tier, and sets what otherwise depends on the shell and the runner."""
-    for segment in FIXTURES.glob("*/store*/commitlog/*"):  # in an old clone they have expired
-        os.utime(segment)
+    pytest.MonkeyPatch().setattr(after_start, "now_ms", lambda: SOON_AFTER)
     os.environ.pop("COLUMNS", None)  # workers of xdist have it; output that is no terminal's is not wrapped
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, shells have their children ignore it
     settings.load_profile("night" if NIGHT else "fast" if config.getoption("--tier") == "fast" else "full")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,8 +72,8 @@ EXPLAIN_START = OutputSchema(
         text("verdict", "in one line; begins with unknown: if files that decide it cannot be read"),
         listing(
             "advice",
-            "what to write into broker.conf before the start, and why: sizes that do not fit the files, or what "
-            "retention would delete unread",
+            "what to do before the start, and why: sizes in broker.conf that do not fit the files, messages that "
+            "retention would delete unread, or the timer would skip",
         ),
         flag("clean_stop", "there is no abort file: recovered normally"),
         count("exit", "exit code of the process; null if it keeps running or hangs", nullable=True),
@@ -150,7 +149,8 @@ def print_start_outcome(
     do_not_start = outcome.do_not_start or (other is not None and disputed and other.do_not_start)
     code = ExitCode.NO if denial or timer or do_not_start else ExitCode.OK
     lost, steps = outcome.lost, [command("verify", Opened(path, config, broker))]
-    advice = [] if do_not_start else _expiry(path, config, outcome)
+    advice = [] if do_not_start else _afterwards(path, config, outcome)
+    read_first = "read the advice below first: " if advice else ""
     style = Style.BAD if code is ExitCode.NO else Style.DOUBTFUL if advice else Style.GOOD
     if code is ExitCode.OK:
         steps = []
@@ -164,6 +164,7 @@ def print_start_outcome(
         verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
     if do_not_start:
         verdict = f"do not start the broker: {verdict}"
+    verdict = f"{read_first}{verdict}"
     if config is None and outcome.runs:
         verdict += f"; {UNCHECKED}"
     if denial is not None:
@@ -269,12 +270,12 @@ def _checked(
     return steps, hints, offsets_by_name(verification.losses.offsets)
 
 
-def _expiry(path: Path, config: Path | None, outcome: Outcome) -> list[str]:
-    """Returns which messages retention deletes after the start although somebody needs them, and how to keep them.
+def _afterwards(path: Path, config: Path | None, outcome: Outcome) -> list[str]:
+    """Returns which messages are lost after the start, and how to keep them.
 
     There is no line if the start itself deletes the oldest segments: others expire then.
     """
-    from mqtool.engine.retention.forecast import expiry_after_start
+    from mqtool.cli.after_start import losses_after_start
     from mqtool.store import open_readable
 
     try:
@@ -282,9 +283,9 @@ def _expiry(path: Path, config: Path | None, outcome: Outcome) -> list[str]:
             kept = [segment.path for segment in outcome.plan.segments] if outcome.plan else []
             if kept != [segment.path for segment in store.commit_log.segments[: len(kept)]]:
                 return []
-            return list(filter(None, [expiry_after_start(store, time.time_ns() // 1_000_000, len(kept))]))
+            return losses_after_start(store, release_of(outcome.release), len(kept))
     except StoreError as error:
-        return [f"what retention then deletes is unknown: {error}"]
+        return [f"what is lost after the start is unknown: {error}"]
 
 
 def _unknown(

@@ -6,7 +6,6 @@ Those begin with the one plan that covers the findings.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from mqtool.cli.options import release_words
 from mqtool.cli.terminal import Style, paint
 from mqtool.commands import PLAN_FILE, Opened, command, new_store_command
 from mqtool.errors import MqtoolError, RefusedError
+from mqtool.formats.release import release_of
 from mqtool.recovery.losses import waiting_words
 from mqtool.recovery.outcome import GIVEN
 from mqtool.store import Store, open_store
@@ -465,14 +465,14 @@ def _by_codes(store: Store, proposal: RepairProposal, verification: Verification
 
 
 def _is_harmless(store: Store, verification: Verification) -> bool:
-    """Whether a start loses nothing, and deletes nothing later that somebody needs: `explain-start` adds nothing."""
+    """Whether nothing is lost by a start and after it: `explain-start` adds nothing."""
     start = verification.next_start
     if start is None or any(item and item.do_not_start is not False for item in (start, start.other)):
         return False
-    from mqtool.engine.retention.forecast import expiry_after_start
+    from mqtool.cli.after_start import losses_after_start
 
     try:
-        return not expiry_after_start(store, time.time_ns() // 1_000_000)
+        return not losses_after_start(store, release_of(start.release))
     except MqtoolError:
         return False
 

@@ -16,6 +16,9 @@ from mqtool.formats.commit_log import MAGIC_BLANK
 if TYPE_CHECKING:
     import numpy as np
 
+USED_SLOTS = 7 * 86_400 - 60
+"""Slots before and after the current one that a broker uses (slotsTotal - TIMER_BLANK_SLOTS in TimerMessageStore)."""
+
 WHEEL_SLOTS = 7 * 86_400 * 2
 """Slots of a wheel, whatever its precision."""
 
@@ -176,6 +179,14 @@ def unread_slots(slots: "np.ndarray", read_to: int, precision_ms: int) -> "np.nd
     `read_to` is last_read_time_ms of the checkpoint: the broker reads the slot of this time next.
     """
     return used_slots(slots) & (slots["time"] >= -(-read_to // precision_ms))
+
+
+def first_slot_after_start(now: int, precision_ms: int) -> int:
+    """Returns the time of the oldest slot that a broker started at a time reads, both in ms; it skips those before.
+
+    Source: TimerMessageStore.recover (5.3.3, 5.4.0, 5.5.0, 5.5.1).
+    """
+    return now - now % precision_ms - USED_SLOTS * precision_ms
 
 
 def time_in_wheel(due: int, write_time: int, window: int, precision_ms: int) -> tuple[int, bool]:

@@ -139,9 +139,8 @@ class Outcome(Struct, frozen=True):
             return "starts; whether messages are lost was not checked"
         count = self.count()
         known = f"; {self.known} known lost" if self.known else ""
-        if count == LossCount():
-            return f"starts, and no {'further ' if known else ''}message is lost{known}"
-        return f"starts, {'but' if count.by_start else 'and'} {count.start_words}{known}"
+        words = "loses no further message" if known and count == LossCount() else count.start_words
+        return f"starts, {'but' if count.by_start else 'and'} {words}{known}"
 
     @property
     def do_not_start(self) -> bool:

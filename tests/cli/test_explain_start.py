@@ -5,18 +5,18 @@ import json
 import os
 import re
 import shutil
-import time
 from datetime import UTC, datetime
 
 import pytest
 
+from mqtool.cli import after_start
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.start_outcome import lost_row
 from mqtool.engine.disk.files import Files
 from mqtool.errors import StoreError
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
-from tests.support.stores import copy_store, fixture, tree_digest
+from tests.support.stores import SOON_AFTER, copy_store, fixture, tree_digest
 from tests.support.unreadable import unreadable
 
 WRONG_SIZE = "expected files of 1073741824 bytes; 9 of 9 have 131072: set mappedFileSizeCommitLog=131072"
@@ -41,7 +41,7 @@ def explain(mqtool, tmp_path):
 def test_a_whole_store_ends_with_0(explain):
     result = explain(WHOLE)
     assert result.code == ExitCode.OK
-    assert result.text.startswith(f"starts, and no message is lost{UNCHECKED}\n\nstore ")
+    assert result.text.startswith(f"starts, and loses no message{UNCHECKED}\n\nstore ")
 
 
 def test_a_release_may_be_written_with_its_third_number(mqtool):
@@ -81,7 +81,7 @@ def test_what_retention_deletes_unread_after_the_start_is_said_with_the_keys_tha
     assert mqtool("explain-start", store).code == ExitCode.OK
     segments = sorted((store / "commitlog").iterdir())
     for segment in segments[:-1]:
-        os.utime(segment, (time.time() - 100 * 3600 + 60,) * 2)
+        os.utime(segment, (SOON_AFTER / 1000 - 100 * 3600 + 60,) * 2)
     started, cleaned = (
         mqtool(*words, "-f", "json").document
         for words in (("explain-start", store), ("clean", store, "--now", "--allow-unread", "--dry-run"))
@@ -93,12 +93,50 @@ def test_what_retention_deletes_unread_after_the_start_is_said_with_the_keys_tha
     assert (started["ok"], started["next_steps"], keys in advice) == (True, [], True)
     until = datetime.fromtimestamp(segments[0].stat().st_mtime + 172 * 3600, UTC)
     assert advice.endswith(f", which keeps the oldest until {until:%Y-%m-%d %H:%M:%S} UTC")
+    assert started["verdict"] == f"read the advice below first: starts, and loses no message{UNCHECKED}"
     assert f"{started['verdict']}\nretention then deletes 1065 " in mqtool("explain-start", store).text
     config = store.parent / "broker.conf"
     config.write_text(fixture("orders-5.5.0/broker.conf").read_text("utf-8") + keys.replace(" and ", "\n"), "utf-8")
     kept = mqtool("explain-start", store, "-f", "json")
-    assert (kept.code, kept.document["verdict"]) == (ExitCode.OK, "starts, and no message is lost")
+    assert (kept.code, kept.document["verdict"]) == (ExitCode.OK, "starts, and loses no message")
     assert kept.document["advice"] == []
+
+
+DAY_MS = 24 * 3600 * 1000
+SKIPPED_FROM = 1_795_225_270_000 + 7 * DAY_MS - 60_000 + 1000
+"""When the slot of the first 4 of the 8 waiting timer messages of orders-5.5.0 is skipped; a real 5.5.0 skips all later."""
+
+
+@pytest.mark.parametrize(
+    ("time", "release", "keys", "count"),
+    [
+        (SKIPPED_FROM - 1, "5.5", {}, 0),
+        (SKIPPED_FROM, "5.5", {}, 4),
+        (SKIPPED_FROM + DAY_MS, "5.3", {}, 8),
+        (SKIPPED_FROM + DAY_MS, "5.5.1", {}, 8),
+        (SKIPPED_FROM + DAY_MS, "4.9", {}, 0),
+        (SKIPPED_FROM + DAY_MS, "5.5", {"timerWheelEnable": "false"}, 0),
+        (SKIPPED_FROM + DAY_MS, "5.5", {"brokerRole": "SLAVE"}, 0),
+    ],
+)
+def test_timer_messages_that_the_broker_skips_are_counted(mqtool, tmp_path, monkeypatch, time, release, keys, count):
+    monkeypatch.setattr(after_start, "now_ms", lambda: time)
+    store, config = copy_store("orders-5.5.0", tmp_path), tmp_path / "broker.conf"
+    more = "".join(f"{key}={value}\n" for key, value in {"fileReservedTime": 9999, **keys}.items())
+    config.write_text(fixture("orders-5.5.0/broker.conf").read_text("utf-8") + more, "utf-8")
+    words = ("explain-start", store, "--release", release, "--config", config)
+    found, text = mqtool(*words, "--json"), mqtool(*words).text
+    assert found.code == ExitCode.OK
+    if not count:
+        assert found.document["advice"] == []
+        assert text.startswith("starts, and loses no message\n\n")
+        return
+    (advice,) = found.document["advice"]
+    before = datetime.fromtimestamp(time // 1000 - 7 * 86_400 + 60, UTC)
+    assert advice.startswith(
+        f"the timer then skips {count} message(s) that were due before {before:%Y-%m-%d %H:%M:%S} UTC, and never "
+    )
+    assert text.startswith(f"read the advice below first: starts, and loses no message\n{advice}\n\n")
 
 
 def test_a_full_disk_counts_where_broker_conf_names_the_store(mqtool, tmp_path, monkeypatch):
@@ -124,7 +162,7 @@ def test_what_retention_deletes_is_counted_in_the_segments_that_the_start_leaves
     if is_damaged:
         spoil_a_magic(store)
     for segment in (store / "commitlog").iterdir():
-        os.utime(segment, (time.time() - 100 * 3600,) * 2)
+        os.utime(segment, (SOON_AFTER / 1000 - 100 * 3600,) * 2)
     found = mqtool("explain-start", store, "-f", "json").document
     assert [name for name in found["files"]["deleted"] if name.startswith("commitlog/")]
     advice = [line.partition(";")[0] for line in found["advice"]]
@@ -233,8 +271,8 @@ def test_losses_that_a_repair_recorded_are_not_wrong(mqtool, tmp_path):
     found.append(mqtool("explain-start", tmp_path / "new", "-f", "json").document)
     skips = [[line for line in one["accepted"] if "offset" in line] for one in found]
     assert [one["verdict"] for one in found] == [
-        f"starts, and no further message is lost; {known} known lost{UNCHECKED}",
-        f"starts, and no message is lost{UNCHECKED}",
+        f"starts, and loses no further message; {known} known lost{UNCHECKED}",
+        f"starts, and loses no message{UNCHECKED}",
     ]
     assert skips[0] == []
     assert "queue Delayed/0: at 6 of 7 offsets a consumer gets the next remaining message" in skips[1]
@@ -348,7 +386,7 @@ def test_what_is_lost_of_timers_with_damaged_files_is_unknown(mqtool, tmp_path, 
     assert found.code == (ExitCode.OK if is_known else ExitCode.NO)
     what = "cannot be read" if harm == "unreadable" else "are damaged"
     verdict = f"starts; what it loses is unknown: the timer's files {what}, so messages waiting there are not counted"
-    assert found.document["verdict"] == ("starts, and no message is lost" if is_known else verdict) + UNCHECKED
+    assert found.document["verdict"] == ("starts, and loses no message" if is_known else verdict) + UNCHECKED
     assert found.document["verdict"] in text
     assert found.document["undecided"] == []
     shown = [line.split() for line in text.splitlines() if line.startswith("  timer ")]

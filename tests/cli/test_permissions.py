@@ -177,7 +177,7 @@ def test_monitoring_too_is_shown_that_a_start_needs_a_permission(mqtool, tmp_pat
 
 
 @pytest.mark.skipif(not OTHER, reason="only root can give a store to another user")
-@pytest.mark.parametrize(("mode", "outcome"), [(0o444, "starts, and no message is lost"), (0, "unknown")])
+@pytest.mark.parametrize(("mode", "outcome"), [(0o444, "starts, and loses no message"), (0, "unknown")])
 def test_the_owner_of_a_store_is_shown_what_keeps_its_broker_from_starting(
     mqtool, tmp_path, monkeypatch, mode, outcome
 ):

@@ -59,6 +59,10 @@ def fixture(path: str) -> Path:
     return found
 
 
+SOON_AFTER = 1_795_564_800_000
+"""2026-11-25, ms since the epoch: soon after the newest fixture was written, and before timers are skipped."""
+
+
 def read_keys(name: str) -> dict[str, str]:
     """The keys of a store's broker.conf that its broker reads: some have keys of later releases too."""
     store = store_fixture(name)

@@ -21,10 +21,11 @@ Show what a broker would do to the store if it were started now. The default is 
 output names it. Shows whether it starts, or the error with which it refuses; where recovery starts to scan, where it
 cuts the log, which files it deletes; the messages that consumers lose, and with --format wide every queue's bounds;
 which delays, timers, transactions and pops wait, and how many of them are lost; which expired messages retention then
-deletes unread; what it would accept silently; what cannot be predicted from the files. Works on a copy or in place,
-also while a broker is running; nothing is written. Exit code 1 if the broker would not start, would lose or not serve
-messages that are still in the store, or that is unknown because files are damaged or unreadable. Messages that are lost
-already are reported, and are no reason for exit code 1.
+deletes unread, and which timer messages the broker skips after more than seven days; what it would accept silently;
+what cannot be predicted from the files. Works on a copy or in place, also while a broker is running; nothing is
+written. Exit code 1 if the broker would not start, would lose or not serve messages that are still in the store, or
+that is unknown because files are damaged or unreadable. Messages that are lost already are reported, and are no reason
+for exit code 1.
 
 impact: read-only
 """

@@ -193,6 +193,23 @@ def _properties(store: Store, physical_offset: int) -> dict[str, str]:
     return {}
 
 
+def skipped_timers(store: Store, now: int) -> int:
+    """Returns how many timer messages a broker started at a time (ms) skips: after seven days, those due before.
+
+    It reads those that it has not put into the wheel again, and delivers them. 0 if the files do not show it.
+    """
+    queue, checkpoint = store.queue(topics.TIMER_TOPIC, 0), read_checkpoint(store.path)
+    read_from = timer.first_slot_after_start(now, store.config.timer_precision)
+    if queue is None or checkpoint.last_read_time_ms >= read_from:
+        return 0
+    unread, read = (_in_wheel(store, time) for time in (checkpoint.last_read_time_ms, read_from))
+    if unread is None or read is None:
+        return 0
+    offsets, physical = units_from(queue, queue.min_offset)
+    physical = physical[offsets < checkpoint.master_timer_queue_offset]
+    return int((np.isin(physical, unread) & ~np.isin(physical, read)).sum())
+
+
 def _is_due_later(store: Store, physical_offset: int, read_to: int) -> bool:
     """Whether a parked message is due at or after the time up to which the timer has delivered."""
     try:

@@ -12,9 +12,6 @@ from mqtool.store.config.rocksdb import Database, is_database
 from mqtool.store.file_sizes import TIMER_LOG, KnownSize
 from mqtool.store.files import ReadFile, is_file, list_mapped_files, read_file
 
-_BLANK_SLOTS = 60
-"""Slots of the wheel that a roll window leaves free (TimerMessageStore.TIMER_BLANK_SLOTS)."""
-
 _FAMILY = "timer"
 _POSITION, _DELIVERED_UNTIL = b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint"
 _LONG_SIZE = 8
@@ -75,8 +72,7 @@ def roll_window(config: BrokerConfig) -> int:
     window = config.integer("timerRollWindowSlot")
     if window is None:
         return timer.DEFAULT_ROLL_WINDOW
-    largest = timer.WHEEL_SLOTS - _BLANK_SLOTS
-    return window if 2 <= window <= largest else largest
+    return window if 2 <= window <= timer.USED_SLOTS else timer.USED_SLOTS
 
 
 def checkpoint_path(root: Path) -> Path:

@@ -56,7 +56,7 @@ def test_nothing_happens_to_a_store_that_is_whole(store, release):
     assert found.after_start == (0, store.end)
     assert found.readable == 60
     assert found.files.deleted == ()
-    assert found.verdict == "starts, and no message is lost"
+    assert found.verdict == "starts, and loses no message"
 
 
 @BOTH
