@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -285,18 +285,30 @@ def release_option(words: str, panel: str | None = None) -> Any:
     return option("--release", metavar="X.Y", panel=panel, help=words, parser=_release)
 
 
-def release_words(release: object, evidence: str) -> str:
+def release_words(release: object, evidence: str, *, has_option: bool = True) -> str:
     """Returns the sentence that states which release is assumed, why, and how to choose another."""
-    return f"release {release} is {evidence}; --release states another"
+    return f"release {release} is {evidence}{'; --release states another' if has_option else ''}"
 
 
-def assumed_release(root: Path, config: Any, given: Compat | None) -> Iterator[str]:
-    """Yields the sentence about the release of a store, unless it was given; `config` is its configuration or file."""
+@contextmanager
+def stated_release(
+    root: Path,
+    config: Any,
+    given: Compat | None = None,
+    *,
+    has_option: bool = True,
+    state: Callable[[str], None] = note,
+) -> Iterator[None]:
+    """States which release is assumed for a store, unless it was given, once the work with the store has succeeded.
+
+    The files are read before the work, which may change them; `config` is the store's configuration or its file.
+    """
     from mqtool.recovery.predict import detect_version
 
-    if given is None:
-        version = detect_version(root, config)
-        yield release_words(version.release, version.assumption)
+    version = detect_version(root, config) if given is None else None
+    yield
+    if version is not None:
+        state(release_words(version.release, version.assumption, has_option=has_option))
 
 
 def _release(text: str) -> Compat:

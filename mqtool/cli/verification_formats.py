@@ -65,12 +65,6 @@ _NAGIOS = {State.CLEAN: "OK", State.DIRTY: "WARNING", State.CORRUPT: "CRITICAL",
 _COPYING = ("RB-05", "RB-13")
 """Runbooks of damage inside the log and of missing segments: both make a new store, with all that is derived."""
 
-TRIED_LOG = 4 << 30
-"""Bytes of the CommitLog up to which a plan is tried out; beyond, the order of the steps goes by the codes alone."""
-
-TRIED_FINDINGS = 5_000
-"""Findings up to which a plan is tried out: each may be a file of the preview, which is made three times."""
-
 
 def text(verification: Verification, steps: Sequence[str] = (), start: Sequence[str] = (), *, wide: bool) -> bytes:
     """Returns the complete result: the verdict, what to type first, then the details; `wide` explains all findings.
@@ -364,8 +358,7 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     There are none while a broker is running, before the check is complete, and before broker.conf is corrected.
     `may_try` builds the result of a plan aside and predicts the broker's start with it. Then the plan is named only if
     it loses nothing that the store still has, and runbooks only for what it leaves. Nothing is built if there is
-    nothing to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are more findings than
-    `TRIED_FINDINGS`.
+    nothing to plan, no start can be predicted, or the store is not `is_small`.
     """
     is_wrong = any(finding.severity is not Severity.NOTE for finding in verification.findings)
     if verification.missing_config and verification.complete and not verification.live and not is_wrong:
@@ -408,10 +401,10 @@ def next_steps_of(root: Path, config: str | Path | None, verification: Verificat
 
 
 def _steps(store: Store, verification: Verification, *, may_try: bool) -> tuple[str, ...]:
-    from mqtool.repair.from_findings import RepairProposal, changes_of, try_out
+    from mqtool.repair.from_findings import RepairProposal, changes_of, is_small, try_out
 
     proposal = changes_of(store, verification.findings, verification.losses.offsets)
-    if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
+    if proposal.changes and may_try and verification.next_start is not None and is_small(store, verification):
         try:
             return _steps_for(store, try_out(store, proposal, verification.findings), verification)
         except MqtoolError:  # `mqtool plan` ends with the same error
@@ -421,12 +414,6 @@ def _steps(store: Store, verification: Verification, *, may_try: bool) -> tuple[
         except OSError:  # no space for what the plan would change
             pass
     return _by_codes(store, proposal, verification)
-
-
-def _is_small(store: Store, verification: Verification) -> bool:
-    """Whether trying a plan takes about as long as `verify` itself."""
-    size = sum(segment.size for segment in store.commit_log.segments)
-    return size <= TRIED_LOG and len(verification.findings) <= TRIED_FINDINGS
 
 
 def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification: Verification) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 from mqtool.store.known_losses import LostOffsets
 from mqtool.store.store import Store, open_store
-from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
+from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification, verify
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (
@@ -61,6 +61,13 @@ _CONFIG = (
     "config-delay-orphan",
 )
 _QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
+
+
+TRIED_LOG = 4 << 30
+"""Bytes of the CommitLog up to which a plan is tried out; beyond, the order of the steps goes by the codes alone."""
+
+TRIED_FINDINGS = 5_000
+"""Findings up to which a plan is tried out: each may be a file of the preview, which is made three times."""
 
 
 class RepairProposal(Struct, frozen=True):
@@ -213,6 +220,12 @@ class _ChangeCollector(Struct):
         if self.padded:
             changes.append(Pad(tuple(sorted(self.padded))))
         return changes
+
+
+def is_small(store: Store, verification: Verification) -> bool:
+    """Whether trying a plan takes about as long as `verify` itself."""
+    size = sum(segment.size for segment in store.commit_log.segments)
+    return size <= TRIED_LOG and len(verification.findings) <= TRIED_FINDINGS
 
 
 def try_out(store: Store, proposal: RepairProposal, findings: Sequence[Finding]) -> RepairProposal | RefusedError:

@@ -19,7 +19,7 @@ from mqtool.errors import (
 )
 from mqtool.recovery import predict
 from mqtool.repair.changes import Recover
-from mqtool.repair.from_findings import RepairProposal, changes_of, remaining_after
+from mqtool.repair.from_findings import RepairProposal, changes_of, is_small, remaining_after
 from mqtool.repair.outlook import LOSSES, Comparison, LossesError, NotInPlaceError, Preview
 from mqtool.repair.plan import Plan
 from mqtool.repair.plan_builder import make_plan
@@ -168,8 +168,9 @@ def diagnose(
     *,
     in_place: bool = True,
 ) -> Diagnosis:
-    """Verifies a store and plans its repair, with `in_place` a change of the store. The store is only read.
+    """Verifies a store and plans its repair. The store is only read.
 
+    Without `in_place` there is no plan, only the reason why a change of the store is not enough, where that is cheap.
     Raises StoreLockedError if a broker has the store open; NotAStoreError, LayoutError, StoreError,
     UnsupportedFormatError.
     """
@@ -177,12 +178,13 @@ def diagnose(
         verification = verify(store, Options(broker=release))
         losses = verification.next_start.losses if verification.next_start else None
         gone = losses.gone if losses else _gone(store)
+        is_tried = in_place or is_small(store, verification)
     if verification.live:
         raise StoreLockedError("a broker has the store open; stop it first", root)
     plan, reason, needs_new_store = None, "; ".join(corrections(verification.findings)), False
     denials = (f"{item.file}: {item.evidence}" for item in verification.findings if item.code in PERMISSIONS)
     reason = reason or next(denials, "")
-    if in_place and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
+    if is_tried and not reason and any(finding.severity is not Severity.NOTE for finding in verification.findings):
         try:
             lost = verification.losses.offsets
             plan = plan_repair(root, verification.findings, lost=lost, config=config, release=release)
@@ -194,9 +196,12 @@ def diagnose(
             reason, needs_new_store = error.why, True
         except (RefusedError, UnsupportedFormatError) as error:
             reason = str(error)
+        except OSError:  # no space for what the plan would change
+            if in_place:
+                raise
     if plan is None:
         reason = reason or verification.missing_config
-    return Diagnosis(verification, gone, plan, reason, needs_new_store)
+    return Diagnosis(verification, gone, plan if in_place else None, reason, needs_new_store)
 
 
 def _gone(store: Store) -> int | None:

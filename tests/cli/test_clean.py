@@ -298,6 +298,10 @@ def test_messages_without_a_position_of_any_group_are_counted_apart_and_deleted(
     assert mqtool(*shlex.split(export)[1:], "-f", "json").code == ExitCode.OK
     kept = pq.read_table(tmp_path / "lake" / "messages", columns=["physical_offset"])["physical_offset"].to_pylist()
     assert {message.physical_offset for message in nobodys} <= set(kept)
+    last = max(message.store_timestamp for message in nobodys)
+    with library.open(root) as store:
+        later = {message.physical_offset for message in store.messages() if message.store_timestamp > last}
+    assert later.isdisjoint(kept)
     text = mqtool("clean", root, "--now", "--dry-run").text
     unread, _, unclaimed = text.partition("Messages in expired files that no group has begun to read\n")
     assert nobodys[0].topic in unclaimed.partition("Waiting")[0]

@@ -502,7 +502,7 @@ def test_verify_builds_no_preview_of_very_many_files(mqtool, tmp_path, monkeypat
     root = copy_store("crash-4.9.7", tmp_path)
     for number in range(1, 20):
         (root / "commitlog" / f"{(1 << 40) + number * 131072:020d}").touch()
-    monkeypatch.setattr("mqtool.cli.verification_formats.TRIED_FINDINGS", 5)
+    monkeypatch.setattr("mqtool.repair.from_findings.TRIED_FINDINGS", 5)
     monkeypatch.setattr("mqtool.repair.from_findings.build", None)
     assert mqtool("verify", root, "--format", "json").document["next_steps"]
 

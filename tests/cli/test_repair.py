@@ -177,7 +177,7 @@ def test_a_repair_in_place_that_leaves_an_error_names_what_follows_it(mqtool, br
 
 def test_repair_names_the_new_store_where_verify_does_not_try_a_plan(mqtool, tmp_path, monkeypatch):
     """Beyond a size of the log or a number of findings `verify` goes by their codes; it was a circle."""
-    monkeypatch.setattr("mqtool.cli.verification_formats.TRIED_FINDINGS", 0)
+    monkeypatch.setattr("mqtool.repair.from_findings.TRIED_FINDINGS", 0)
     root = copy_store("orders-5.5.0", tmp_path)
     os.truncate(root / "commitlog" / "00000000000000262144", 70_000)
     first = "00000000000000262144 ends inside a record, as a copy does that was interrupted: copy it again "
@@ -441,3 +441,27 @@ def test_a_repair_in_place_that_would_make_new_errors_gives_way_to_a_new_store(m
     done = mqtool("repair", root, "-o", new, "--yes", "--json").document
     assert (done["result"], sum(row["messages"] for row in done["lost"])) == ("clean", 146)
     assert bodies(new) == bodies(root)
+
+
+def test_a_new_store_s_report_says_why_what_was_corrected_and_what_begins_at_0(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with library.open(root) as store:
+        messages, segments = list(store.messages()), store.commit_log.segments
+    (moved,) = (one for one in messages if (one.topic, one.queue_id, one.queue_offset) == ("Orders", 0, 10))
+    gone = [one for one in messages if (one.topic, one.queue_id) == ("Compressed", 0)]
+    changes = [(moved, 27, b"\x7f"), *((one, 88, bytes(8)) for one in gone)]  # the queue offset's last byte; bodies
+    for message, at, data in changes:
+        segment = next(part for part in segments if part.base <= message.physical_offset < part.end)
+        with segment.path.open("r+b") as file:
+            file.seek(message.physical_offset - segment.base + at)
+            file.write(data)
+    reason = mqtool("repair", root, "--json").document["reason"]
+    made = mqtool("repair", root, "-o", tmp_path / "new", "--yes")
+    assert reason
+    lines = made.text.splitlines()
+    assert f"Why not in place: {reason}" in lines
+    notes = [line.removeprefix("Note: ") for line in lines if line.startswith("Note: ")]
+    assert any(f"physical offsets {moved.physical_offset} (queue_offset)" in note for note in notes)
+    assert "no message of Compressed/0 is left: these queues begin at queue offset 0 again" in notes
+    with library.open(tmp_path / "new") as store:
+        assert store.queue("Compressed", 0) is None

@@ -1,7 +1,10 @@
 """A command that assumes a release states which and why; one that is given a release does not."""
 
 import logging
+import re
+import shutil
 
+import pytest
 import typer.main
 
 from mqtool.cli.app import app
@@ -49,6 +52,22 @@ def test_commands_with_release_state_the_one_that_they_assume_and_why(mqtool, tm
                 (loud if given else silent).add(name)
     assert (silent, loud) == (set(), set())
     assert COMMANDS.keys() == set(commands_with_release(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize(
+    ("fixture", "words"),
+    [
+        ("orders-5.5.0", "salvage STORE -o OUT"),
+        ("orders-5.5.0", "plan rebuild index STORE -o OUT"),
+        ("orders-5.5.0", "clean STORE --now --allow-unread --reserved-hours 0 --no-keep --yes"),
+        ("dledger-5.5.0", "convert dledger STORE -o OUT"),
+    ],
+)
+def test_commands_without_release_state_the_one_that_they_assume(mqtool, tmp_path, fixture, words):
+    places = {"STORE": copy_store(fixture, tmp_path), "OUT": tmp_path / "out"}
+    shutil.rmtree(places["STORE"] / "index", ignore_errors=True)
+    result = mqtool(*(places.get(word, word) for word in words.split()))
+    assert re.search(r"^mqtool: release 5\.5 is assumed.*: [^;]+$", result.stderr, re.MULTILINE), result.stderr
 
 
 def test_a_new_store_takes_the_release_that_append_states(mqtool, tmp_path):

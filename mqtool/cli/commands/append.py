@@ -20,7 +20,7 @@ from mqtool.cli.cells import counted
 from mqtool.cli.changes import DryRunOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import Duplicates, assumed_release, option
+from mqtool.cli.options import Duplicates, option, stated_release
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, row_of, text
 from mqtool.errors import StoreError, UsageError
@@ -130,8 +130,9 @@ def append(
 
     options = _store_options(store, flush, release, config)
     validator = bulk_ingest.PutValidator(options, bulk_ingest.batch_topics(store, options))
-    report = _Report(Output(ctx.obj, ACK, output_format), [*assumed_release(store, config, release)])
+    report = _Report(Output(ctx.obj, ACK, output_format))
     with ExitStack() as stack:
+        stack.enter_context(stated_release(store, config, release))
         rows_of = stack.enter_context(_source(source, reread=all_or_nothing and not dry_run)).rows
         if dry_run:
             report.take(bulk_ingest.check(rows_of(options), validator))
@@ -174,8 +175,8 @@ def _store_options(store: Path, flush: Flush, release: Compat | None, config: Pa
 class _Report:
     """Writes the results and counts them."""
 
-    def __init__(self, output: Output, assumed: list[str]) -> None:
-        self._output, self._assumed = output, assumed
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._stored = self._refused = self._late = 0
         self.queues: Counter[str] = Counter()
 
@@ -197,8 +198,6 @@ class _Report:
 
     def end(self, what: str) -> ExitCode:
         """Ends the output; returns the exit code, which shows whether every row was accepted."""
-        for words in self._assumed:
-            note(words)
         note(f"{counted(self._stored, 'row')} {what}, {self._refused} rejected")
         if self._late:
             note(f"{self._late} of them were not on disk in time")

@@ -18,7 +18,15 @@ from mqtool.cli import cells, ranges
 from mqtool.cli.changes import AllowUnreadOption, DryRunOption, KeepOption, YesOption, consent
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import FormatOption, FoundConfigOption, StoreArgument, UsedOption, ZoneOption, option
+from mqtool.cli.options import (
+    FormatOption,
+    FoundConfigOption,
+    StoreArgument,
+    UsedOption,
+    ZoneOption,
+    option,
+    stated_release,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.schema import (
     CONFIG,
@@ -171,7 +179,8 @@ CLEAN = OutputSchema(
         Column(
             "keep",
             "string",
-            "the command that first exports the topics in which no group has a position; null if there is none",
+            "the command that first exports what is deleted of topics in which no group has a position; null if there "
+            "is none",
             show=TABLE,
             nullable=True,
             label="to keep what no group has begun to read, first, to another disk",
@@ -259,12 +268,13 @@ def clean(
             prediction = options.predict(opened_store, policy)
             withheld = prediction.withheld[:1]
             longer = [longer_retention(opened_store, file.modified, prediction.at) for file in withheld]
+            keep_first = _export(options, opened_store, prediction)
     except UnreadableError as error:
         reason = f"{error.reason}; mqtool cannot know which messages would be deleted unread, so nothing is deleted"
         raise RefusedError("unreadable", reason, error.path) from error
     output = Output(ctx.obj, CLEAN, output_format)
     deleted = prediction.deleted
-    would = _document(options, prediction, (), "")
+    would = _document(options, prediction, (), "") | {"keep": keep_first}
     if longer:
         note(
             f"{len(prediction.withheld)} expired file(s) are kept: {ADVICE}; a broker that starts deletes them, unless "
@@ -280,10 +290,11 @@ def clean(
     )
     if refusal is not None:
         return refusal
-    if not keep:
-        removed = _delete(options, replace(policy, batch_max=len(deleted)))
-        return output.document(_document(options, prediction, removed, ""))
-    done = _set_aside(options, deleted[-1])
+    with stated_release(store, config, has_option=False):
+        if not keep:
+            removed = _delete(options, replace(policy, batch_max=len(deleted)))
+            return output.document(_document(options, prediction, removed, ""))
+        done = _set_aside(options, deleted[-1])
     removed = [store / step.path for step in done.steps]
     note(
         f"the deleted files take up their space until {command('discard-undo', store, '--yes')}; then no undo is "
@@ -367,9 +378,6 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
     deleted = forecast.deleted
     needed = combined(file.needed for file in deleted)
     expired = len(deleted) + len(forecast.withheld)
-    topics = sorted({part.topic for part in needed.unread if part.group is None})
-    opened = Opened(options.store, options.config)
-    export = command("export", opened, *(("--topic", glob.escape(topic)) for topic in topics), "--output", "lake")
     return {
         "summary": forecast.words,
         "path": str(options.store),
@@ -400,9 +408,29 @@ def _document(options: _Options, forecast: Forecast, removed: Sequence[Path], qu
         "removed": sorted(map(name, removed)),
         "quarantine": quarantine or None,
         "undo": command("undo", options.store, "--yes") if quarantine else None,
-        "keep": export if topics and not removed else None,
+        "keep": None,
         "next_step": _next_step(options, forecast, removed, quarantine),
     }
+
+
+def _export(options: _Options, store: Store, forecast: Forecast) -> str | None:
+    """Returns the command that exports the deleted messages of topics in which no group has a position.
+
+    It ends with the millisecond of the last of them, in which kept messages may have been stored too.
+    """
+    from mqtool.store.describe import store_time
+    from mqtool.store.groups.unread import combined
+    from mqtool.store.queues.consume_queue import units_from
+
+    parts = [part for part in combined(file.needed for file in forecast.deleted).unread if part.group is None]
+    if not parts:
+        return None
+    queues = {part: store.queue(part.topic, part.queue_id) for part in parts}
+    last = [units_from(queue, part.last)[1][:1].tolist() for part, queue in queues.items() if queue is not None]
+    times = [time for offsets in last for offset in offsets if (time := store_time(store, offset)) is not None]
+    topics = [("--topic", glob.escape(topic)) for topic in sorted({part.topic for part in parts})]
+    until = ("--time", f"0..{max(times) + 1}") if times else ()
+    return command("export", Opened(options.store, options.config), *topics, *until, "--output", "lake")
 
 
 def _unread(

@@ -93,7 +93,7 @@ def convert(
     from mqtool.verify.store import verify
 
     refuse_half_changed(source)
-    with open_store(source, config) as store:
+    with options.stated_release(source, config, has_option=False), open_store(source, config) as store:
         notes = store.layout.place_of_copied_log(target) if what is Conversion.DLEDGER else []
         result = _convert(what, store, target, progress)
     with open_store(target) as converted:

@@ -447,8 +447,6 @@ def recover(
     plan = plan_recovery(
         place.path, release, mode, accept_loss=accept_loss, config=place.config, work_dir=place.work_dir
     )
-    for words in options.assumed_release(place.path, place.config, release):
-        note(words)
     return _Planned(plan, is_enough=True)
 
 
@@ -467,8 +465,8 @@ def _command(work: Callable[..., _Planned]) -> Callable[..., ExitCode]:
         **own: Any,
     ) -> ExitCode:
         _check_output(out, store)
-        planned = work(place=_Place(store, config, work_dir), **own)
-        return _print(ctx, planned, out, output_format)
+        with options.stated_release(store, config, own.get("release"), has_option="release" in own):
+            return _print(ctx, work(place=_Place(store, config, work_dir), **own), out, output_format)
 
     context, root, *shared, _ = inspect.signature(run).parameters.values()
     own = [parameter for parameter in inspect.signature(work).parameters.values() if parameter.name != "place"]

@@ -84,6 +84,7 @@ REPAIR = OutputSchema(
         text("target", "the new store; null for a repair in place", nullable=True),
         flag("complete", "no error is left and no message is missing; null if nothing was done", nullable=True),
         text("result", "state that verify gives the repaired store; null if nothing was done", nullable=True),
+        Column("notes", "array", "what is different in the new store, in words", show=TABLE),
         UNDO,
         NEXT_STEPS,
         Column("plan", "object", "the plan, as `mqtool plan repair` writes it", items="any", show=DATA, nullable=True),
@@ -211,6 +212,7 @@ def _document(store: Path, diagnosis: Diagnosis) -> dict[str, Any]:
         "target": None,
         "complete": None,
         "result": None,
+        "notes": [],
         "undo": None,
         "next_steps": [],
         "plan": None,
@@ -239,6 +241,8 @@ def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
         yield f"lost already: {counted(document['already_lost'], 'message')}"
     if document["target"] is not None:
         yield f"Repair: copy {_COPIED}, to {document['target']}; the old store is only read"
+        if document["reason"] is not None:
+            yield f"Why not in place: {document['reason']}"
     elif document["reason"] is not None:
         is_new = document["new_store"] is not None
         way = f"; the only way is a new store with {_COPIED}" if is_new else ""
@@ -257,6 +261,7 @@ def _lines(document: dict[str, Any], diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Done: verify now says {document['result']}{kept if document['target'] is not None else ''}"
         if document["target"] is not None:
             yield "Retention counts the new files from now on; keep the old store until consumers get their messages."
+            yield from (f"Note: {note}" for note in document["notes"])
     if document["unclaimed"]:
         yield (
             f"No group has a position in {', '.join(document['unclaimed'])}: a new consumer mostly begins at the end. "
@@ -328,5 +333,6 @@ def _salvage(store: Path, target: Path, options: SalvageOptions) -> dict[str, An
             lost_row(f"{row.topic}/{row.queue_id}", row.lost_offsets, wide=True) for row in saved.queues if row.lost
         ],
         "left": [problem for problem, is_there in problems.items() if is_there],
+        "notes": saved.notes,
         "next_steps": saved.next_steps,
     }

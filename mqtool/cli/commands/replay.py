@@ -194,10 +194,8 @@ def replay(
             dry_run=dry_run,
             duplicates=duplicates is Duplicates.APPEND,
         )
-        assumed = [*options.assumed_release(into, config, release)]
-        result = replay_messages(request)
-        for words in assumed:
-            note(words)
+        with options.stated_release(into, config, release):
+            result = replay_messages(request)
     _note_problems(result)
     code = ExitCode.OK if result.is_complete else ExitCode.NO
     return output.document(

@@ -256,9 +256,7 @@ def match(
         matches = by_code(what)
     elif is_there(what):
         request = Request(config=config, broker=release and release.value)
-        for words in options.assumed_release(Path(what), config, release):
-            note(words)
-        with open_store(what, config) as store:
+        with options.stated_release(Path(what), config, release), open_store(what, config) as store:
             case = Case(store, request)
             matches = by_store(case)
             unknown = words_of(unread(case.verification.findings, *Area))

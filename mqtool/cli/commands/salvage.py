@@ -159,11 +159,10 @@ def salvage(
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()
         total = opened.commit_log.bytes_in_use
-    options = SalvageOptions(
-        tuple(copies or ()), compact, tuple(without_topic or ()), map_file, config, skip_unreadable
-    )
-    with show_progress(progress, "salvage", 0, total) as bar:
-        result = salvage_store(store, target, options, share_of(bar, total))
+    chosen = SalvageOptions(tuple(copies or ()), compact, tuple(without_topic or ()), map_file, config, skip_unreadable)
+    stated = options.stated_release(store, config, has_option=False)
+    with stated, show_progress(progress, "salvage", 0, total) as bar:
+        result = salvage_store(store, target, chosen, share_of(bar, total))
     document = result.as_dict() | {"config": config and str(config)}
     code = ExitCode.OK if result.is_complete else ExitCode.NO
     return Output(ctx.obj, SALVAGE, output_format).document(document, code)

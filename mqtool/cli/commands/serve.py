@@ -16,7 +16,7 @@ import typer
 from mqtool.choices import Compat, TlsMode
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.options import ConfigOption, Flush, assumed_release, format_option, option, release_option
+from mqtool.cli.options import ConfigOption, Flush, format_option, option, release_option, stated_release
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, PortInUseError, UsageError
@@ -213,8 +213,6 @@ def serve(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def ready(addresses: dict[str, str]) -> None:
-        for words in assumed:
-            _LOG.info(words)
         shown = {**addresses, "store": str(root), "read_only": options.read_only, "pid": os.getpid()}
         is_read = output_format is ServeFormat.AUTO and sys.stdout.isatty()
         sys.stdout.buffer.write(
@@ -242,7 +240,8 @@ def serve(
         key=tls_key,
         tls_mode=tls,
     )
-    assumed = [*assumed_release(root, options.config, release)]
+    with stated_release(root, options.config, release, state=_LOG.info):
+        pass  # before the server runs, which is until it is stopped
     try:
         server.run(options, ready)
     except PortInUseError as error:

@@ -16,7 +16,7 @@ from mqtool.formats.commit_log import MAGIC_V1, MIN_RECORD_SIZE, Record, SysFlag
 from mqtool.rebuild.files import OutputFiles, Segments, SegmentWriter
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.repair.salvage.unit_evidence import ChangedFrames, ForeignRecords, UnitEvidence
+from mqtool.repair.salvage.unit_evidence import ChangedFrames, ForeignRecords, UnitEvidence, add_fields
 from mqtool.repair.staged_files import Moves
 from mqtool.store.log.commit_log import CommitLog
 from mqtool.store.log.misplaced_bytes import DisplacedRecords
@@ -42,8 +42,8 @@ IsBlank = Callable[[int, int], bool]
 """Whether a BLANK that is right leads from one old physical offset to another."""
 
 
-def correct_fields(frames: Frames, time: int) -> tuple[Frames, list[int]]:
-    """Returns frames with corrected fields, and the physical offsets of the changed records.
+def correct_fields(frames: Frames, time: int, corrected: dict[int, set[str]]) -> Frames:
+    """Returns frames with corrected fields, and adds their names to those by physical offset of the record.
 
     A store time becomes that of the record before, a born time the store time, a port 0. `time` is the store time of
     the record before all of them, 0 if there is none.
@@ -54,13 +54,14 @@ def correct_fields(frames: Frames, time: int) -> tuple[Frames, list[int]]:
         for row in np.flatnonzero(field.broken).tolist():
             near, shape = _near(times, row, time), int(shapes[row])
             if field.name in _BEHIND_PORT:
-                changes.write(row, commit_log.field_offset(_BEHIND_PORT[field.name], shape) - 4, 0, width=4)
+                changes.write(row, field.name, commit_log.field_offset(_BEHIND_PORT[field.name], shape) - 4, 0, width=4)
             elif field.name != "queue_id" and near > 0:
-                changes.write(row, commit_log.field_offset(field.name, shape), near)
+                changes.write(row, field.name, commit_log.field_offset(field.name, shape), near)
     for row, _ in not_compressed(frames):
         flags = int(frames.column("sys_flag")[row]) & ~_COMPRESSION
-        changes.write(row, commit_log.field_offset("sys_flag", int(shapes[row])), flags, width=4)
-    return changes.result(), changes.offsets
+        changes.write(row, "sys_flag", commit_log.field_offset("sys_flag", int(shapes[row])), flags, width=4)
+    add_fields(corrected, changes.fields)
+    return changes.result()
 
 
 def _near(times: np.ndarray, row: int, before: int) -> int:
@@ -119,7 +120,7 @@ class Merge:
         self.conflict_offsets: list[int] = []  # physical offsets of some of them
         self.displaced: list[int] = []  # physical offsets of records that were found in displaced blocks
         self._blocks: dict[int, tuple[int, DisplacedRecords]] = {}
-        self._changed: set[int] = set()
+        self._changed: dict[int, set[str]] = {}
         self._times = [0] * len(stores)
         self._logs = [store.commit_log for store in stores]
         self._evidence = [UnitEvidence(store, keeps_foreign=len(copies) == 1) for store in stores]
@@ -203,9 +204,12 @@ class Merge:
         return self._blocks[number][1]
 
     @property
-    def corrected(self) -> list[int]:
-        """Physical offsets of records in which a field without a checksum was corrected."""
-        return sorted(self._changed.union(*(evidence.corrected for evidence in self._evidence)))
+    def corrected(self) -> dict[int, set[str]]:
+        """Names of the fields without a checksum that were corrected, by physical offset of the record, ascending."""
+        corrected: dict[int, set[str]] = {}
+        for part in (self._changed, *(evidence.corrected for evidence in self._evidence)):
+            add_fields(corrected, part)
+        return dict(sorted(corrected.items()))
 
     @property
     def foreign(self) -> list[tuple[int, ForeignRecords]]:
@@ -215,8 +219,7 @@ class Merge:
     def _correct(self, number: int, frames: Frames) -> Frames:
         if not len(frames):
             return frames
-        corrected, changed = correct_fields(frames, self._times[number])
-        self._changed.update(changed)
+        corrected = correct_fields(frames, self._times[number], self._changed)
         self._times[number] = int(corrected.column("store_timestamp")[-1])
         return corrected
 

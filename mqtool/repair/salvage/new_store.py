@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -331,10 +331,11 @@ class _Salvage:
         differ = f"differ between copies in fields that no checksum covers; those of {self._result.store} were taken"
         moved = "are from blocks that were in another place of their segment"
         wrong = "had wrong values in fields without a checksum; they were corrected from the queues and neighbours"
-        decisions = (
+        corrected = [f"{at} ({', '.join(sorted(fields))})" for at, fields in merge.corrected.items()]
+        decisions: tuple[tuple[int, str, Sequence[object]], ...] = (
             (merge.conflicts, differ, merge.conflict_offsets),
             (len(merge.displaced), moved, merge.displaced),
-            (len(merge.corrected), wrong, merge.corrected),
+            (len(corrected), wrong, corrected),
         )
         self._result.notes += [
             f"{count} record(s) {what}: physical offsets {', '.join(map(str, offsets[:10]))}"
@@ -565,6 +566,8 @@ class _Salvage:
                 f"store{offsets}"
             )
         self._note_unread_tables()
+        if empty := [f"{row.topic}/{row.queue_id}" for row in self._result.queues if row.lost and not row.max_offset]:
+            notes.append(f"no message of {', '.join(empty)} is left: these queues begin at queue offset 0 again")
         if any(hole.filled == "filler" for hole in self._result.holes):
             notes.append(
                 "holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "

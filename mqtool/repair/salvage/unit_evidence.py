@@ -38,27 +38,27 @@ class ChangedFrames:
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
         self._data: bytearray | None = None
-        self._rows: set[int] = set()
+        self._fields: dict[int, set[str]] = {}
 
-    def put(self, row: int, record: bytes) -> None:
-        """Puts a record in the place of one of the same length."""
+    def put(self, row: int, record: bytes, *fields: str) -> None:
+        """Puts a record in the place of one of the same length, which has other values in some fields."""
         if self._data is None:
             self._data = bytearray(self._frames.view)
         at = int(self._frames.positions[row])
         self._data[at : at + len(record)] = record
-        self._rows.add(row)
+        self._fields.setdefault(row, set()).update(fields)
 
-    def write(self, row: int, at: int, value: int, width: int = 8) -> None:
-        """Writes a number at a position of a record, and renews the CRC-32 among its properties."""
+    def write(self, row: int, field: str, at: int, value: int, width: int = 8) -> None:
+        """Writes a number into a field of a record, which is at a position in it, and renews its CRC-32 property."""
         start, size = int(self._frames.positions[row]), int(self._frames.sizes[row])
         record = bytearray((self._data or self._frames.view)[start : start + size])
         record[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "big")
-        self.put(row, properties.renew_crc32(bytes(record)))
+        self.put(row, properties.renew_crc32(bytes(record)), field)
 
     @property
-    def offsets(self) -> list[int]:
-        """Physical offsets of the changed records, ascending."""
-        return sorted(int(self._frames.base + self._frames.positions[row]) for row in self._rows)
+    def fields(self) -> dict[int, set[str]]:
+        """Names of the changed fields by physical offset of the record."""
+        return {int(self._frames.base + self._frames.positions[row]): names for row, names in self._fields.items()}
 
     def result(self) -> Frames:
         """Returns the changed frames."""
@@ -66,6 +66,12 @@ class ChangedFrames:
         if self._data is None:
             return frames
         return Frames(memoryview(self._data), frames.base, frames.positions, frames.sizes)
+
+
+def add_fields(corrected: dict[int, set[str]], more: dict[int, set[str]]) -> None:
+    """Adds names of corrected fields to others, both by physical offset of the record."""
+    for at, names in more.items():
+        corrected.setdefault(at, set()).update(names)
 
 
 class ForeignRecords(Struct):
@@ -85,7 +91,7 @@ class UnitEvidence:
     """The records that units of one store confirm.
 
     Attributes:
-        corrected: physical offsets of records whose topic, queue id or queue offset was corrected.
+        corrected: which of topic, queue id and queue offset were corrected, by physical offset of the record.
     """
 
     def __init__(self, store: Store, *, keeps_foreign: bool = True) -> None:
@@ -98,7 +104,7 @@ class UnitEvidence:
         self._store = store
         self._dispatcher = Dispatcher(settings_of(store).rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
-        self.corrected: list[int] = []
+        self.corrected: dict[int, set[str]] = {}
         self._keeps_foreign = keeps_foreign
         self._foreign: dict[int, ForeignRecords] = {}
         self._sampled = -1
@@ -209,11 +215,11 @@ class UnitEvidence:
         kept = np.flatnonzero(~np.isin(dispatched.row, left_out))
         changes = ChangedFrames(frames)
         for number in kept[dispatched.queue_offset[kept] != offsets[kept]].tolist():
-            changes.write(int(dispatched.row[number]), _QUEUE_OFFSET_AT, int(offsets[number]))
+            changes.write(int(dispatched.row[number]), "queue_offset", _QUEUE_OFFSET_AT, int(offsets[number]))
         self._continuity.follow(codes[kept], replace(dispatched.select(kept), queue_offset=offsets[kept]))
         fitting = changes.result().select(np.setdiff1d(np.arange(len(frames)), left_out))
         foreign.kept += (fitting.base + fitting.positions).tolist()
-        foreign.moved += changes.offsets
+        foreign.moved += sorted(changes.fields)
         foreign.left_out += len(left_out)
         return fitting
 
@@ -275,8 +281,8 @@ class UnitEvidence:
             if len(topics) != 1:
                 continue
             renamed = commit_log.build_record(replace(record, topic=topics.pop().encode()))
-            changes.put(row, properties.renew_crc32(renamed))
-        self.corrected += changes.offsets
+            changes.put(row, properties.renew_crc32(renamed), "topic")
+        add_fields(self.corrected, changes.fields)
         return changes.result()
 
     def _is_of(self, number: int, record: Record) -> bool:
@@ -309,10 +315,12 @@ class UnitEvidence:
             if len(mine) != 1 or int(units.size[mine[0]]) != size or not self._is_misplaced(mine[0], topic, *stated):
                 continue
             queue_id, offset = self._place(mine[0])
-            changes.write(row, _QUEUE_ID_AT, queue_id, width=4)
-            changes.write(row, _QUEUE_OFFSET_AT, offset)
+            if queue_id != stated[0]:
+                changes.write(row, "queue_id", _QUEUE_ID_AT, queue_id, width=4)
+            if offset != stated[1]:
+                changes.write(row, "queue_offset", _QUEUE_OFFSET_AT, offset)
             self._assigned.add((int(units.queue[mine[0]]), offset))
-        self.corrected += changes.offsets
+        add_fields(self.corrected, changes.fields)
         return changes.result()
 
     def _queue(self, number: int) -> Queue:

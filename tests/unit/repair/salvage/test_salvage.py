@@ -494,7 +494,7 @@ def test_records_in_a_row_with_too_small_queue_offsets_stay_where_their_units_ar
         written(root, message, "queue_offset", max(0, message.queue_offset - back), 8)
     found = salvage(root, tmp_path / "new")
     assert found.verify == "clean"
-    assert any("corrected from the queues" in note for note in found.notes)
+    assert any(f": physical offsets {mine[10].physical_offset} (queue_offset), " in note for note in found.notes)
     with mqtool.open(tmp_path / "new") as store:
         assert {one.physical_offset: one.queue_offset for one in store.messages()} == whole
         queue = next(one for one in store.disk_queues() if (one.topic, one.queue_id) == ("Orders", 0))
@@ -530,7 +530,7 @@ def test_wrong_bytes_in_a_topic_are_put_right_where_one_unit_vouches_for_the_rec
     segment.path.write_bytes(data)
     found = salvage(root, tmp_path / "new")
     assert (
-        any("corrected from the queues" in note and str(hit.physical_offset) in note for note in found.notes)
+        any("corrected from the queues" in note and f"{hit.physical_offset} (topic)" in note for note in found.notes)
         == is_repaired
     )
     assert (records(tmp_path / "new") == whole) == is_repaired
@@ -955,10 +955,11 @@ def test_a_damaged_queue_id_is_left_as_it_is_and_a_born_time_without_any_valid_t
         at = commit_log.field_offset(name)
         data[at : at + width] = (-5).to_bytes(width, "big", signed=True)
     harmed = Frames(memoryview(data), 0, frames.positions, frames.sizes)
-    same, changed = correct_fields(harmed, 0)
-    assert (bytes(same.view), changed) == (bytes(data), [])
-    made, changed = correct_fields(harmed, 1_700_000_000_000)
-    assert changed == [0]
+    changed: dict[int, set[str]] = {}
+    same = correct_fields(harmed, 0, changed)
+    assert (bytes(same.view), changed) == (bytes(data), {})
+    made = correct_fields(harmed, 1_700_000_000_000, changed)
+    assert changed == {0: {"store_timestamp", "born_timestamp"}}
     assert made.column("store_timestamp").tolist() == [1_700_000_000_000]
     assert made.column("queue_id").tolist() == [-5]
 
