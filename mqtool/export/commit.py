@@ -20,6 +20,7 @@ import posixpath
 import re
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, field
@@ -29,7 +30,8 @@ from mqtool.errors import ConfigFileError, ExportError, StoreLockedError, Worker
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.state import State, parse_state, state_from_json
-from mqtool.export.target import Target, target_of
+from mqtool.export.target import AT_ONCE, Target, target_of
+from mqtool.jobs.pool import thread_pool
 from mqtool.values import asdict
 
 META = "_mqtool"
@@ -96,9 +98,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         ) from error
 
 
-def all_manifests(target: Target) -> list[Manifest]:
-    """Returns the commits of an export directory, oldest first."""
-    return [_manifest(target, name) for name in _commit_names(target)]
+def all_manifests(target: Target, after: int = 0) -> list[Manifest]:
+    """Returns the commits of an export directory, those after a sequence number, oldest first."""
+    names = [name for name in _commit_names(target) if int(_COMMIT.sub(r"\1", name)) > after]
+    with thread_pool(AT_ONCE) as (threads, _):
+        return list(threads.map(partial(_manifest, target), names))
 
 
 class MessageCommit(Struct, frozen=True):
@@ -106,22 +110,20 @@ class MessageCommit(Struct, frozen=True):
 
     manifest: Manifest  # of the commit
     files: list[FileEntry]  # that it published and no later commit undoes
-    removed: list[FileEntry]  # files of earlier commits that it undoes
+    removed: list[str]  # paths of files of earlier commits that it undoes
 
 
-def message_commits(target: Target) -> list[MessageCommit]:
-    """Returns the commits of an export directory, oldest first."""
-    manifests = all_manifests(target)
+def message_commits(target: Target, after: int = 0) -> list[MessageCommit]:
+    """Returns the commits of an export directory, those after a sequence number, oldest first."""
+    manifests = all_manifests(target, after)
     removed = {path for manifest in manifests for path in manifest.removed}
-    entries = [[entry for entry in manifest.files if entry.table == Table.MESSAGES] for manifest in manifests]
-    by_path = {entry.path: entry for files in entries for entry in files}
     return [
         MessageCommit(
             manifest,
-            [entry for entry in files if entry.path not in removed],
-            [by_path[path] for path in manifest.removed if path in by_path],
+            [entry for entry in manifest.files if entry.table == Table.MESSAGES and entry.path not in removed],
+            [path for path in manifest.removed if path.startswith(f"{Table.MESSAGES}/")],
         )
-        for manifest, files in zip(manifests, entries, strict=True)
+        for manifest in manifests
     ]
 
 
@@ -182,13 +184,12 @@ def publish(target: Target, manifest: Manifest, update_table: Callable[[], objec
     `update_table` brings a Delta or Iceberg table, if there is one, up to the commit; it refers to the files that are
     removed until then. Raises ExportError if a file of the commit is lost.
     """
-    for entry in manifest.files:
-        if not target.move(entry.staged, entry.path):
-            raise ExportError(
-                f"{entry.path}: the last commit contains this file, but it is neither staged nor published, so its "
-                "rows are lost; export into a new directory, with a new state",
-                target.url,
-            )
+    if manifest.files and (lost := target.move({entry.staged: entry.path for entry in manifest.files})):
+        raise ExportError(
+            f"{lost[0]}: the last commit contains this file, but it is neither staged nor published, so its rows are "
+            "lost; export into a new directory, with a new state",
+            target.url,
+        )
     update_table()
     for path in manifest.removed:
         target.remove(path)

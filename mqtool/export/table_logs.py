@@ -122,11 +122,25 @@ def delta_files(target: Target, table: str = "") -> DeltaFiles:
             with target.open(f"{log}/{first:020d}.checkpoint.parquet") as file, pq.ParquetFile(file) as checkpoint:
                 files.apply(checkpoint.read(_COLUMNS).to_pylist())
         for version in versions:
-            lines = (target.read(f"{log}/{version:020d}.json") or b"").splitlines()
-            files.apply([json.loads(line) for line in lines if line.strip()])
+            files.apply(_actions(target, f"{log}/{version:020d}.json"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise ExportError(f"the log of the Delta table cannot be read: {error!r}; {ELSEWHERE}", place) from error
     return files
+
+
+def _actions(target: Target, version: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (target.read(version) or b"").splitlines() if line.strip()]
+
+
+def delta_sequence(target: Target, table: str) -> int | None:
+    """Returns the `sequence` of `DeltaFiles`, from the newest version that states it; None if only a checkpoint may."""
+    log = posixpath.join(table, LOG)
+    for name in sorted(filter(_ACTIONS.fullmatch, target.names(log)), reverse=True):
+        files = DeltaFiles()
+        files.apply(_actions(target, f"{log}/{name}"))
+        if files.sequence > NEVER:
+            return files.sequence
+    return None
 
 
 class IcebergTable(Struct, frozen=True):

@@ -8,7 +8,7 @@ import json
 import posixpath
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import reduce
 from importlib import import_module
@@ -41,6 +41,7 @@ from mqtool.export.table_logs import (
     DeltaFile,
     IcebergTable,
     delta_files,
+    delta_sequence,
 )
 from mqtool.export.target import LocalTarget, RemoteTarget, Target
 from mqtool.store.paths import real_path
@@ -51,6 +52,10 @@ ICEBERG_NAME = (NAMESPACE, NAME)
 _PLACE = PLACES[Table.MESSAGES]
 _SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss")
 """Of the object stores that deltalake and pyiceberg know under the same URLs as fsspec."""
+_PROPERTIES = {"delta.checkpointInterval": "10"}
+"""As Spark does by default; deltalake's own 100 lets every reader read up to 100 versions."""
+_FOOTERS, _FOOTER = 64, 256 << 10
+"""Footers that are read at a time; bytes within which most of them are."""
 _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
 
 
@@ -76,7 +81,7 @@ def require(kind: TableFormat, target: Target) -> None:
     except ImportError as error:
         raise UnavailableError(f"{kind} tables need {library}: {with_extra(kind.value)}") from error
     if kind is TableFormat.DELTA:
-        _Delta(target).sequence()
+        _Delta(target).require_readable()
     else:
         configured_table(target)
 
@@ -97,17 +102,15 @@ def publish(kind: TableFormat | None, target: Target) -> bool:
     """
     if kind is None:
         return False
-    table, commits = _table(kind, target), message_commits(target)
+    table = _table(kind, target)
     done = table.sequence()
-    missing = [
-        commit
-        for commit in commits
-        if commit.manifest.state.sequence > done and (commit.files or (commit.removed and done > NEVER))
-    ]
+    later = message_commits(target, done)
+    missing = [commit for commit in later if commit.files or (commit.removed and done > NEVER)]
+    commits = message_commits(target) if done > NEVER and any(commit.removed for commit in missing) else later
     published = _paths(commit for commit in commits if commit.manifest.state.sequence <= done)
     for commit in missing:
         present = table.files() if commit.removed and done > NEVER else {}
-        undone = [entry.path for entry in commit.removed if entry.path in present]
+        undone = [path for path in commit.removed if path in present]
         files = [file for file in commit.files if file.copy_of not in published or file.copy_of in present]
         for number, path in enumerate(sorted(present.keys() - _paths(commits))):
             to = f"{posixpath.dirname(path)}/part-{commit.manifest.state.sequence:08d}-merged-{number:04d}.parquet"
@@ -211,7 +214,13 @@ class _Delta:
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise StoreError(f"the Delta table cannot be read: {_one_line(error)}", self._root) from error
 
+    def require_readable(self) -> None:
+        """Raises StoreError if the table, if there is one, cannot be read."""
+        self._open()
+
     def sequence(self) -> int:
+        if (stated := delta_sequence(self._target, Table.MESSAGES)) is not None:
+            return stated
         table = self._open()
         version = None if table is None else table.transaction_version(APPLICATION)
         return NEVER if version is None else int(version)
@@ -233,7 +242,7 @@ class _Delta:
         if files:
             schema = deltalake.Schema.from_arrow(_with_partitions(self._target, files, by))
             table = table or deltalake.DeltaTable.create(
-                self._url, schema=schema, partition_by=by, storage_options=self._options
+                self._url, schema=schema, partition_by=by, storage_options=self._options, configuration=_PROPERTIES
             )
             known = {field.name for field in table.schema().fields}
             if added := [field for field in schema.fields if field.name not in known]:
@@ -242,11 +251,10 @@ class _Delta:
         actions = [
             transaction.RemoveAction(_name(path), True, now, file.size, file.partition) for path, file in undone.items()
         ]
-        for entry in files:
+        for entry, footer in _footers(self._target, [entry for entry in files if entry.rows]):
             partition = undone[entry.copy_of].partition if entry.copy_of in undone else entry.partition
-            if entry.rows:
-                statistics = self._statistics(entry.path, entry.rows, partition)
-                actions.append(transaction.AddAction(_name(entry.path), entry.size, partition, 0, True, statistics))
+            statistics = self._statistics(footer, partition)
+            actions.append(transaction.AddAction(_name(entry.path), entry.size, partition, 0, True, statistics))
         properties = deltalake.CommitProperties(
             app_transactions=[deltalake.Transaction(APPLICATION, manifest.state.sequence)]
         )
@@ -254,12 +262,11 @@ class _Delta:
             actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=properties
         )
 
-    def _statistics(self, path: str, rows: int, partition: Mapping[str, str | None]) -> str:
+    def _statistics(self, footer: Any, partition: Mapping[str, str | None]) -> str:
         """Returns the statistics of a file in the form of PROTOCOL.md, so that readers can skip it.
 
         Columns inside of others have none, and neither have those that are partition columns of the table.
         """
-        footer = _footer(self._target, path)
         bounds: dict[str, tuple[Any, Any]] = {}
         nulls: dict[str, int] = {}
         for at in range(footer.num_columns):
@@ -271,7 +278,7 @@ class _Delta:
             valued = [part for part in parts if part.num_values]
             if valued and all(part.has_min_max and not isinstance(part.min, bool | bytes) for part in valued):
                 bounds[name] = min(part.min for part in valued), max(part.max for part in valued)
-        statistics = {"numRecords": rows, "nullCount": nulls}
+        statistics = {"numRecords": footer.num_rows, "nullCount": nulls}
         for kind, side in (("minValues", 0), ("maxValues", 1)):
             statistics[kind] = {name: _json_value(values[side]) for name, values in bounds.items()}
         return json.dumps(statistics)
@@ -364,9 +371,9 @@ class _Iceberg:
             with change.overwrite() if undone else change.fast_append() as snapshot:
                 for data_file in undone.values():
                     snapshot.delete_data_file(data_file)
-                for entry in filled:
+                for entry, footer in _footers(self._target, filled):
                     copied = undone.get(entry.copy_of)
-                    snapshot.append_data_file(self._data_file(transaction.table_metadata, entry, copied))
+                    snapshot.append_data_file(self._data_file(transaction.table_metadata, entry, footer, copied))
 
     def _arrange(self, transaction: Any, partition_by: list[str]) -> None:
         """Declares partitions and order of the rows of a table without a snapshot; tables keep what they have."""
@@ -383,7 +390,7 @@ class _Iceberg:
                 for name in SORTED:
                     order.asc(name, transforms.IdentityTransform(), sorting.NullOrder.NULLS_LAST)
 
-    def _data_file(self, metadata: Any, entry: FileEntry, copied: Any) -> Any:
+    def _data_file(self, metadata: Any, entry: FileEntry, footer: Any, copied: Any) -> Any:
         """Returns a file as Iceberg describes it.
 
         Partition values come from the export, or from the file of the table of which it is a copy, not from columns.
@@ -391,7 +398,7 @@ class _Iceberg:
         manifests, arrow = import_module("pyiceberg.manifest"), import_module("pyiceberg.io.pyarrow")
         schema, spec = metadata.schema(), metadata.spec()
         statistics = arrow.data_file_statistics_from_parquet_metadata(
-            parquet_metadata=_footer(self._target, entry.path),
+            parquet_metadata=footer,
             stats_columns=arrow.compute_statistics_plan(schema, metadata.properties),
             parquet_column_mapping=arrow.parquet_path_to_id_mapping(schema),
         )
@@ -459,15 +466,20 @@ def _partition_columns(manifest: Manifest) -> list[str]:
     return list(manifest.state.shape["partition-by"])
 
 
-def _footer(target: Target, path: str) -> Any:
-    with target.open(path) as source:
-        return pq.read_metadata(source)
+def _footers(target: Target, entries: list[FileEntry]) -> Iterator[tuple[FileEntry, Any]]:
+    """Yields files with their `pq.FileMetaData`, which is at their end."""
+    for start in range(0, len(entries), _FOOTERS):
+        part = entries[start : start + _FOOTERS]
+        for entry, data in zip(part, target.ends({entry.path: entry.size for entry in part}, _FOOTER), strict=True):
+            size = int.from_bytes(data[-8:-4], "little") + 8
+            (end,) = [data] if size <= len(data) else target.ends({entry.path: entry.size}, size)
+            yield entry, pq.read_metadata(pa.BufferReader(end))
 
 
 def _with_partitions(target: Target, entries: list[FileEntry], partition_by: list[str]) -> Any:
     """Returns the schema of the files, plus partition columns that exist only as directories."""
-    with target.open(entries[0].path) as source:
-        schema = pq.read_schema(source)
+    ((_, footer),) = _footers(target, entries[:1])
+    schema = footer.schema.to_arrow_schema()
     for name in partition_by:
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.date32() if name == "date" else pa.string()))

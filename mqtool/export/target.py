@@ -2,16 +2,17 @@
 
 Paths are relative to the target's root, with `/`. `replace` and `move` are atomic for one file; `commit` makes
 changes of several files atomic. In an object store (s3://, gs://, hdfs://, memory:// …) an object appears completely
-or not at all, so `replace` is one write; `move` is a copy and a removal, and is safe to repeat, also by two runs at
-once. Errors of its driver become StoreErrors.
+or not at all, so `replace` is one write; `move` copies inside the store and leaves the removal to its caller. Both are
+safe to repeat, also by two runs at once. Errors of its driver become StoreErrors.
 """
 
 import errno
 import fcntl
 import posixpath
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -21,6 +22,9 @@ from mqtool.jobs.atomic import NewFile, replace_file, sync_directory
 from mqtool.store.remote import answer, file_system, s3_credentials
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
+"""Schemes of stores that cannot rename and have no directories."""
+AT_ONCE = 16
+"""Requests in flight where many are made; s3fs opens ten connections."""
 _DELTA_OPTIONS = {
     "s3": {
         "key": "aws_access_key_id",
@@ -61,8 +65,14 @@ class Target(Protocol):
     def open(self, path: str) -> IO[bytes]:
         """Opens a file for reading."""
 
-    def move(self, source: str, to: str) -> bool:
-        """Moves a file, unless it was moved before; returns whether it is in its new place."""
+    def ends(self, sizes: Mapping[str, int], count: int) -> list[bytes]:
+        """Returns the last bytes, at most `count`, of each of some files, whose sizes are given by path."""
+
+    def move(self, files: Mapping[str, str]) -> list[str]:
+        """Moves files to new paths, except those moved before; returns the new paths of files that are in neither.
+
+        What is moved may also stay in its old place, until its directory is removed.
+        """
 
     def sizes(self, path: str) -> dict[str, int]:
         """Returns the bytes of each file below a directory, by path; none if it does not exist."""
@@ -124,14 +134,27 @@ class LocalTarget:
         """See `Target`."""
         return (self._root / path).open("rb")
 
-    def move(self, source: str, to: str) -> bool:
+    def ends(self, sizes: Mapping[str, int], count: int) -> list[bytes]:
         """See `Target`."""
-        where = self._root / to
-        where.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            (self._root / source).rename(where)
-        sync_directory(where.parent)
-        return where.exists()
+        ends = []
+        for path, size in sizes.items():
+            with self.open(path) as file:
+                file.seek(max(0, size - count))
+                ends.append(file.read())
+        return ends
+
+    def move(self, files: Mapping[str, str]) -> list[str]:
+        """See `Target`; a directory is synced once, not for each file."""
+        places = {self._root / source: self._root / to for source, to in files.items()}
+        directories = {place.parent for place in places.values()}
+        for directory in directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        for source, place in places.items():
+            with suppress(FileNotFoundError):
+                source.rename(place)
+        for directory in directories:
+            sync_directory(directory)
+        return [to for to in files.values() if not (self._root / to).exists()]
 
     def sizes(self, path: str) -> dict[str, int]:
         """See `Target`."""
@@ -280,21 +303,34 @@ class RemoteTarget:
         opened: IO[bytes] = answer(self.url, lambda: self._fs.open(self._path(path), "rb"))
         return opened
 
-    def move(self, source: str, to: str) -> bool:
-        """See `Target`."""
+    def ends(self, sizes: Mapping[str, int], count: int) -> list[bytes]:
+        """See `Target`; one request for each file, in parallel."""
+        paths, starts = [self._path(path) for path in sizes], [max(0, size - count) for size in sizes.values()]
+        stops = list(sizes.values())
+        data: list[bytes] = answer(
+            self.url, lambda: self._fs.cat_ranges(paths, starts, stops, batch_size=AT_ONCE, on_error="raise")
+        )
+        return data
 
-        def moved() -> bool:
-            if not self._fs.exists(self._path(source)):
-                return bool(self._fs.exists(self._path(to)))
-            self._make_parent(self._path(to))
-            self._fs.copy(self._path(source), self._path(to))
-            self._fs.rm_file(self._path(source))
-            return True
+    def move(self, files: Mapping[str, str]) -> list[str]:
+        """See `Target`; object stores copy, in parallel, and other stores rename."""
+        staging = posixpath.commonpath([posixpath.dirname(source) for source in files])
+        staged = self.sizes(staging)
+        places = {self._path(source): self._path(to) for source, to in files.items() if source in staged}
 
-        try:
-            return answer(self.url, moved)
-        except FileNotFoundError:  # another run moved it in the meantime
-            return True
+        def moved() -> None:
+            if self.scheme in _OBJECT_STORES:
+                self._fs.copy(list(places), list(places.values()), on_error="ignore", batch_size=AT_ONCE)
+                return
+            for source, place in places.items():
+                self._make_parent(place)
+                with suppress(FileNotFoundError):  # another run moved it in the meantime
+                    self._fs.mv(source, place)
+
+        answer(self.url, moved)
+        left = self.sizes(staging)  # what another run did not remove in the meantime was copied
+        others = [to for source, to in files.items() if source not in left]
+        return [to for to in others if not answer(self.url, partial(self._fs.exists, self._path(to)))]
 
     def sizes(self, path: str) -> dict[str, int]:
         """See `Target`."""

@@ -1,7 +1,7 @@
 """Delta and Iceberg tables in object storage have the rows, marks and refusals of local ones."""
 
-import functools
 import logging
+import math
 import os
 import secrets
 import warnings
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.request import Request, urlopen
 
+import pyarrow.dataset as ds
 import pytest
 
 from mqtool.choices import TableFormat
@@ -26,6 +27,7 @@ from mqtool.export.target import RemoteTarget, target_of
 from tests.support import lake
 from tests.support.object_storage import ObjectStorage, object_storage
 from tests.support.stores import copy_store
+from tests.support.tiers import night
 
 S3FileSystem = pytest.importorskip("s3fs").S3FileSystem
 pytest.importorskip("moto")
@@ -34,6 +36,7 @@ NAME = "rollover-5.5.0"
 EXPECTED = lake.expected_rows(NAME, every_class=True, broker="b")
 ENDS = lake.record_ends(NAME)
 KINDS = pytest.mark.parametrize("kind", list(TableFormat))
+ALL_KINDS = pytest.mark.parametrize("kind", [None, *TableFormat], ids=lambda kind: kind or "plain")
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +56,9 @@ def quiet_libraries() -> Iterator[None]:
 class Lake:
     """A store, its export into a prefix of its own, and the table there."""
 
-    def __init__(self, kind: TableFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        pytest.importorskip({TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}[kind])
+    def __init__(self, kind: TableFormat | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if kind is not None:
+            pytest.importorskip({TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}[kind])
         self.kind = kind
         self.store = copy_store(NAME, tmp_path)
         self.url = f"s3://stores/{secrets.token_hex(4)}/a lake"  # names of temporary directories recur
@@ -88,8 +92,13 @@ class Lake:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the table, in log order."""
-        is_delta = self.kind is TableFormat.DELTA
-        found = self.delta().to_pyarrow_table() if is_delta else self.iceberg().scan().to_arrow()
+        match self.kind:
+            case TableFormat.DELTA:
+                found = self.delta().to_pyarrow_table()
+            case TableFormat.ICEBERG:
+                found = self.iceberg().scan().to_arrow()
+            case None:
+                found = ds.dataset(f"{self.url[5:]}/messages", filesystem=S3FileSystem()).to_table()
         return lake.in_log_order([{name: row[name] for name in EXPECTED[0]} for row in found.to_pylist()])
 
     def merge(self) -> None:
@@ -112,55 +121,70 @@ def test_each_run_adds_what_is_new(s3, tmp_path, monkeypatch, kind, partition_by
     assert [key for key in s3.keys("") if "staging" in key] == []
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [None, TableFormat.DELTA, night(TableFormat.ICEBERG)])
+def test_a_run_that_ends_after_any_change_loses_and_repeats_nothing(s3, tmp_path, monkeypatch, kind):
+    """From some request on, the service denies all changes, as if the machine had been switched off."""
+    failed, options = 0, {"write": WriteOptions(("topic",))}
+    for changes in range(100):
+        shared = Lake(kind, tmp_path / str(changes), monkeypatch)
+        shared.export(40, request=options)
+        s3.changes = changes
+        try:
+            shared.export(90, request=options)
+        except (OSError, StoreError, ExportError):
+            assert s3.changes < 0
+            failed += 1
+        else:
+            assert s3.changes == 0
+            break
+        finally:
+            s3.changes = math.inf
+        shared.export(90, request=options)
+        assert shared.rows() == EXPECTED[:90], changes
+        assert [key for key in s3.keys(shared.url.removeprefix("s3://stores/")) if "staging" in key] == []
+    assert failed > 8
+    assert shared.rows() == EXPECTED[:90]
+
+
+def test_many_objects_are_moved_together_but_not_all_at_once(s3):
+    target, names = target_of("s3://stores/many"), [f"{number:02d}.parquet" for number in range(60)]
+    for name in names:
+        target.replace(f"staged/{name}", name.encode())
+    s3.delay, s3.together = 0.02, 0
+    try:
+        assert target.move({f"staged/{name}": f"to/{name}" for name in names}) == []
+        assert target.ends({f"to/{name}": len(name) for name in names}, 7) == [b"parquet"] * 60
+    finally:
+        s3.delay = 0
+    assert 4 < s3.together <= 16
+
+
+@ALL_KINDS
+def test_requests_of_a_run_depend_on_its_files_and_not_on_earlier_runs(s3, tmp_path, monkeypatch, kind):
+    shared, others = Lake(kind, tmp_path, monkeypatch), []
+    runs = range(4, 56, 4 if kind is TableFormat.DELTA else 12)
+    for records, options in (*((records, {}) for records in runs), (90, {"split_bytes": 1})):
+        s3.requests.clear()
+        files = len(shared.export(records, request=options).manifest.files)
+        others.append(len(s3.requests) - files * (2 if kind is None else 3))
+    assert files == 38
+    if kind is TableFormat.DELTA:
+        assert others[-1] < max(others) <= 104  # until a checkpoint, 4 for each version of the table
+    else:
+        assert set(others[1:]) == {26 if kind is None else 56}
+
+
+@KINDS
+def test_footers_of_any_size_are_read(s3, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(tables, "_FOOTER", 100)
+    shared = Lake(kind, tmp_path, monkeypatch)
+    shared.export(40)
+    assert shared.rows() == EXPECTED[:40]
+
+
 class Killed(BaseException):
     """Ends a run like a signal."""
-
-
-class Steps:
-    """Counts the changes that a run makes; it dies before a given one, and does nothing afterwards."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, last: float) -> None:
-        self.done: float = 0
-        self.last = last
-        for name in ("create", "replace", "write_new", "move", "remove"):
-            self._count(monkeypatch, RemoteTarget, name)
-        for table in (tables._Delta, tables._Iceberg):
-            self._count(monkeypatch, table, "apply")
-
-    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-        known: Callable[..., Any] = getattr(owner, name)
-
-        @functools.wraps(known)
-        def counted(*arguments: Any) -> Any:
-            if self.done >= self.last:
-                raise Killed
-            self.done += 1
-            return known(*arguments)
-
-        monkeypatch.setattr(owner, name, counted)
-
-
-@pytest.mark.long
-@KINDS
-def test_a_run_that_is_killed_at_any_step_loses_and_repeats_nothing(s3, tmp_path, monkeypatch, kind):
-    steps, options = 0, {"write": WriteOptions(("topic",))}
-    for last in range(100):
-        shared = Lake(kind, tmp_path / str(last), monkeypatch)
-        shared.export(40, request=options)
-        with monkeypatch.context() as patch:
-            run = Steps(patch, last)
-            try:
-                shared.export(90, request=options)
-            except Killed:
-                steps += 1
-            else:
-                break
-        assert run.done == last
-        shared.export(90, request=options)
-        assert shared.rows() == EXPECTED[:90], last
-        assert [key for key in s3.keys(shared.url.removeprefix("s3://stores/")) if "staging" in key] == []
-    assert steps > 5
-    assert shared.rows() == EXPECTED[:90]
 
 
 @KINDS

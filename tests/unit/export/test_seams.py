@@ -218,8 +218,8 @@ def test_every_target_moves_and_removes_what_is_there_and_no_more(target):
     assert target.read("a/one") is None
     assert target.write_new("a/one", b"1")
     assert not target.write_new("a/one", b"2")
-    target.move("a/one", "b/one")
-    target.move("a/one", "b/one")  # it was moved before
+    assert target.move({"a/one": "b/one"}) == []
+    assert target.move({"a/one": "b/one"}) == []  # it was moved before
     assert target.read("b/one") == b"1"
     assert target.names("b") == ["one"]
     target.remove("b")
@@ -287,10 +287,11 @@ def test_a_file_that_is_in_neither_place_is_not_moved(kind, tmp_path):
     pytest.importorskip("fsspec")
     target = target_of(str(tmp_path) if kind == "local" else f"memory://{tmp_path}")
     target.replace("staged/a", b"1")
-    assert target.move("staged/a", "a")
-    assert target.move("staged/a", "a")
-    assert (target.read("a"), target.sizes("staged"), target.sizes("nowhere")) == (b"1", {}, {})
-    assert not target.move("staged/b", "b")
+    target.replace("staged/x/c", b"3")
+    assert target.move({"staged/a": "a", "staged/b": "b", "staged/x/c": "y/z/c"}) == ["b"]
+    assert target.move({"staged/x/c": "y/z/c", "staged/b": "b", "staged/a": "a"}) == ["b"]
+    assert (target.read("a"), target.read("y/z/c"), target.sizes("nowhere")) == (b"1", b"3", {})
+    assert target.sizes("staged") == {}
     target.replace("staged/b/c", b"22")
     assert target.sizes("staged") == {"staged/b/c": 2}
 
