@@ -9,9 +9,10 @@ Docs page: docs/serve.md.
 import asyncio
 import gc
 import logging
+import shutil
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -36,6 +37,7 @@ from mqtool.server.auth.guard import Auth, signing
 from mqtool.server.auth.tables import open_tables, options_of, own_user
 from mqtool.server.broker import service
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.clients import Clients
 from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.messages import ReadOnlyMessages
 from mqtool.server.broker.service import BrokerService, Registration, registration_of
@@ -53,7 +55,7 @@ from mqtool.server.net.connections import (
     parse_advertised,
     with_port,
 )
-from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer
+from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication import HaListener
 from mqtool.server.routes import Registration as NearRegistration
@@ -94,8 +96,10 @@ class ServeOptions(Struct, frozen=True):
     certificate: Path | None = None
     key: Path | None = None
     tls_mode: TlsMode = TlsMode.PERMISSIVE  # which connections are accepted: without TLS, with TLS, or both
+    temporary: bool = False  # whether the store is deleted at the end, by the caller
     # message type by name of topics that are created at the start, unless they exist
     topics: Mapping[str, str] = field(default_factory=dict)
+    seed: Path | None = None  # JSON Lines as of `mqtool append`, stored at the start if the store has no messages
     fast_sends: bool = True  # False to handle every send by the ordinary path, for tests of the fast path
 
     def __post_init__(self) -> None:
@@ -148,10 +152,12 @@ class Server:
             self._guard = Acl(acl_config.load(options.acl))
         self._listeners: list[Listener] = []
         self._version: int  # that of the release, which is known when the store is open
+        self._port: int  # on which the broker listens
         self._registration: Registration
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
         self._endpoint: GrpcEndpoint | None = None
+        self._reopening = asyncio.Lock()
 
     async def start(self) -> None:
         """Opens the store, starts listening, registers the broker; returns when clients are served.
@@ -159,17 +165,78 @@ class Server:
         Raises UsageError if an address cannot be bound, or a setting is invalid; StoreError if the store cannot be
         opened.
         """
-        options, loop = self.options, asyncio.get_running_loop()
-        settings = BrokerSettings(options.config)
         async with AsyncExitStack() as started:  # a start that fails stops what it has started
-            messages = await loop.run_in_executor(None, self._open)
-            started.callback(self._store.close)
+            messages = await self._open_all(started)
             if isinstance(self._guard, Acl):
                 self._guard.since_5 = messages.options.release >= (5, 0)
-            started.callback(self._close_users)
-            await loop.run_in_executor(None, self._open_users)
-            await self._listen(messages, settings, started)
+            await self._listen(messages, started)
+            await self._serve(messages, started)
+            if self.options.admin_port is not None:
+                await self._start_admin(self.options.admin_port)
             started.pop_all()
+
+    async def reset(self) -> None:
+        """Deletes the store and serves an empty one, as `reopen`."""
+        await self.reopen(lambda: shutil.rmtree(self.options.store))
+
+    async def reopen(self, change: Callable[[], None], advertise: str | None = None) -> None:
+        """Serves the store again after `change` of its files; connections stay open, and their requests wait.
+
+        Clients stay members of their groups. From now on the broker is advertised as `advertise`, if it is given.
+        Raises as `start`, and the error of `change`; only `stop` may be called then.
+        """
+        async with self._reopening:
+            before, clients, ready = self._near_registration(), self.broker.clients, self._hold()
+            try:
+                await self._close_all()
+                await asyncio.get_running_loop().run_in_executor(None, change)
+                if advertise is not None:
+                    self.options = replace(self.options, advertise=advertise)
+                    port = self.options.advertised_port or self._port
+                    self.addresses["broker"] = with_port(self.options.advertised, port)
+                async with AsyncExitStack() as started:
+                    messages = await self._open_all(started)
+                    if self.name_server is not None:
+                        self.name_server.unregister(before)
+                    await self._serve(messages, started, clients)
+                    started.pop_all()
+            except BaseException:
+                self._handlers.clear()
+                raise
+            finally:
+                ready.set()
+
+    def _hold(self) -> asyncio.Event:
+        """Makes requests wait for the returned event; then the handlers of that time get them."""
+        ready = asyncio.Event()
+
+        async def wait(command: Command, peer: Peer) -> Answer:
+            await ready.wait()
+            answer = self._handlers.get(command.code, not_supported)(command, peer)
+            return answer if answer is None or isinstance(answer, Command) else await answer
+
+        self._handlers.update(dict.fromkeys(self._handlers, wait))
+        if self._endpoint is not None:
+            self._endpoint.pause()
+        return ready
+
+    async def _open_all(self, started: AsyncExitStack) -> MessageStore | ReadOnlyMessages:
+        """Opens the store and the tables of users."""
+        loop = asyncio.get_running_loop()
+        messages = await loop.run_in_executor(None, self._open)
+        started.callback(self._store.close)
+        started.callback(self._close_users)
+        await loop.run_in_executor(None, self._open_users)
+        return messages
+
+    async def _close_all(self) -> None:
+        """Ends what `_serve` has started, then closes the tables of users and the store."""
+        if self._slaves is not None:
+            await self._slaves.stop()
+        await self._registration.close()
+        await self.service.stop()
+        self._close_users()
+        await asyncio.get_running_loop().run_in_executor(None, self._store.close)
 
     def _open(self) -> MessageStore | ReadOnlyMessages:
         options = self.options
@@ -200,6 +267,13 @@ class Server:
         self._check_accounts(shape.release)
         _check_replicas(options.config, shape.release)
         self._store = open_store(options.store, shape, policy=policy_from_config(options.config))
+        if options.seed is not None:
+            from mqtool.ingest.seed import append_seed  # noqa: PLC0415 - its libraries are slow to import
+
+            with ExitStack() as opened:
+                opened.callback(self._store.close)
+                append_seed(self._store, options.seed, options.topics)
+                opened.pop_all()
         return self._store
 
     def _check_accounts(self, release: Release) -> None:
@@ -222,52 +296,64 @@ class Server:
         options = self._auth_options
         if options is not None:
             tables = open_tables(options, self.options.store, writable=not self.options.read_only)
-            self._guard = Auth(options, tables)
+            if isinstance(self._guard, Auth):
+                self._guard.tables = tables
+            else:
+                self._guard = Auth(options, tables)
 
     def _close_users(self) -> None:
         if isinstance(self._guard, Auth):
             self._guard.tables.close()
 
-    async def _listen(
-        self, messages: MessageStore | ReadOnlyMessages, settings: BrokerSettings, started: AsyncExitStack
-    ) -> None:
+    async def _listen(self, messages: MessageStore | ReadOnlyMessages, started: AsyncExitStack) -> None:
+        """Starts name server and listeners, which answer when `_serve` has added their handlers."""
         options, self._version = self.options, ON_THE_WIRE[messages.options.release]
         if options.name_server_port is not None:
             started.push_async_callback((await self._start_name_server(options.name_server_port)).stop)
         started.push_async_callback(self._stop_listeners, 0)
-        port = await self._listen_for_clients()
+        self._port = await self._listen_for_clients()
         if options.grpc_port is not None:
             grpc = await self._start_listener(options.grpc_port)
             self.addresses["grpc"] = with_port(options.advertised, grpc.port)
+
+    async def _serve(
+        self, messages: MessageStore | ReadOnlyMessages, started: AsyncExitStack, clients: Clients | None = None
+    ) -> None:
+        """Starts the broker of an open store, and registers it; `clients` are the members that its groups have."""
+        options, settings = self.options, BrokerSettings(self.options.config)
         settings.values |= {
             "brokerIP1": options.advertised,
             "brokerIP2": options.config.text("brokerIP2") or options.advertised,
             "flushDiskType": messages.options.flush_mode.value,
-            "listenPort": str(port),
+            "listenPort": str(self._port),
             "storePathRootDir": str(options.store),
         }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
         self.service = BrokerService(messages, settings, self.addresses["broker"], fast_sends=options.fast_sends)
         self.broker = self.service.broker
+        if clients is not None:
+            self.broker.clients.adopt(clients)
         started.push_async_callback(self.service.stop)
         await self._listen_for_slaves(settings, started)
         near = self._register if self.name_server is not None else None
         others, slaves = listed(settings.text("namesrvAddr")), self.addresses.get("ha", "")
         self._registration = Registration(self.broker, near, others, slaves, signing(own_user(options.config)))
         started.push_async_callback(self._registration.close)
-        await self.service.start()
         for name, kind in options.topics.items():
             config = typed_topic(name, kind)
             if self.broker.topics.get(name) is None:
                 self.broker.topics.put(config)
+        await self.service.start()
         self.service.tasks.spawn(self._registration.run())
         self._handlers |= self.service.handlers()
         self._handlers |= service.table((AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None),))
+        if self._endpoint is not None:
+            self._endpoint.serve(self.service)
+        if self._admin is not None:
+            self._admin.serve(self.broker)
         if near is not None:
             near()
-        if options.admin_port is not None:
-            await self._start_admin(options.admin_port)
 
     async def _listen_for_clients(self) -> int:
         """Listens on the broker's port, which is returned, and for the VIP channel. Port 0 selects a free pair."""
@@ -396,18 +482,19 @@ class Server:
 
     def _register(self) -> None:
         """Registers the broker with the name server of this process."""
-        broker, settings = self.broker, self.broker.settings
         assert self.name_server is not None
-        self.name_server.register(
-            NearRegistration(
-                settings.text("brokerClusterName"),
-                settings.text("brokerName"),
-                settings.number("brokerId"),
-                broker.address,
-                self.addresses.get("ha", ""),
-                registration_of(broker),
-                acting_master=False,
-            )
+        self.name_server.register(self._near_registration())
+
+    def _near_registration(self) -> NearRegistration:
+        broker, settings = self.broker, self.broker.settings
+        return NearRegistration(
+            settings.text("brokerClusterName"),
+            settings.text("brokerName"),
+            settings.number("brokerId"),
+            broker.address,
+            self.addresses.get("ha", ""),
+            registration_of(broker),
+            acting_master=False,
         )
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -416,14 +503,9 @@ class Server:
         await self._stop_listeners(grace)
         if self._admin is not None:
             await self._admin.stop()
-        if self._slaves is not None:
-            await self._slaves.stop()
-        await self._registration.close()
-        await self.service.stop()
+        await self._close_all()
         if self.name_server is not None:
             await self.name_server.stop()
-        self._close_users()
-        await asyncio.get_running_loop().run_in_executor(None, self._store.close)
         _LOG.info("stopped store=%s", self.options.store)
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,6 @@ Docs page: docs/serve.md.
 
 import asyncio
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -22,8 +21,10 @@ from msgspec.structs import replace
 from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.net import loop_factory
+from mqtool.server.scratch import new_directory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.files import copy_tree
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
@@ -54,6 +55,7 @@ class MqServer:
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
         self._directory: Path | None = None
+        self._copies: list[Path] = []
         self._server: Server
         self.namesrv = self.endpoints = self.broker_address = ""
 
@@ -73,7 +75,7 @@ class MqServer:
         self._loop = loop_factory()()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtool-server", daemon=True)
         self._thread.start()
-        self._directory = self._given or Path(tempfile.mkdtemp(prefix="mqtool-server-"))
+        self._directory = self._given or new_directory()
         try:
             self._open()
         except BaseException:
@@ -124,10 +126,23 @@ class MqServer:
         self.call(lambda: self.broker.groups.put(config))
 
     def reset(self) -> None:
-        """Deletes topics, groups, messages and offsets; addresses do not change, and clients reconnect."""
-        self._run(self._server.stop(grace=0))
-        shutil.rmtree(self.store)
-        self._open()
+        """Deletes topics, groups, messages and offsets; clients stay connected."""
+        self._run(self._server.reset())
+
+    def snapshot(self) -> Path:
+        """Copies the store, for `restore`; the copy is deleted when the server stops."""
+        self._copies.append(copy := new_directory())
+        self._run(self._server.reopen(lambda: copy_tree(self.store, copy)))
+        return copy
+
+    def restore(self, snapshot: Path) -> None:
+        """Restores topics, groups, messages and offsets of a snapshot; clients stay connected."""
+
+        def change() -> None:
+            shutil.rmtree(self.store)
+            copy_tree(snapshot, self.store)
+
+        self._run(self._server.reopen(change))
 
     def restart(self) -> None:
         """Shuts down cleanly, then serves the same store at the same addresses again."""
@@ -148,8 +163,9 @@ class MqServer:
         self._thread.join()
         self._thread = None
         self._loop.close()
-        if self._given is None and self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        created = [self._directory] if self._given is None and self._directory is not None else []
+        for directory in created + self._copies:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
         self.start()

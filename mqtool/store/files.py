@@ -29,6 +29,7 @@ LARGEST = (1 << 31) - 1
 
 
 _PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
 
 
 _unlisted: ContextVar[dict[Path, str] | None] = ContextVar("unlisted", default=None)
@@ -416,7 +417,7 @@ def copy_file(
                 os.ftruncate(fd, size or file.size)
                 for at in range(0, end, _PIECE):
                     block = file.read(at, min(_PIECE, end - at))
-                    if block.strip(b"\0"):
+                    if block != _ZEROS[: len(block)]:
                         write_all(fd, block, at)
                 for position, data in patches:
                     write_all(fd, data, position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shutil
 import sys
 from enum import StrEnum
 from importlib.util import find_spec
@@ -33,6 +34,8 @@ real broker can take over the directory when this one has stopped, and vice vers
 printed to stdout, to a program as one JSON line; everything else goes to stderr. SIGTERM and Ctrl-C shut it down
 cleanly: everything acknowledged is on disk. Port 0 chooses a free port. --read-only serves a copy or a damaged store
 without writing a byte to it: consumers skip what cannot be read, and their offsets are kept in memory.
+
+With --temporary it needs no store and leaves none behind; it is for tests.
 
 impact: writes the store as a broker does; with --read-only, writes nothing
 """
@@ -166,6 +169,23 @@ TopicOption = Annotated[
         "TYPE: NORMAL (default), FIFO, DELAY, TRANSACTION, PRIORITY or LITE.",
     ),
 ]
+TemporaryOption = Annotated[
+    bool,
+    option(
+        "--temporary",
+        panel=STORE,
+        help="Serve a new store in a temporary directory, in memory if there is room, and delete it at the end.",
+    ),
+]
+SeedOption = Annotated[
+    Path | None,
+    option(
+        "--seed",
+        metavar="FILE",
+        panel=STORE,
+        help="Store these messages on startup, unless the store has some: JSON Lines, as for `append`.",
+    ),
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -189,6 +209,8 @@ def serve(
     config: ConfigOption = None,
     settings: SetOption = None,
     topics: TopicOption = None,
+    temporary: TemporaryOption = False,
+    seed: SeedOption = None,
     flush: FlushOption = None,
     release: ReleaseOption = None,
     acl: AclOption = None,
@@ -202,18 +224,21 @@ def serve(
     Raises NotAStoreError if there is a file where the store should be.
     """
     from mqtool.server import serve as server
+    from mqtool.server.scratch import new_directory
 
     gc.set_threshold(_YOUNG_OBJECTS)
 
     root = store or store_option
-    if root is None:
-        raise typer.BadParameter("name the store: mqtool serve DIR")
-    if root.is_file():
+    if (root is None) is not temporary:
+        raise typer.BadParameter("name the store: mqtool serve DIR; or give --temporary in its place")
+    if read_only and (temporary or seed):
+        raise UsageError("--read-only: writes nothing, so it takes neither --temporary nor --seed")
+    if root is not None and root.is_file():
         raise NotAStoreError("expected a directory, found a file", root)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def ready(addresses: dict[str, str]) -> None:
-        shown = {**addresses, "store": str(root), "read_only": options.read_only, "pid": os.getpid()}
+        shown = {**addresses, "store": str(options.store), "read_only": options.read_only, "pid": os.getpid()}
         is_read = output_format is ServeFormat.AUTO and sys.stdout.isatty()
         sys.stdout.buffer.write(
             _sentence(addresses, has_acl=acl is not None).encode()
@@ -223,7 +248,6 @@ def serve(
         sys.stdout.buffer.flush()
 
     options = server.ServeOptions(
-        store=root,
         host=host,
         port=port,
         grpc_port=grpc_port,
@@ -232,6 +256,8 @@ def serve(
         read_only=read_only,
         config=configuration(config, settings or []),
         topics={name: kind or "NORMAL" for name, _, kind in (topic.partition("=") for topic in topics or [])},
+        temporary=temporary,
+        seed=seed,
         flush=server.parse_flush(flush),
         release=release,
         admin_port=admin_port,
@@ -239,10 +265,11 @@ def serve(
         certificate=tls_cert,
         key=tls_key,
         tls_mode=tls,
+        store=root or new_directory(),  # last, so that nothing fails between its creation and its end
     )
-    with stated_release(root, options.config, release, state=_LOG.info):
-        pass  # before the server runs, which is until it is stopped
     try:
+        with stated_release(options.store, options.config, release, state=_LOG.info):
+            pass  # before the server runs, which is until it is stopped
         server.run(options, ready)
     except PortInUseError as error:
         ports = {"--port": port, "--namesrv-port": namesrv_port, "--grpc-port": grpc_port, "--admin-port": admin_port}
@@ -250,6 +277,9 @@ def serve(
             if number == error.port:
                 raise UsageError(f"{error}; free it, or choose another with {name}") from error
         raise
+    finally:
+        if temporary:
+            shutil.rmtree(options.store, ignore_errors=True)
     return ExitCode.OK
 
 

@@ -35,13 +35,13 @@ class MessageAccess:
 
     def __init__(self, broker: Broker, config: Mapping[str, str]) -> None:
         """Opens nothing yet; `config` contains the keys of the broker's configuration."""
-        self._broker = broker
+        self.broker = broker
         self._config = config
         self._store: Store | None = None
 
     def messages(self) -> Messages:
         """Returns the open store; opens it on the first call, and raises StoreError if it cannot be opened."""
-        served = self._broker.messages
+        served = self.broker.messages
         if isinstance(served, MessageStore):
             return served
         if self._store is None:

@@ -152,15 +152,22 @@ class AdminHttp:
     def __init__(self, broker: Broker, host: str, port: int, site: Site | None = None) -> None:
         """Creates a listener; port 0 selects a free port."""
         self.port = port
+        self._broker = broker
         self._site = site
         self._host = host
         self._server: asyncio.Server | None = None
         self._asked: set[asyncio.Task[None]] = set()
         self._pages: dict[str, Callable[[], _Page]] = {
-            "/metrics": lambda: (200, _METRICS, metrics_of(broker)),
+            "/metrics": lambda: (200, _METRICS, metrics_of(self._broker)),
             "/healthz": lambda: (200, _TEXT, "ok\n"),
-            "/readyz": lambda: _readiness(broker),
+            "/readyz": lambda: _readiness(self._broker),
         }
+
+    def serve(self, broker: Broker) -> None:
+        """Reports another broker from now on."""
+        self._broker = broker
+        if self._site is not None:
+            self._site.serve(broker)
 
     async def start(self) -> None:
         """Starts listening; raises UsageError if the address cannot be bound."""

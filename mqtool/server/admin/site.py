@@ -346,6 +346,10 @@ class Site:
         self._thread = ThreadPoolExecutor(1, "mqtool-page")
         self._waiting = 0
 
+    def serve(self, broker: Broker) -> None:
+        """Shows another broker from now on."""
+        self._broker = self._message_access.broker = broker
+
     async def answer(self, head: bytes) -> bytes | None:
         """Returns the reply to a request (head and empty line); None if the path does not belong to this site."""
         if path_of(head) not in (STYLE, *ROUTES):

@@ -98,6 +98,10 @@ class Clients:
         self._now = now
         self._next_producer = 0
 
+    def adopt(self, other: "Clients") -> None:
+        """Takes over the members of another table, which is not used any more."""
+        self.consumers, self.producers = other.consumers, other.producers
+
     def client_of(self, peer: Peer, client_id: str, language: str, version: int) -> Client:
         """Returns a new membership that starts now."""
         return Client(peer, client_id, language, version, self._now(), time.time_ns() // 1_000_000)

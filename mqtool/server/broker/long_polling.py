@@ -84,7 +84,7 @@ class LongPolling:
         self._undispatched: dict[Key, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._is_due = False
+        self._is_due = self._is_over = False
         self._guard = threading.Lock()
         self._pace = Pace()
 
@@ -167,7 +167,8 @@ class LongPolling:
             if key in self._undispatched:
                 self._pace.wake()
         self.count += 1
-        if any(self._max_offset(*key) > offset for key, offset in offsets.items()):  # arrived before the wait began
+        has_arrived = any(self._max_offset(*key) > offset for key, offset in offsets.items())  # before the wait began
+        if has_arrived or self._is_over:
             self._finish(request, arrived=True)
         try:
             return await request.future
@@ -180,7 +181,8 @@ class LongPolling:
             self._finish(request, arrived=True)
 
     def wake_all(self) -> None:
-        """Wakes all requests, because the broker is shutting down."""
+        """Wakes all requests, because the broker is shutting down; later ones do not wait."""
+        self._is_over = True
         self._pace.stop()
         for waiting in list(self._waiting_by_queue.values()):
             for request in list(waiting):

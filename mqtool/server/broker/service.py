@@ -8,6 +8,7 @@ BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -171,10 +172,9 @@ class Registration:
             async with self._round_ended:
                 self._ended = self._begun
                 self._round_ended.notify_all()
-            try:
-                await asyncio.wait_for(self._due.wait(), PERIOD_S)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_S):  # wait_for of Python 3.11 loses a cancellation at that moment
+                    await self._due.wait()
 
     async def _register(self, address: str) -> None:
         try:

@@ -10,7 +10,7 @@ DefaultAuthenticationContextBuilder, DefaultAuthorizationContextBuilder (5.5.0),
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -290,7 +290,7 @@ class GrpcEndpoint:
         producing = Producing(core)
         check = None if auth is None else partial(check_permissions, auth)
         self.clients = producing.clients = clients = Clients(core, producing.deliver, check)
-        self._consuming = consuming = Consuming(core, clients, service.tasks.spawn)
+        self._consuming = consuming = Consuming(core, clients, self._spawn)
         offsets = Offsets(core)
         clients.on_leave.append(self._left)
         service.tasks.forever(consuming.renewals.turn)
@@ -316,13 +316,26 @@ class GrpcEndpoint:
         polls = frozenset({_SERVICE + "ReceiveMessage", _SERVICE + "PullMessage"})
         self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry}, polls)
 
+    def pause(self) -> None:
+        """Passes all sends to the handlers, which may wait, until `serve` is called."""
+        self._core.fast_sends = None
+
+    def serve(self, service: BrokerService) -> None:
+        """Serves the connected clients with another broker from now on."""
+        self._service, core = service, self._core
+        core.broker, core.acks, core.fast_sends = service.broker, service.acks, service.fast_sends
+        service.tasks.forever(self._consuming.renewals.turn)
+
     def connection(self, peer: Peer, endpoint: Endpoint) -> Http2Connection:
         """Returns the HTTP/2 protocol for a new connection."""
         return Http2Connection(peer, self.methods, endpoint.limits, lambda: endpoint.stopping)
 
     def _left(self, client: Client) -> None:
         if not self._core.broker.is_stopping:
-            self._service.tasks.spawn(self._consuming.renewals.free(client.client_id))
+            self._spawn(self._consuming.renewals.free(client.client_id))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._service.tasks.spawn(work)
 
     def route(self, call: Call, request: s.QueryRouteRequest) -> bytes:
         """QueryRoute: returns all queues of a topic, at the hosts that the client used and the connection's port."""

@@ -14,6 +14,7 @@ from mqtool.engine import FlushMode
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.protocol.command import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server import scratch
 from mqtool.server.net.connections import Connection, Listener
 from mqtool.server.serve import ServeOptions, Server, parse_flush
 from mqtool.server.testing import MqServer
@@ -26,6 +27,7 @@ from tests.unit.server.broker.conftest import until
 @pytest.fixture
 def directories(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_MEMORY", tmp_path / "none")
     return tmp_path
 
 

@@ -1,0 +1,32 @@
+"""The first messages of a store: rows as `mqtool append` takes them. Docs page: docs/serve.md."""
+
+from collections import Counter
+from collections.abc import Container
+from pathlib import Path
+
+from mqtool.engine import MessageStore
+from mqtool.errors import UsageError
+from mqtool.ingest import bulk_ingest
+from mqtool.ingest.row_source import rows_of_lines
+
+
+def append_seed(store: MessageStore, file: Path, typed: Container[str]) -> None:
+    """Appends the rows of a file, unless the store has messages, and adds their topics except `typed` ones.
+
+    Raises UsageError if the file cannot be read, or names the first row that the store refuses; those before it are
+    stored.
+    """
+    if store.max_physical_offset > 0:
+        return
+    queues = Counter[str]()
+    try:
+        with file.open("rb") as lines:
+            rows = rows_of_lines(lines, store.options)
+            for ack in bulk_ingest.append(store, rows, bulk_ingest.PutValidator(store.options)):
+                if ack.reason:
+                    raise UsageError(f"--seed {file}: row {ack.number}: {ack.reason}")
+                topic, queue_id = ack.sent_to
+                queues[topic] = max(queues[topic], queue_id + 1)
+    except OSError as error:
+        raise UsageError(f"--seed {file}: cannot be read: {error.strerror}") from error
+    bulk_ingest.add_topics(store, {topic: count for topic, count in queues.items() if topic not in typed})
