@@ -40,6 +40,7 @@ class Invocation:
     """Passed to commands as `ctx.obj`.
 
     Attributes:
+        arguments: all words after `mqtool`.
         command: the word that names it, if there is one.
         debug: print tracebacks.
         format: of the output.
@@ -48,6 +49,7 @@ class Invocation:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         """Finds the options that the end of a run needs even if the arguments turn out to be wrong."""
+        self.arguments = tuple(arguments)
         formats = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
         formats += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
         formats += [Format.JSON] if JSON_OPTION in arguments else []

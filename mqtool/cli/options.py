@@ -409,10 +409,12 @@ LimitOption = Annotated[
 ]
 
 
-MaxBytesOption = Annotated[
-    str | None,
-    option("--max-bytes", metavar="SIZE", panel=SELECTION, help="Stop before the records exceed SIZE, e.g. 10M."),
-]
+def max_bytes_option(panel: str) -> Any:
+    """Returns `--max-bytes`, in a panel of the help."""
+    return option("--max-bytes", metavar="SIZE", panel=panel, help="Stop before the records exceed SIZE, e.g. 10M.")
+
+
+MaxBytesOption = Annotated[str | None, max_bytes_option(SELECTION)]
 
 
 BodyOption = Annotated[

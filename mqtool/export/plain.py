@@ -134,6 +134,10 @@ def _check(request: ExportRequest) -> None:
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
         raise UsageError("an export with --state determines its offsets itself; leave out --offset")
+    if request.limits and request.state is None:
+        raise UsageError(
+            "a run with a limit needs the state of the export, from which the next one goes on; add --state"
+        )
     if request.rewind and request.state is None:
         raise UsageError("--rewind needs the state of the export; add --state")
     if request.state is not None and not is_url(request.state):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.export.sources import Source
@@ -104,6 +105,11 @@ class StorePlan(Struct, frozen=True):
     spans: tuple[Span, ...]  # all existing parts of that range
     damage: tuple[Damage, ...] = ()  # ranges without a file
 
+    @property
+    def size(self) -> int:
+        """Bytes of log in the spans."""
+        return sum(span.end - span.start for span in self.spans)
+
 
 def plan_store(
     store: Store,
@@ -125,10 +131,26 @@ def plan_store(
     end = min(bound for bound in (last, until, selection.end) if bound is not None)
     segments = [s for s in store.commit_log.segments if s.base < end and s.end > start]
     segments = _in_time(store, segments, selection)
-    size = target or partition_size(sum(min(s.end, end) - max(s.base, start) for s in segments))
-    bounds = (start, end, last)
-    spans = [span for segment in segments for span in _cut(segment, bounds, selection, size, cuts)]
-    return StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)))
+    spans = [_span(segment, (start, end, last), selection, cuts) for segment in segments]
+    plan = StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)))
+    return cut_plan(plan, cuts, target or partition_size(plan.size))
+
+
+def cut_plan(plan: StorePlan, cuts: Cuts, size: int, end: int | None = None) -> StorePlan:
+    """Cuts the spans of a plan into parts of about `size` bytes.
+
+    The plan then ends at a physical offset at which a record begins or a file ends; None for its own end.
+    """
+    spans: list[Span] = []
+    for span in plan.spans:
+        limit = span.end if end is None else min(span.end, end)
+        if span.start < limit:
+            edges = [span.start, *cut(span.start, limit, size, cuts.next_at), limit]
+            spans.extend(replace(span, start=low, end=high) for low, high in pairwise(edges))
+    if end is None:
+        return replace(plan, spans=tuple(spans))
+    damage = tuple(item for item in plan.damage if item.start < end)
+    return replace(plan, end=end, spans=tuple(spans), damage=damage)
 
 
 def partition_size(total: int) -> int:
@@ -138,7 +160,7 @@ def partition_size(total: int) -> int:
 
 def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partition]:
     """Returns the tasks of a plan: adjacent spans of a store, joined up to `target` bytes, by default by total size."""
-    size = target or partition_size(sum(span.end - span.start for plan in plans for span in plan.spans))
+    size = target or partition_size(sum(plan.size for plan in plans))
     tasks: list[Partition] = []
     for plan in plans:
         group: list[Span] = []
@@ -154,10 +176,10 @@ def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partit
     return tasks
 
 
-def _cut(segment: Segment, bounds: tuple[int, int, int], selection: Selection, size: int, cuts: Cuts) -> Iterator[Span]:
-    """Yields the spans of one segment.
+def _span(segment: Segment, bounds: tuple[int, int, int], selection: Selection, cuts: Cuts) -> Span:
+    """Returns the part of a segment to read.
 
-    Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters. `bounds`
+    Offsets that a user gave need not be record starts; the span extends beyond them, and the reader filters. `bounds`
     are the first physical offset, the one after the last, and the end of the log, which no span may exceed.
     """
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
@@ -168,17 +190,7 @@ def _cut(segment: Segment, bounds: tuple[int, int, int], selection: Selection, s
     if high < limit and high == selection.end:
         following = cuts.at(high) or cuts.first_at(high, limit)
         high = limit if following is None else following.start
-
-    def record_after(position: int, limit: int) -> int | None:
-        place = cuts.first_at(position, limit)
-        return None if place is None else place.start
-
-    at = low
-    for place in cut(low, high, size, record_after):
-        yield Span(str(segment.path), segment.base, at, place, segment.entries)
-        at = place
-    if at < high:
-        yield Span(str(segment.path), segment.base, at, high, segment.entries)
+    return Span(str(segment.path), segment.base, low, high, segment.entries)
 
 
 def _in_time(store: Store, segments: list[Segment], selection: Selection) -> list[Segment]:

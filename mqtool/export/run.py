@@ -25,8 +25,9 @@ from mqtool.errors import ExportError, StoreError, StoreLockedError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
 from mqtool.export.commit import Manifest, all_manifests
+from mqtool.export.limits import Limits, prefixes, size_until
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions, directory, rewrite
-from mqtool.export.plan import StorePlan, log_end, partitions
+from mqtool.export.plan import StorePlan, cut_plan, log_end, partition_size, partitions
 from mqtool.export.schema import DAMAGE_SCHEMA, PLACES, REJECTED_VALUE_SCHEMA, ReadRequest, Table
 from mqtool.export.sources import Source
 from mqtool.export.state import Mark, State, check_mark, mark_at, plan_since, require_new_log
@@ -45,6 +46,9 @@ _IDENTITY = {
     "queue_id": "queue_id",
 }
 """Columns that show that a row is a record, and the record's fields."""
+
+_UNCUT = 1 << 62
+"""Bytes of a span that are never reached."""
 
 
 class Rewind(Struct, frozen=True):
@@ -187,6 +191,7 @@ class ExportRequest(Struct, frozen=True):
     split_bytes: int | None = None  # bytes of log per task; None to choose by the size of the log
     table: TableFormat | None = None  # table format in addition to Parquet files; None for plain files
     rewind: bool = False  # if a log was truncated, undo what was exported from after the cut
+    limits: Limits = field(default_factory=Limits)  # how much this run exports
 
     def shape(self) -> dict[str, Any]:
         """Returns the properties that must be the same in all runs of one export."""
@@ -211,6 +216,8 @@ class ExportResult(Struct, frozen=True):
     committed: bool = True  # whether anything was new
     finished_earlier: bool = False  # an interrupted run was completed, and nothing else was new
     completed: Manifest | None = None  # the commit of an interrupted run whose files this run published
+    left: int = 0  # bytes of log that were there, but after the limits of the run
+    is_late: bool = False  # only `Limits.until` kept the run from more
 
 
 class Runner(Protocol):
@@ -234,6 +241,7 @@ class ExportRun:
         self._results: list[TaskResult] = []
         self._history = ExportHistory(target)
         self._removed: list[FileEntry] = []
+        self._split, self._left, self._is_late = 0, 0, False
         self._kept: list[tuple[FileEntry, int]] = []
         """Files that are removed, although their rows before a physical offset stay."""
 
@@ -242,13 +250,13 @@ class ExportRun:
         plans, damage, marks = self._plan(stores)
         tasks = self._tasks(plans)
         total = sum(task.partition.size for task in tasks)
-        reached = all(p.end <= self._reached(p.source.broker) for p in plans)
+        reached = all(plan.end == plan.start for plan in plans)
         if self._removed:
             tables.require_removable(self._request.table, self._target)
         is_done = not tasks and not damage and not self._removed and reached
         if is_done and self._last is not None and self._request.state is not None:  # a commit is continued with a state
             protocol.save_state(self._request.state, self._before)
-            return ExportResult(self._last, tuple(plans), committed=False)
+            return ExportResult(self._last, tuple(plans), committed=False, left=self._left, is_late=self._is_late)
 
         def done(result: TaskResult) -> None:
             self._results.append(result)
@@ -274,49 +282,53 @@ class ExportRun:
         except (StoreLockedError, WorkerError):
             self._target.remove(self._staging)
             raise
-        return ExportResult(manifest, tuple(plans))
-
-    def _reached(self, broker: str) -> int:
-        mark = self._before.marks.get(broker)
-        return -1 if mark is None else mark.offset
+        return ExportResult(manifest, tuple(plans), left=self._left, is_late=self._is_late)
 
     def _plan(self, stores: list[Store]) -> tuple[list[StorePlan], list[tuple[Source, Damage]], dict[str, Any]]:
         """Plans all stores; returns the plans, the damage that planning found, and the watermarks after the run."""
+        request = self._request
+        news = [self._plan_one(source, store) for source, store in zip(request.sources, stores, strict=True)]
+        whole = [plan for plan, _ in news]
+        taken = prefixes(request.limits, whole, stores, request.read)
+        total = sum(size_until(plan, prefix.end) for plan, prefix in zip(whole, taken, strict=True))
+        self._split = request.split_bytes or partition_size(total)
+        self._left = sum(plan.size for plan in whole) - total if request.limits else 0
+        self._is_late = all(prefix.is_late for prefix, plan in zip(taken, whole, strict=True) if prefix.end < plan.end)
         plans: list[StorePlan] = []
         damage: list[tuple[Source, Damage]] = []
         marks = dict(self._before.marks)
-        for source, store in zip(self._request.sources, stores, strict=True):
+        for (new, since), prefix, store in zip(news, taken, stores, strict=True):
             with store:
-                plan, since = self._plan_one(source, store)
+                plan = cut_plan(new, Cuts(store), self._split, prefix.end if request.limits else None)
                 mark = mark_at(store, plan.end) or since
             plans.append(plan)
-            damage.extend((source, check_tolerated(item, self._request.read)) for item in plan.damage)
-            marks.pop(source.broker, None)
+            damage.extend((plan.source, check_tolerated(item, request.read)) for item in plan.damage)
+            marks.pop(plan.source.broker, None)
             if mark is not None:
-                marks[source.broker] = mark
+                marks[plan.source.broker] = mark
         return plans, damage, marks
 
     def _plan_one(self, source: Source, store: Store) -> tuple[StorePlan, Mark | None]:
-        """Returns the plan of one store and the watermark after which it begins."""
-        selection, target = self._request.read.selection, self._request.split_bytes
+        """Returns what is new in one store, each segment as one span, and the watermark after which it begins."""
+        selection = self._request.read.selection
         mark = self._before.marks.get(source.broker)
         if mark is None:
             require_new_log(store, source.broker, self._before.marks)
         try:
-            return plan_since(store, source, selection, mark, target=target), mark
+            return plan_since(store, source, selection, mark, target=_UNCUT), mark
         except ExportError:
             if not self._request.rewind:
                 raise
         rewind = self._history.rewind(store, source.broker)
         self._removed.extend(rewind.removed)
         self._kept.extend((entry, store.commit_log.min_offset) for entry in rewind.kept)
-        return plan_since(store, source, selection, rewind.mark, target=target), rewind.mark
+        return plan_since(store, source, selection, rewind.mark, target=_UNCUT), rewind.mark
 
     def _tasks(self, plans: list[StorePlan]) -> list[Task]:
         request = self._request
         return [
             Task(partition, request.read, request.write, request.target, self._staging, self._sequence)
-            for partition in partitions(plans, request.split_bytes)
+            for partition in partitions(plans, self._split)
         ]
 
     def _files(self, damage: list[tuple[Source, Damage]]) -> list[FileEntry]:

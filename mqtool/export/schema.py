@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
@@ -21,6 +22,7 @@ from mqtool.formats import properties, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.records import columns as scan_columns
 from mqtool.records.columns import PROPERTY_COLUMNS
+from mqtool.records.frames import Frames
 from mqtool.store.log.selection import Selection
 from mqtool.values import repr_without
 
@@ -100,6 +102,17 @@ def class_of(topic: str, sys_flag: int) -> RecordClass:
     if transaction == SysFlag.TRANSACTION_ROLLBACK:
         return RecordClass.ROLLED_BACK
     return RecordClass.COMMITTED if topics.is_for_consumers(topic) else RecordClass.SYSTEM
+
+
+def committed(frames: Frames) -> np.ndarray:
+    """Returns which records are visible to consumers."""
+    codes, names = frames.coded_topics
+    transactions = frames.column("sys_flag") & TRANSACTION_MASK
+    if not transactions.any():
+        return np.array([class_of(name, 0) is RecordClass.COMMITTED for name in names], bool)[codes]
+    kinds, back = np.unique(codes.astype(np.int64) << 32 | transactions, return_inverse=True)
+    visible = [class_of(names[kind >> 32], kind & 0xFFFFFFFF) is RecordClass.COMMITTED for kind in kinds.tolist()]
+    return np.array(visible, bool)[back]
 
 
 class ExportColumn(Struct, frozen=True):

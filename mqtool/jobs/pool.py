@@ -226,13 +226,13 @@ def as_completed(
 def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None]) -> Iterator[int]:
     """Yields positions that cut a half-open range into parts of about a size in bytes; neither bound is yielded.
 
+    Those of a longer range begin with those of a shorter one, so work on a growing file is divided in the same way.
     `find` returns the first position in `[wanted, limit)` at which the range may be cut, such as the start of a record;
     None if there is none, and the two parts stay one.
     """
     count = max(1, round((high - low) / size))
-    step = max(1, -(-(high - low) // count))
     before = low
-    for target in range(low + step, high, step):
+    for target in range(low + size, low + count * size, size):
         place = find(max(target, before + 1), high)
         if place is not None:
             yield place

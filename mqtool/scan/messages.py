@@ -16,10 +16,10 @@ from msgspec import Struct, field
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export.rows import compact, rows_of
-from mqtool.export.schema import ALL_COLUMNS, BATCH_ROWS, TIMESTAMP, ReadRequest, RecordClass, class_of, messages_schema
+from mqtool.export.schema import ALL_COLUMNS, BATCH_ROWS, TIMESTAMP, ReadRequest, committed, messages_schema
 from mqtool.export.sources import name_of
 from mqtool.export.task import pieces
-from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, TRANSACTION_MASK, SysFlag
+from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, SysFlag
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import NO_FACTS, Facts, condition_of
@@ -60,7 +60,7 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
         return None
     keep = mask_of(frames, facts)
     if not every_class:
-        keep &= _committed(frames, flags)
+        keep &= committed(frames)
     which: np.ndarray | slice = slice(None) if keep.all() else np.flatnonzero(keep)
     names = [*schema.names, *(() if SIZE in schema.names else (SIZE,))]
     columns = []
@@ -70,17 +70,6 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
             return None
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-def _committed(frames: Frames, flags: np.ndarray) -> np.ndarray:
-    """Returns which records are visible to consumers."""
-    codes, names = frames.coded_topics
-    transactions = flags & TRANSACTION_MASK
-    if not transactions.any():
-        return np.array([class_of(name, 0) is RecordClass.COMMITTED for name in names], bool)[codes]
-    kinds, back = np.unique(codes.astype(np.int64) << 32 | transactions, return_inverse=True)
-    committed = [class_of(names[kind >> 32], kind & 0xFFFFFFFF) is RecordClass.COMMITTED for kind in kinds.tolist()]
-    return np.array(committed, bool)[back]
 
 
 def _column(frames: Frames, name: str, which: np.ndarray | slice, broker: str) -> Any:

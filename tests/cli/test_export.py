@@ -1,6 +1,7 @@
 """`mqtool export` from the command line: reports, exit codes, refusals."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -87,6 +88,28 @@ def test_a_second_run_with_state_adds_nothing(mqtool, tmp_path):
     assert lake.in_log_order(lake.rows(tmp_path / "lake")) == COMMITTED
 
 
+def test_the_command_that_goes_on_is_printed_until_nothing_is_left(mqtool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    middle = sorted(row["store_timestamp"] for row in COMMITTED)[400].isoformat()
+    words = ["export", STORE, "--output", "a lake", "--state", "state", "--jobs", 1, "--format", "json"]
+    result = mqtool(*words, "--max-messages", 250, "--until", middle)
+    commands, rows = [], []
+    while True:
+        rows.append(result.document["messages"])
+        assert (result.document["left"] > 0) == (result.document["next_step"] is not None)
+        if result.document["next_step"] is None:
+            break
+        commands.append(shlex.split(result.document["next_step"]))
+        result = mqtool(*commands[-1][1:])
+    assert [("--until" in words, "--max-messages" in words) for words in commands] == [
+        (True, True),
+        (False, True),
+        (False, True),
+    ]
+    assert rows[0] == 250
+    assert lake.in_log_order(lake.rows(tmp_path / "a lake")) == COMMITTED
+
+
 @pytest.mark.parametrize(("grows", "own_damage"), [(False, 0), (True, 0), (True, 1)])
 def test_a_run_that_completes_an_interrupted_one_reports_its_damage(mqtool, tmp_path, grows, own_damage):
     name, lost = "rollover-5.5.0", 3
@@ -168,6 +191,8 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([STORE, "--columns", ","], 2, "no column is selected"),
         ([STORE, "--split", "1"], 2, "of at least"),
         ([STORE, "--rewind"], 2, "needs the state of the export"),
+        ([STORE, "--max-bytes", "1M"], 2, "add --state"),
+        ([STORE, "--until", "soon"], 2, "time 'soon': expected RFC 3339"),
         ([STORE, "--conf", "a=b"], 2, "need --spark"),
         ([STORE, "--master", "local"], 2, "need --spark"),
         ([STORE, "--spark", "--conf", "a"], 2, "expected NAME=VALUE"),
@@ -186,6 +211,8 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         "no column",
         "tiny tasks",
         "rewind",
+        "limit",
+        "until",
         "conf",
         "master",
         "bad conf",

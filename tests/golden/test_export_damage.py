@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mqtool
 from mqtool.errors import StoreError
+from mqtool.export.limits import Limits
 from mqtool.export.plan import Partition, partitions, plan_store
 from mqtool.export.schema import ReadRequest
 from mqtool.export.sources import resolve
@@ -17,7 +19,7 @@ from mqtool.records.damage import Damage, DamageKind
 from tests.support import lake
 from tests.support.damage import CASES, base_messages
 from tests.support.stores import copy_store, fixture
-from tests.support.tiers import night
+from tests.support.tiers import night, one_in
 
 ALL = ReadRequest(every_class=True)
 LOG_CASES = sorted(
@@ -82,6 +84,24 @@ def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
     missing = [at for at in base_records(base) if at not in found and plan.start <= at < plan.end]
     silent = [at for at in missing if not any(start <= at < end for start, end in reported)]
     assert silent == []
+
+
+@pytest.mark.parametrize("case", one_in(8, LOG_CASES[::5], "night"))
+@pytest.mark.parametrize("limits", [Limits(max_messages=37), Limits(max_bytes=20_000)], ids=["messages", "bytes"])
+def test_runs_with_a_limit_find_the_rows_and_the_damage_of_one_without(
+    case: str, limits: Limits, damaged: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = damaged(case)
+    lake.run_export(store, tmp_path / "whole", read=ALL)
+    wanted: dict[str, Any] = {"read": ALL, "state": str(tmp_path / "state"), "limits": limits}
+    while lake.run_export(store, tmp_path / "lake", **wanted).left:
+        pass
+    for table, columns in (("messages", ("physical_offset", "topic")), ("damage", ("start", "end", "kind"))):
+        found = [
+            sorted(tuple(row[name] for name in columns) for row in lake.rows(tmp_path / target, table))
+            for target in ("whole", "lake")
+        ]
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

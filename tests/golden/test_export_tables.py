@@ -16,6 +16,7 @@ import pytest
 from mqtool.choices import TableFormat
 from mqtool.errors import ExportError, UsageError
 from mqtool.export import tables
+from mqtool.export.limits import Limits
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.published import message_files
 from mqtool.export.schema import ALL_COLUMNS, ReadRequest
@@ -58,6 +59,16 @@ def test_each_run_becomes_one_commit_of_the_table(tmp_path, kind, partition_by):
     for records in (40, 40, 90, len(ENDS)):
         lake.grow(NAME, store, ENDS[records - 1])
         lake.run_export(f"b={store}", target, **wanted)
+        assert read(kind, target) == EXPECTED[:records]
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_each_run_with_a_limit_becomes_one_commit_of_the_table(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": kind, "limits": Limits(max_messages=50)}
+    for records in range(50, len(ENDS) + 50, 50):
+        assert bool(lake.run_export(f"b={store}", target, **wanted).left) == (records < len(ENDS))
         assert read(kind, target) == EXPECTED[:records]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.choices import TableFormat
 from mqtool.cli import cells, options, ranges
@@ -20,9 +21,10 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import LOCAL, WORK, Include, OnSpark, ProgressMode, on_spark, option, spark_session
 from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
-from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
+from mqtool.cli.schema import NEXT_STEP, TABLE, WIDE, Column, OutputSchema, count, listing, prints, size
 from mqtool.cli.selection import Filters, require_selected
 from mqtool.cli.sibling_rows import EXPORT_KIND
+from mqtool.commands import command
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
 
@@ -41,9 +43,10 @@ mqtool export /data/store --output orders-lake --topic Orders
 Write messages as Parquet: typed columns, sorted by topic, queue and offset, with statistics. DIR contains the tables
 messages, damage (what could not be read) and rejected_values (what could not be converted). All files of a run appear,
 or none; after an interruption, run the command again. --state FILE makes the export incremental: the next run adds
-exactly what is new. Several stores, NAME=STORE or globs are written to one table with a column broker. --spark runs the
-same tasks on Spark, on this machine or on a cluster that has stores and DIR under the same paths. For a store of
-another kind (see `mqtool help formats`), each table becomes a Parquet file in DIR.
+exactly what is new; --max-bytes, --max-messages and --until limit one run. Several stores, NAME=STORE or globs are
+written to one table with a column broker. --spark runs the same tasks on Spark, on this machine or on a cluster that
+has stores and DIR under the same paths. For a store of another kind (see `mqtool help formats`), each table becomes a
+Parquet file in DIR.
 
 impact: writes below --output and the --state file, and nothing else; stores are only read
 """
@@ -63,6 +66,8 @@ EXPORT = OutputSchema(
         count("damage", "rows of the damage table", label="damaged ranges"),
         size("damaged_bytes", "bytes of CommitLog in it", label="damaged"),
         count("rejected_values", "rows of the table of rejected values"),
+        replace(size("left", "bytes of CommitLog after the limit of this run; only if it had one"), optional=True),
+        replace(NEXT_STEP, doc="the command that exports them; null if none are left", nullable=True),
         listing(
             "stores",
             "what was read",
@@ -164,6 +169,20 @@ TableOption = Annotated[
     ),
 ]
 
+MaxBytesOption = Annotated[str | None, options.max_bytes_option(INCREMENTAL)]
+MaxMessagesOption = Annotated[
+    int | None, option("--max-messages", panel=INCREMENTAL, min=1, help="Stop after this many messages.")
+]
+UntilOption = Annotated[
+    str | None,
+    option(
+        "--until",
+        metavar="TIME",
+        panel=INCREMENTAL,
+        help="End before the first message stored at TIME or later; the next run goes on there.",
+    ),
+]
+
 _WEEK = 7 * 86400.0
 """Seconds; the system cannot wait for any number of them."""
 FollowOption = Annotated[
@@ -183,6 +202,9 @@ def export(
     to: ToOption,
     state: StateOption = None,
     rewind: RewindOption = False,
+    max_bytes: MaxBytesOption = None,
+    max_messages: MaxMessagesOption = None,
+    until: UntilOption = None,
     follow: FollowOption = False,
     every: EveryOption = 5.0,
     include: IncludeOption = Include.COMMITTED,
@@ -215,7 +237,8 @@ def export(
 
     filters = Filters(offset=offset, time=time, topic=topic, queue=queue)
     files = (partition_by, file_size, split, level, table)
-    options = _Options(state, rewind, include, columns, body, redact, mode, filters, *files, workers, config)
+    limits = (max_bytes, max_messages, until)
+    options = _Options(state, rewind, include, columns, body, redact, mode, filters, *files, workers, config, *limits)
     where = on_spark(spark, master, conf)
     kind = _sibling(stores[0]) if len(stores) == 1 else None
     if kind is not None:
@@ -287,9 +310,13 @@ class _Options(Struct, frozen=True):
     table: TableFormat | None = None
     workers: int | None = None
     config: Path | None = None
+    max_bytes: str | None = None
+    max_messages: int | None = None
+    until: str | None = None
 
     def request(self, sources: list[Source], target: str) -> ExportRequest:
         """Returns the request to the library; raises UsageError for an invalid option."""
+        from mqtool.export.limits import Limits
         from mqtool.export.parquet import WriteOptions
         from mqtool.export.run import ExportRequest
 
@@ -302,6 +329,11 @@ class _Options(Struct, frozen=True):
             None if self.split is None else ranges.parse_size(self.split),
             self.table,
             self.rewind,
+            Limits(
+                None if self.max_bytes is None else ranges.parse_size(self.max_bytes),
+                self.max_messages,
+                None if self.until is None else ranges.parse_time(self.until),
+            ),
         )
 
     def _read(self, sources: list[Source]) -> ReadRequest:
@@ -382,7 +414,7 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
     """Prints the result of an export; the exit code shows whether all of the log could be read."""
     from mqtool.export.schema import Table
 
-    document = _document(request, result)
+    document = _document(invocation, request, result)
     if document["damage"]:
         note(
             f"{document['damage']} damaged range(s), {document['damaged_bytes']} bytes; see "
@@ -413,7 +445,7 @@ def _note_completed(result: ExportResult) -> int:
     return damaged
 
 
-def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:
+def _document(invocation: Invocation, request: ExportRequest, result: ExportResult) -> dict[str, Any]:
     from mqtool.export.schema import Table
 
     manifest = result.manifest
@@ -433,7 +465,18 @@ def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:
         "damage": rows[Table.DAMAGE],
         "damaged_bytes": totals["damaged_bytes"] if new else 0,
         "rejected_values": rows[Table.REJECTED_VALUES],
+        **({"left": result.left} if request.limits else {}),
+        "next_step": _next_step(invocation, result) if result.left else None,
         "stores": [{"broker": broker, **part} for broker, part in sorted(stores.items())],
         "topics": [{"topic": topic, "messages": n} for topic, n in totals["topics"].items()] if new else [],
         "classes": [{"record_class": kind, "messages": n} for kind, n in totals["classes"].items()] if new else [],
     }
+
+
+def _next_step(invocation: Invocation, result: ExportResult) -> str:
+    """Returns this command again, without `--until` if only that kept it from more."""
+    words = list(invocation.arguments)
+    for at in reversed(range(len(words) if result.is_late else 0)):
+        if words[at].partition("=")[0] == "--until":
+            del words[at : at + (1 if "=" in words[at] else 2)]
+    return command(*words)

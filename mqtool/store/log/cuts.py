@@ -95,6 +95,26 @@ class Cuts:
         framed = self._by_framing(first, limit)
         return None if framed is None else self._before(framed, "framing")
 
+    def next_at(self, target: int, limit: int) -> int | None:
+        """Returns the first place in [target, limit) of a segment, None if there is none.
+
+        It is exact where the chain of records before it is whole, so a log that has grown since is cut there again;
+        elsewhere it is that of `first_at`.
+        """
+        index = self._log.segment_at(target)
+        if index is not None and not self._log.segments[index].record_header:
+            first = at = self.last_at(target, self._log.segments[index].base)
+            data = self._log.read(first, min(target - first + commit_log.FRAME.size, 2 * NEAR))
+            while at < target and at - first + commit_log.FRAME.size <= len(data):
+                size = commit_log.frame_size(data, at - first, limit - at)
+                if not size:
+                    break
+                at += size
+            if target <= at < limit and self._is_start(at):
+                return at
+        cut = self.first_at(target, limit)
+        return None if cut is None else cut.start
+
     def at(self, physical_offset: int) -> Cut | None:
         """Returns the place before the record at an offset; None if no record states to start there."""
         return self._before(physical_offset, "framing") if self._is_start(physical_offset) else None

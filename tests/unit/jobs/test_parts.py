@@ -18,9 +18,9 @@ def places_in(places):
     ("low", "high", "size", "places", "expected"),
     [
         (0, 100, 50, range(100), [50]),
-        (0, 100, 30, range(100), [34, 68]),  # three parts of 34, 34 and 32
+        (0, 100, 30, range(100), [30, 60]),  # three parts of 30, 30 and 40
         (0, 100, 80, range(100), []),  # one part and a quarter is one part
-        (0, 100, 60, range(100), [50]),
+        (0, 100, 60, range(100), [60]),
         (10, 110, 50, range(0, 200, 7), [63]),
         (0, 100, 25, [10, 80], [80]),  # nothing may be cut at 25 or 50
         (0, 100, 25, [], []),
