@@ -420,6 +420,8 @@ def _is_empty(path: Path) -> bool:
 def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
     if _is_taken(target, into_empty=into_empty):
         raise RefusedError("target", "this exists; give the name of a new directory", target)
+    if os.path.ismount(target):  # known before the work, not after it
+        raise RefusedError("target", "this is a mount point, which no rename replaces; name a directory in it", target)
     if not os.path.lexists(work):
         return
     if _is_empty(work):  # killed before it was marked

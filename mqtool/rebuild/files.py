@@ -27,6 +27,7 @@ class OutputFiles(Closing):
 
     def __init__(self, root: Path) -> None:
         self.root = root  # the directory; nothing outside it is ever written
+        self._is_made = root.exists()
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def write(self, name: str, size: int, position: int, data: "bytes | memoryview") -> None:
@@ -43,7 +44,7 @@ class OutputFiles(Closing):
             self._open.move_to_end(name)
             return descriptor
         path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._make(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         self._open[name] = descriptor
         if os.fstat(descriptor).st_size != size:
@@ -51,6 +52,19 @@ class OutputFiles(Closing):
         if len(self._open) > _OPEN_FILES:
             os.close(self._open.popitem(last=False)[1])
         return descriptor
+
+    def _make(self, directory: Path) -> None:
+        """Creates a directory below the root, and that only once: who has removed it meanwhile wants no more files."""
+        if directory == self.root:
+            if not self._is_made:
+                directory.mkdir(parents=True, exist_ok=True)
+            self._is_made = True
+            return
+        try:
+            directory.mkdir(exist_ok=True)
+        except FileNotFoundError:
+            self._make(directory.parent)
+            directory.mkdir(exist_ok=True)
 
     def exists(self, name: str) -> bool:
         """Whether the file exists."""

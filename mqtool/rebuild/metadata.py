@@ -81,17 +81,19 @@ class LogSurvey(Struct):
 class Surveyor:
     """Collects a survey from the windows of a log, passed in log order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_first: bool = True) -> None:
+        """Starts at the beginning of the log, or not: messages may have been parked before then."""
         self.survey = LogSurvey()  # what was seen so far
         self.is_complete = False  # the whole log has been seen; set by the caller that walks it
         self._delays: list[np.ndarray] = []
+        self._is_first = is_first
 
     def add(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         """Adds some frames and their dispatch result to the survey."""
         self._ranges(dispatcher, dispatched)
         self._flags(dispatcher, frames, dispatched)
         parked = dispatched.topic == dispatcher.schedule
-        if self._delays or parked.any():  # nothing was delivered before the first parked message
+        if self._delays or parked.any() or not self._is_first:  # nothing was delivered before the first parked message
             self._delays.append(_delays_of(frames, parked))
         survey = self.survey
         survey.records += len(frames)
@@ -122,6 +124,21 @@ class Surveyor:
         ):
             numbers = np.unique(dispatched.topic[np.flatnonzero(sys_flag & flag)]).tolist()
             topics.update(dispatcher.topics.names[number] for number in numbers)
+
+    def join(self, later: "Surveyor") -> None:
+        """Adds what another surveyor saw of the next part of the log, in a process with the same PYTHONHASHSEED."""
+        mine, other = self.survey, later.survey
+        for name, extent in other.queues.items():
+            known = mine.queues.setdefault(name, extent)
+            known.first, known.next = min(known.first, extent.first), max(known.next, extent.next)
+            known.last_physical = max(known.last_physical, extent.last_physical)
+        mine.multi_tag_topics |= other.multi_tag_topics
+        mine.batch_topics |= other.batch_topics
+        mine.records += other.records
+        if other.records:
+            mine.last_record, mine.last_time = other.last_record, other.last_time
+        mine.damage.extend(other.damage.items, other.damage.count)
+        self._delays += later._delays
 
     def finish(self) -> LogSurvey:
         """Computes how far each delay level has been delivered, and returns the survey."""

@@ -95,10 +95,8 @@ class IndexWriter:
         self._output.write(path, self._size, 0, HEADER.build(self._open.header))
 
     def _begin(self, time: int) -> None:
-        """Starts the next file. Names must ascend, because the broker reads the files in order of their names."""
-        name = index_name(time, self._zone)
-        while self.names and name <= self.names[-1]:
-            name = f"{int(self.names[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
+        """Starts the next file."""
+        name = index_name(time, self._zone, self.names[-1] if self.names else "")
         self.names.append(name)
         self._output.write(self._path(name), self._size, 0, bytes(HEADER_SIZE))
 
@@ -131,13 +129,18 @@ class IndexWriter:
         self._builder = IndexBuilder(self._slots, self._capacity, self._open)
 
 
-def index_name(time: int, zone: tzinfo | None) -> str:
-    """Returns the file name for a time in ms; a time outside the calendar is clamped to its nearest end."""
+def index_name(time: int, zone: tzinfo | None, before: str) -> str:
+    """Returns the file name for a time in ms; a time outside the calendar is clamped to its nearest end.
+
+    Names must ascend, because the broker reads the files in their order: a name that is not after `before`, that of the
+    previous file, is the next one after it.
+    """
     try:
         moment = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
     except (OverflowError, ValueError):
         moment = datetime(_LAST_YEAR if time > 0 else 1, 1, 1, tzinfo=UTC)
-    return file_names.index_file_name(moment)
+    name = file_names.index_file_name(moment)
+    return name if name > before else f"{int(before) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
 
 
 class Result(Struct):
@@ -189,7 +192,7 @@ class Sink:
         self._settings = settings
         self._scope = scope
         self._index = IndexWriter(output, settings.index_slots, settings.index_entries)
-        self._budget = HoleBudget(log_bytes)
+        self.budget = HoleBudget(log_bytes)  # for fill units
         self._bit_maps = bit_maps
         self._claims = claims
         self._queues: dict[QueueName, Writer] = {}
@@ -231,7 +234,7 @@ class Sink:
             self._queues[name] = BatchQueueWriter(name, self._output, settings.batch_consume_queue_size)
             return self._queues[name]
         claim = partial(self._claims, name)
-        self._queues[name] = SimpleQueueWriter(name, self._output, settings.consume_queue_size, self._budget, claim)
+        self._queues[name] = SimpleQueueWriter(name, self._output, settings.consume_queue_size, self.budget, claim)
         if self._bit_maps is not None and not is_lmq(name.topic):
             self._extensions[name] = ExtensionWriter(name, self._output, settings.consume_queue_ext_size)
         return self._queues[name]
@@ -265,7 +268,7 @@ class Sink:
             "queues": [[name.topic, name.queue_id, writer.state()] for name, writer in self._queues.items()],
             "extensions": [[name.topic, name.queue_id, w.files.end] for name, w in self._extensions.items()],
             "index": self._index.state(),
-            "holes_left": self._budget.remaining,
+            "holes_left": self.budget.remaining,
             "damage": [result.damage.count, [_damage_state(damage) for damage in result.damage.items]],
             "oddities": [
                 result.oddities.count,
@@ -285,7 +288,7 @@ class Sink:
         for topic, queue_id, end in state["extensions"]:
             self._extensions[QueueName(topic, queue_id)].files.resume(0, end)
         self._index.resume(state["index"])
-        self._budget.remaining = state["holes_left"]
+        self.budget.remaining = state["holes_left"]
         result = self.result
         result.damage.extend(map(_damage_of, state["damage"][1]), state["damage"][0])
         result.oddities.extend((Oddity(*values) for values in state["oddities"][1]), state["oddities"][0])

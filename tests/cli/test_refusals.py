@@ -72,6 +72,22 @@ CASES = {
         ["verify", STORE, "--spark", "--jobs", "2"],
         "--jobs, --throttle, --state and --max-time do not apply to --spark",
     ),
+    "metadata by Spark": (
+        ["rebuild", "metadata", STORE, "-o", NEW, "--spark"],
+        "--spark rebuilds all queues, the complete index or all; leave it out",
+    ),
+    "one index file by Spark": (
+        ["rebuild", "index", STORE, "-o", NEW, "--spark", "--file", "20260101000000000"],
+        "--spark rebuilds all queues, the complete index or all; leave it out",
+    ),
+    "workers of a rebuild by Spark": (
+        ["rebuild", "all", STORE, "-o", NEW, "--spark", "--jobs", "2"],
+        "--jobs and --state do not apply to --spark; leave them out",
+    ),
+    "a store of another system by Spark": (
+        ["rebuild", "consumequeue", EQUEUE, "-o", NEW, "--spark"],
+        "a store of kind equeue is rebuilt in one process; leave out --spark",
+    ),
 }
 
 

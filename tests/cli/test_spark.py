@@ -12,7 +12,9 @@ from mqtool.cli.options import OnSpark, spark_session
 from mqtool.export.plain import LocalRunner
 from mqtool.verify import Options, verify
 from tests.support.chunks import equeue_store
+from tests.support.engine import tree
 from tests.support.stores import fixture
+from tests.support.task_rebuild import run_here
 
 pytest.importorskip("pyspark")
 
@@ -61,6 +63,31 @@ def test_a_store_is_verified_by_a_session(mqtool, session, monkeypatch):
     here = mqtool("verify", STORE, *words).document
     assert (result.code, {**result.document, "seconds": here["seconds"]}) == (ExitCode.OK, here)
     assert (asked, session.where, session.stopped) == ([(session, ("Orders",), "5.5")], ("local[3]", {"x": "1"}), 1)
+
+
+def test_a_store_is_rebuilt_by_a_session_into_a_directory_that_appears_when_it_is_complete(
+    mqtool, session, monkeypatch, tmp_path
+):
+    used = []
+
+    def runner(found):
+        used.append((found, found.stopped))
+        return run_here
+
+    monkeypatch.setattr("mqtool.spark.rebuild.runner", runner)
+    monkeypatch.chdir(tmp_path)
+    words = ("rebuild", "all", STORE, "-f", "json")
+    result = mqtool(*words, "--spark", "--output", "new")
+    plain = mqtool(*words, "--output", "plain")
+    assert (result.code, plain.code) == (ExitCode.OK, ExitCode.OK)
+    clock = ("out", "seconds", "records_per_second")
+    expected = {name: value for name, value in plain.document.items() if name not in clock}
+    assert {name: value for name, value in result.document.items() if name not in clock} == expected
+    assert tree(tmp_path / "new") == tree(tmp_path / "plain")
+    assert (used, session.stopped) == ([(session, 0)], 1)
+    again = mqtool(*words, "--spark", "--output", "new")
+    assert (again.code, "new: expected a new or empty directory" in again.stderr) == (ExitCode.USAGE, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "plain"]
 
 
 def test_messages_are_exported_by_a_session(mqtool, session, monkeypatch, tmp_path):

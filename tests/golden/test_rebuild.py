@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,12 @@ from mqtool.rebuild import parts
 from mqtool.rebuild.job import KINDS, Options, rebuild, rebuild_index_file
 from mqtool.rebuild.metadata import compose, survey_log
 from mqtool.rebuild.parts import RebuildScope
-from mqtool.rebuild.settings import settings_of
+from mqtool.rebuild.settings import RebuildSettings, settings_of
+from mqtool.rebuild.sink import Result
+from mqtool.store import Store
 from mqtool.store.queues.filter_bit_maps import bit_maps_of
 from tests.support.stores import STORES, StoreFixture, copy_store, store_fixture, tree_digest
+from tests.support.task_rebuild import rebuild_by_tasks
 
 QUEUE_KINDS = tuple(kind for kind in KINDS if kind != "index")
 HEALTHY = [store for store in STORES if store.clean_stop]
@@ -58,14 +62,22 @@ def healthy(request, tmp_path) -> tuple[StoreFixture, Path]:
     return store, store.directory or copy_store(store.name, tmp_path)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_all_derived_files_are_those_of_the_broker(healthy, tmp_path, jobs, monkeypatch):
+def alone(store: Store, out: Path, settings: RebuildSettings, **more: Any) -> Result:
+    return rebuild(store, out, settings, RebuildScope(), Options(jobs=1), **more)
+
+
+def together(store: Store, out: Path, settings: RebuildSettings, **more: Any) -> Result:
+    return rebuild(store, out, settings, RebuildScope(), Options(jobs=2), **more)
+
+
+@pytest.mark.parametrize("way", [alone, together, rebuild_by_tasks])
+def test_all_derived_files_are_those_of_the_broker(healthy, tmp_path, way, monkeypatch):
     fixture, root = healthy
     monkeypatch.setattr(parts, "PART_BYTES", 8192)  # several parts, though these logs are small
     with mqtool.open(root, paths_of(fixture, root)) as store:
         settings = settings_of(store)
         bit_maps = bit_maps_of(store) if settings.has_extension else None
-        result = rebuild(store, tmp_path / "out", settings, RebuildScope(), Options(jobs=jobs), bit_maps=bit_maps)
+        result = way(store, tmp_path / "out", settings, bit_maps=bit_maps)
     assert result.is_complete
     if fixture in WITH_FILE_QUEUES:
         assert queue_files(tmp_path / "out") == queue_files(root)

@@ -38,7 +38,7 @@ ALLOWED = {
     "duckdb": READING | {"export", "scan"},
     "polars": READING | {"export", "scan"},
     "replay": READING | {"engine", "ingest", "export"},
-    "spark": READING | {"export", "scan", "verify", "siblings"},
+    "spark": READING | {"export", "scan", "verify", "siblings", "rebuild"},
     "repair": READING | {"guide", "recovery", "verify", "rebuild", "engine", "diff", "convert", "replay"},
     "siblings": READING | {"verify"},
     "convert": READING | {"rebuild"},

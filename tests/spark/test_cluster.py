@@ -1,22 +1,29 @@
-"""A real cluster of several processes exports what one machine exports, whatever happens to an executor."""
+"""A real cluster of several processes writes what one machine writes, whatever happens to an executor or the driver."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import mqtool
 from mqtool.errors import UnavailableError
+from mqtool.rebuild.job import rebuild
+from mqtool.rebuild.settings import settings_of
 from mqtool.spark.session import require_spark
 from mqtool.verify import verify
 from tests.support import lake
 from tests.support.big_store import write_big_store
+from tests.support.engine import tree
 from tests.support.spark_cluster import ROOT, said, spark_cluster
 
 MESSAGES, SPLIT = 60_000, 1 << 20
+SMALL_INDEX = {"maxHashSlotNum": 1000, "maxIndexNum": 40_000}
 
 DRIVER = """
 import json, sys
@@ -46,6 +53,52 @@ with mqtool.open(store.partition("=")[2]) as opened:
 session.stop()
 print(json.dumps([result.manifest.totals["rows"], *said(checked)]), flush=True)
 """
+
+
+REBUILD = """
+import json, sys
+from pathlib import Path
+import mqtool
+from mqtool.rebuild.settings import settings_of
+from mqtool.spark.rebuild import runner
+from mqtool.spark.session import build
+from tests.support.task_rebuild import rebuild_by_tasks
+
+store, target, master, config = sys.argv[1:]
+session = build(master, {"spark.executor.memory": "512m"})
+
+def progress(done, total):
+    if done % (total // 2):
+        print("half way", flush=True)
+        sys.stdin.readline()
+
+with mqtool.open(store, json.loads(config)) as opened:
+    result = rebuild_by_tasks(opened, Path(target), settings_of(opened), run=runner(session), on_progress=progress)
+session.stop()
+print(result.records, result.units, result.keys, flush=True)
+"""
+
+
+def drive(program: str, arguments: list[str], half_way: Callable[[int], object]) -> tuple[int, str]:
+    """Runs a driver, which waits each time that it is half way; returns its exit code and last line.
+
+    `half_way` is called meanwhile with the driver's process id.
+    """
+    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", program, *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    last = ""
+    with subprocess.Popen(command, env=os.environ | ours, cwd=ROOT, text=True, **pipes) as driver:
+        for line in driver.stdout:
+            last = line
+            if line == "half way\n":
+                half_way(driver.pid)
+                with contextlib.suppress(BrokenPipeError):  # it was killed
+                    driver.stdin.write("\n")
+                    driver.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            driver.stdin.close()
+    return driver.returncode, last
 
 
 def mqtool_export(directory: Path, target: str, master: str) -> "subprocess.CompletedProcess[str]":
@@ -90,29 +143,11 @@ def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path
     except UnavailableError as reason:
         pytest.skip(str(reason))
     store = write_big_store(tmp_path / "store", MESSAGES, segment=32 << 20)
-    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    killed = []
     with spark_cluster(tmp_path) as cluster:
         arguments = [f"b={store}", str(tmp_path / "cluster"), cluster.master, str(SPLIT)]
-        with subprocess.Popen(
-            [sys.executable, "-c", DRIVER, *arguments],
-            env=os.environ | ours,
-            cwd=ROOT,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        ) as driver:
-            assert driver.stdin is not None
-            assert driver.stdout is not None
-            killed = []
-            last = ""
-            for line in driver.stdout:
-                last = line
-                if line == "half way\n":
-                    if not killed:
-                        killed.append(cluster.kill_executor())
-                    driver.stdin.write("\n")
-                    driver.stdin.flush()
-    assert driver.returncode == 0
+        code, last = drive(DRIVER, arguments, lambda _: killed or killed.append(cluster.kill_executor()))
+    assert code == 0
     assert killed
     assert killed[0] is not None
     rows, *checked = json.loads(last)
@@ -123,3 +158,29 @@ def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path
     expected = {path.name: path.read_bytes() for path in lake.files(tmp_path / "plain")}
     assert {path.name: path.read_bytes() for path in lake.files(tmp_path / "cluster")} == expected
     assert len(expected) > 40
+
+
+@pytest.mark.night
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds executors through /proc")
+def test_a_rebuild_whose_driver_and_executors_are_killed_is_made_by_the_next_run(tmp_path):
+    try:
+        require_spark()
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    store = write_big_store(tmp_path / "store", MESSAGES, segment=4 << 20)
+    target, killed = tmp_path / "new", []
+    with spark_cluster(tmp_path) as cluster:
+        arguments = [str(store), str(target), cluster.master, json.dumps(SMALL_INDEX)]
+        code, _ = drive(REBUILD, arguments, lambda driver: os.kill(driver, signal.SIGKILL))
+        assert code == -signal.SIGKILL
+        assert (target.exists(), target.with_name("new.incomplete").is_dir()) == (False, True)
+        code, last = drive(REBUILD, arguments, lambda _: len(killed) > 1 or killed.append(cluster.kill_executor()))
+    assert (code, len(killed), None in killed) == (0, 2, False)
+    with mqtool.open(store, SMALL_INDEX) as opened:
+        expected = rebuild(opened, tmp_path / "plain", settings_of(opened))
+    assert last.split() == [str(count) for count in (expected.records, expected.units, expected.keys)]
+    assert tree(target) == tree(tmp_path / "plain")
+    assert len(expected.index_files) > 2
+    assert not target.with_name("new.incomplete").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.damage import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import ProgressMode, RebuildTarget, option
+from mqtool.cli.options import LOCAL, OnSpark, ProgressMode, RebuildTarget, on_spark, option, spark_session
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, listing, prints, row_of, size
@@ -46,9 +46,11 @@ mqtool rebuild consumequeue /data/store --output rebuilt
 Rebuild derived files from the CommitLog alone: queues, index, configuration, timer wheel and log. The bytes are those
 that the broker writes; docs/rebuild.md lists the exceptions. Rebuilds everything, or some topics, one queue, a range of
 physical offsets, one index file. Damaged ranges are skipped and reported, and messages keep their queue offsets; the
-exit code is then 1. With --state FILE, an interrupted run can be continued with --resume.
+exit code is then 1. With --state FILE, an interrupted run can be continued with --resume. --spark does it in tasks on
+Spark, on this machine or on a cluster that has the store and the directory of --output under the same paths.
 
-impact: writes below --output and the --state file, and nothing else; the store is only read
+impact: writes below --output and the --state file, and nothing else; with --spark in a directory next to --output until
+all is complete. The store is only read
 """
 
 
@@ -163,6 +165,7 @@ class _Options(Struct, frozen=True):
     jobs: int | None
     state: Path | None
     resume: bool
+    where: OnSpark | None
 
     def check(self) -> None:
         """Raises UsageError for options that contradict each other."""
@@ -187,6 +190,12 @@ class _Options(Struct, frozen=True):
             self.what in (RebuildTarget.METADATA, RebuildTarget.TIMER) or self.file is not None
         ):
             raise UsageError("--state applies only to rebuilding all queues or the complete index; leave it out")
+        if self.where is None:
+            return
+        if self.what in (RebuildTarget.METADATA, RebuildTarget.TIMER) or self.file is not None:
+            raise UsageError("--spark rebuilds all queues, the complete index or all; leave it out")
+        if self.jobs is not None or self.state is not None:
+            raise UsageError("--jobs and --state do not apply to --spark; leave them out")
 
     def scope(self, store: Store) -> RebuildScope:
         """Returns the scope of the rebuild."""
@@ -220,72 +229,92 @@ def rebuild(
     jobs: JobsOption = None,
     state: StateOption = None,
     resume: ResumeOption = False,
+    spark: options.SparkOption = False,
+    master: options.MasterOption = LOCAL,
+    conf: options.ConfOption = None,
     output_format: options.FormatOption = Format.TABLE,
     config: options.ConfigOption = None,
     progress: options.ProgressOption = ProgressMode.AUTO,
 ) -> ExitCode:
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
-    from mqtool.rebuild.job import check, removed_on_error
+    from mqtool.rebuild.job import check
     from mqtool.rebuild.metadata import compose, survey_log, write
     from mqtool.rebuild.settings import settings_of
     from mqtool.rebuild.timer import rebuild_timer
     from mqtool.store.store import open_store
 
+    where = on_spark(spark, master, conf)
     kind = recognise(store)
     if kind is not None:
+        if where is not None:
+            raise UsageError(f"a store of kind {kind.name} is rebuilt in one process; leave out --spark")
         from mqtool.cli import siblings
 
         return siblings.rebuild(ctx.obj, kind, store, out, what, output_format)
-    options = _Options(what, store, out, topic or [], queue, offset, file, jobs, state, resume)
+    options = _Options(what, store, out, topic or [], queue, offset, file, jobs, state, resume, where)
     options.check()
     refuse_half_changed(store)
     began = time.monotonic()
-    with open_store(store, config, needs_log=True) as source:
+    with open_store(store if where is None else store.absolute(), config, needs_log=True) as source:
         settings = settings_of(source, release)
         require_selected([source], topic, queue)
         check(source, out, resume=resume)
         report = _Report(options, settings)
         size = source.commit_log.bytes_in_use
-        removal = removed_on_error(out) if state is None else nullcontext()  # a run with --state can be continued
-        with removal, show_progress(progress, "rebuild", 0, size) as bar:
+        with _target(options) as target, show_progress(progress, "rebuild", 0, size) as bar:
             on_progress = share_of(bar, size)
             if what is RebuildTarget.TIMER:
-                report.timer = rebuild_timer(source, out, on_progress)
+                report.timer = rebuild_timer(source, target, on_progress)
             elif what is not RebuildTarget.METADATA:
-                report.result = _derived(source, options, settings, report, on_progress)
+                report.result = _derived(source, target, options, report, on_progress)
             if what in (RebuildTarget.METADATA, RebuildTarget.ALL):
                 surveyor = report.surveyor
                 report.survey = (
                     surveyor.finish() if surveyor.is_complete else survey_log(source, settings.rules, on_progress)
                 )
                 report.composed = compose(source, report.survey)
-                write(report.composed, out)
+                write(report.composed, target)
     return report.print(ctx.obj, output_format, time.monotonic() - began)
 
 
-def _derived(
-    store: Store, options: _Options, settings: RebuildSettings, report: _Report, on_progress: OnProgress
-) -> Result:
+@contextmanager
+def _target(options: _Options) -> Iterator[Path]:
+    """Yields the directory to write into; an error removes what was written, unless the run can be continued."""
+    from mqtool.jobs.atomic import staged_directory
+    from mqtool.rebuild.job import removed_on_error
+
+    if options.where is not None:
+        with staged_directory(options.out.absolute(), into_empty=True) as work:
+            yield work / "store"
+    elif options.state is None:
+        with removed_on_error(options.out):
+            yield options.out
+    else:
+        yield options.out
+
+
+def _derived(store: Store, target: Path, options: _Options, report: _Report, on_progress: OnProgress) -> Result:
     from mqtool.jobs.pool import available
     from mqtool.rebuild.job import Options, rebuild_index_file
     from mqtool.rebuild.job import rebuild as rebuild_files
     from mqtool.store.queues.filter_bit_maps import bit_maps_of
 
+    settings = report.settings
     if options.file is not None:
-        return rebuild_index_file(store, options.out, settings, options.file, on_progress)
+        return rebuild_index_file(store, target, settings, options.file, on_progress)
     if settings.has_extension:
         report.bit_maps = bit_maps_of(store)
+    surveyor = report.surveyor if options.what is RebuildTarget.ALL else None
+    more: dict[str, Any] = {"bit_maps": report.bit_maps, "surveyor": surveyor, "on_progress": on_progress}
+    if options.where is not None:
+        with spark_session(options.where) as session:
+            from mqtool.rebuild.tasks import rebuild_in_tasks
+            from mqtool.spark.rebuild import runner  # loads pyspark, which the session has found to be there
+
+            scope = options.scope(store)
+            return rebuild_in_tasks(store, target.parent, settings, scope, runner(session), **more)
     how = Options(options.jobs or min(available(), _MAX_JOBS), options.state, options.resume)
-    return rebuild_files(
-        store,
-        options.out,
-        settings,
-        options.scope(store),
-        how,
-        bit_maps=report.bit_maps,
-        surveyor=report.surveyor if options.what is RebuildTarget.ALL else None,
-        on_progress=on_progress,
-    )
+    return rebuild_files(store, target, settings, options.scope(store), how, **more)
 
 
 class _Report:
@@ -296,7 +325,7 @@ class _Report:
         from mqtool.rebuild.sink import Result
 
         self._options = options
-        self._settings = settings
+        self.settings = settings
         self.result = Result()
         self.surveyor = Surveyor()
         self.survey: LogSurvey | None = None
@@ -316,7 +345,7 @@ class _Report:
     def _document(self, seconds: float) -> dict[str, Any]:
         result, options = self.result, self._options
         damage, records = self._damage_and_records()
-        settings = _settings(self._settings)
+        settings = _settings(self.settings)
         return {
             "what": options.what.value,
             "store": str(options.store),

@@ -259,6 +259,16 @@ def test_a_target_that_another_process_creates_meanwhile_is_left_alone(tmp_path)
     assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == ["new", "new/theirs"]
 
 
+def test_a_mount_point_is_refused_before_anything_is_built(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
+    with (
+        pytest.raises(RefusedError, match="this is a mount point"),
+        staged_directory(tmp_path, into_empty=True),
+    ):
+        pytest.fail("the rename would fail after all the work")
+    assert list(tmp_path.parent.glob(f"{tmp_path.name}.*")) == []
+
+
 def test_a_target_that_is_being_built_is_refused_and_its_files_stay(tmp_path):
     target = tmp_path / "new"
     with staged_directory(target) as work:
