@@ -32,11 +32,11 @@ FOR_DEVELOPERS = re.compile(r"\n## (?:Develop|参与开发)\n.*", re.DOTALL)
 """The part of the README that is not on the site's home."""
 
 SECTIONS = {
-    f"runbooks/{name}.md": (f"{page.topic}.md", f"{name} {RUNBOOKS[name].name}")
+    f"runbooks/{name}.md": (f"{page.topic}.md", slugify(case="lower")(f"{name} {RUNBOOKS[name].name}", "-"))
     for page in guide.pages()
     for name in reference.RUNBOOK.findall(page.text)
 }
-"""Runbooks that are a section of a guide rather than a page: the guide and the heading."""
+"""Runbooks that are a section of a guide rather than a page: the guide and the section's anchor."""
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./|docs/)*pictures/([\w-]+)\.svg\)")
@@ -96,8 +96,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         uri = FROM_THE_ROOT.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
         if uri in SECTIONS:
-            uri, heading = SECTIONS[uri]
-            anchor = "#" + slugify(case="lower")(heading, "-")
+            uri, section = SECTIONS[uri]
+            anchor = f"#{section}"
         file = files.get_file_from_path(uri) if uri.endswith(".md") else None
         if file and file.inclusion.is_included():
             return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or '.')}{anchor})"
@@ -146,11 +146,13 @@ def on_post_build(config: Any) -> None:
     index = json.loads(path.read_text("utf-8"))
     index["config"]["fields"] |= {"title": {"boost": 3.0}, "words": {"boost": 10.0}}
     words_of = {page.topic: " ".join(search.words_of(page)) for page in guide.pages()}
+    for page, (uri, section) in SECTIONS.items():
+        words_of[f"{uri.removesuffix('.md')}#{section}"] = words_of[page.removesuffix(".md")]
     for row in index["docs"]:
         name, _, section = row["location"].partition("#")
         topic = name.removesuffix(".html").removesuffix("/index")
         row["boost"] = search.weight_of(topic) ** 2
-        row["words"] = "" if section else escape(words_of.get(topic, ""))
+        row["words"] = escape(words_of.get(f"{topic}#{section}" if section else topic, ""))
         row |= {field: search.segmented(row[field]) for field in ("title", "text", "words")}
     path.write_text(json.dumps(index, ensure_ascii=False, separators=(",", ":")), "utf-8")
 

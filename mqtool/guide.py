@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,8 @@ class Page(Struct, frozen=True):
     zh: tuple[str, ...] = ()  # Chinese terms and questions
 
 
-def pages() -> list[Page]:
+@cache
+def pages() -> tuple[Page, ...]:
     """Returns all pages, by topic; raises UnavailableError if the package was installed without them."""
     pages = []
     for (*names, word), text in texts(_root(), ".md"):
@@ -47,7 +49,7 @@ def pages() -> list[Page]:
         quoted = (words for line in symptoms for words in line.split("`")[1::2] if " " in words)
         known |= {"symptoms": (*symptoms, *known["symptoms"]), "log": (*quoted, *known["log"])}
         pages.append(Page(topic, title[1] if title else topic, body, **known))
-    return sorted(pages, key=lambda page: page.topic)
+    return tuple(sorted(pages, key=lambda page: page.topic))
 
 
 def symptoms_in(text: str) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ def texts(folder: "Traversable", ending: str, names: tuple[str, ...] = ()) -> It
             yield (*names, entry.name.removesuffix(ending)), entry.read_text("utf-8")
 
 
-def pages_named(pages: list[Page], topic: str) -> list[Page]:
+def pages_named(pages: Iterable[Page], topic: str) -> list[Page]:
     """Returns the page with a topic, or all pages whose last word it is: `disk-full` for `howto/disk-full`.
 
     A Chinese page, as `zh/howto/disk-full`, has that name only if no other page has it.

@@ -1,4 +1,4 @@
-"""Pages ranked by a question, in English or Chinese: an index in memory, made by SQLite's FTS5 for each search.
+"""Pages ranked by a question, in English or Chinese: an index in memory, made by SQLite's FTS5.
 
 A page is indexed as passages: each symptom, log line and code, and each section. Its rank is that of its best passages,
 so that words in one symptom count for more than the same words in several places.
@@ -8,7 +8,7 @@ import pkgutil
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 from msgspec import Struct
 
@@ -62,16 +62,7 @@ def search(pages: Iterable[Page], question: str) -> list[Hit]:
     Raises UnavailableError if Python's SQLite has no FTS5.
     """
     concepts = list(_concepts(question))
-    connection = sqlite3.connect(":memory:")
-    try:
-        connection.execute('create virtual table passage using fts5(title, text, tokenize="porter unicode61")')
-    except sqlite3.OperationalError as error:
-        raise UnavailableError(
-            f"the search needs SQLite with FTS5 ({error}): use another Python, or name a topic; `mqtool help` lists all"
-        ) from error
-    passages = [(page, weight, text) for page in pages for weight, text in _passages(page)]
-    rows = [(_indexed(f"{page.title} {page.topic}"), _indexed(text)) for page, _, text in passages]
-    connection.executemany("insert into passage values (?, ?)", rows)
+    connection, passages = _index(tuple(pages))
     scores = [0.0] * len(passages)
     for concept in concepts:
         best: dict[int, float] = {}
@@ -100,8 +91,23 @@ def search(pages: Iterable[Page], question: str) -> list[Hit]:
             (text,) = next(connection.execute(where, (any_term, row + 1)))
             text = _SPACED.sub("", " ".join(text.split())).replace("minus", "-")
         hits.append(Hit(page, text))
-    connection.close()
     return hits
+
+
+@lru_cache(maxsize=1)
+def _index(pages: tuple[Page, ...]) -> tuple[sqlite3.Connection, list[tuple[Page, float, str]]]:
+    """Returns an index in memory of the passages of pages, and each passage with its page and weight."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute('create virtual table passage using fts5(title, text, tokenize="porter unicode61")')
+    except sqlite3.OperationalError as error:
+        raise UnavailableError(
+            f"the search needs SQLite with FTS5 ({error}): use another Python, or name a topic; `mqtool help` lists all"
+        ) from error
+    passages = [(page, weight, text) for page in pages for weight, text in _passages(page)]
+    rows = [(_indexed(f"{page.title} {page.topic}"), _indexed(text)) for page, _, text in passages]
+    connection.executemany("insert into passage values (?, ?)", rows)
+    return connection, passages
 
 
 def weight_of(topic: str) -> float:

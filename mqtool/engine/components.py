@@ -103,65 +103,104 @@ def assemble(
         writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
         abort = AbortMark(files, root, release=options.release)
         executor, last_shutdown = _locked_plan(root, options, (*writable, *options.read_only_dirs), files, abort, lock)
-        flags = RunningFlags()
-        checkpoint = StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
-        batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
-        log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
-        queues = Queues(options, files, root, batch_topics)
-        index = None
-        if options.index:
-            index = Index(options, files, root / file_names.INDEX, clock, background=background)
-        recovered = executor.carry_out(files, log_files, queues, index, last_shutdown, clock.now())
-        checkpoint.set(**executor.checkpoint_fields())
-        if not recovered.clean_stop:  # what recovery read from the page cache may not be on disk yet
-            for file in (*log_files.files, *(file for queue in queues.all() for file in queue.files.files)):
-                file.file.sync()
-        # Also after a clean stop: the checkpoint of a release before 5.5 states no offset, a missing one nothing.
-        checkpoint.set(logics_physical_offset=recovered.end)
-        offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
-        for queue in queues.all():
-            offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
-        allocator = Allocator(files, log_files, options.reserve_bytes, lock=options.lock_memory)
-        log = CommitLog(options, log_files, allocator, offsets, flags, clock)
-        dispatcher = Dispatcher(rules_of(options, batch_topics), log, queues, index, flags, bit_map_of)
-        dispatcher.reput_from_offset = recovered.end
-        flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
-        if index is not None:
-            index.when_full = flusher.index_file_is_full
-            index.flush_full_files(checkpoint.values.index_msg_timestamp)
-        loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
-        log.before_roll = loop.relieve
-        cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)
-        reader = Reader(options, log, queues)
-        abort.create()
-        checkpoint.flush()
-        service = Service(options, loop, flusher, cleaner.turn) if background else None
-        components = Components(
-            root,
-            options,
-            recovered,
-            lock,
-            abort,
-            flags,
-            offsets,
-            log,
-            queues,
-            index,
-            dispatcher,
-            checkpoint,
-            flusher,
-            loop,
-            service,
-            cleaner,
-            reader,
-            Searcher(reader, queues, index),
-            clock,
-        )
+        store = _opened(root, options, writable, files, clock, background=background)
+        recovered = _recover(store, executor, last_shutdown, clock.now())
+        components = _connected(store, recovered, lock, abort, policy, clock, bit_map_of, background=background)
         undo.pop_all()
-    if service is not None:
-        allocator.start()
-        service.start()
+    if components.service is not None:
+        components.log.allocator.start()
+        components.service.start()
     return components
+
+
+class _OpenedFiles(Struct):
+    """The files of a store, opened."""
+
+    root: Path
+    options: StoreOptions
+    files: Files
+    checkpoint: StoreCheckpoint
+    log: MappedFileQueue
+    queues: Queues
+    index: Index | None
+    batch_topics: frozenset[str]
+
+
+def _opened(
+    root: Path, options: StoreOptions, writable: tuple[Path, ...], files: Files, clock: Clock, *, background: bool
+) -> _OpenedFiles:
+    checkpoint = StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
+    batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
+    log = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
+    queues = Queues(options, files, root, batch_topics)
+    index = Index(options, files, root / file_names.INDEX, clock, background=background) if options.index else None
+    return _OpenedFiles(root, options, files, checkpoint, log, queues, index, batch_topics)
+
+
+def _recover(store: _OpenedFiles, executor: RecoveryExecutor, last_shutdown: LastShutdown, now: int) -> RecoveryResult:
+    """Carries out the recovery, and takes its result into the checkpoint."""
+    recovered = executor.carry_out(store.files, store.log, store.queues, store.index, last_shutdown, now)
+    store.checkpoint.set(**executor.checkpoint_fields())
+    if not recovered.clean_stop:  # what recovery read from the page cache may not be on disk yet
+        for file in (*store.log.files, *(file for queue in store.queues.all() for file in queue.files.files)):
+            file.file.sync()
+    # Also after a clean stop: the checkpoint of a release before 5.5 states no offset, a missing one nothing.
+    store.checkpoint.set(logics_physical_offset=recovered.end)
+    return recovered
+
+
+def _connected(
+    store: _OpenedFiles,
+    recovered: RecoveryResult,
+    lock: StoreLock,
+    abort: AbortMark,
+    policy: RetentionPolicy,
+    clock: Clock,
+    bit_map_of: "BitMapOf | None",
+    *,
+    background: bool,
+) -> Components:
+    """Returns the parts that work on the files, connected; marks the store as open."""
+    options, queues, index, checkpoint = store.options, store.queues, store.index, store.checkpoint
+    flags = RunningFlags()
+    offsets = QueueOffsets(release=options.release, batch_topics=store.batch_topics)
+    for queue in queues.all():
+        offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
+    allocator = Allocator(store.files, store.log, options.reserve_bytes, lock=options.lock_memory)
+    log = CommitLog(options, store.log, allocator, offsets, flags, clock)
+    dispatcher = Dispatcher(rules_of(options, store.batch_topics), log, queues, index, flags, bit_map_of)
+    dispatcher.reput_from_offset = recovered.end
+    flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
+    if index is not None:
+        index.when_full = flusher.index_file_is_full
+        index.flush_full_files(checkpoint.values.index_msg_timestamp)
+    loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
+    log.before_roll = loop.relieve
+    cleaner = Cleaner(policy, store.files, log, queues, index, flags, clock, store.root)
+    reader = Reader(options, log, queues)
+    abort.create()
+    checkpoint.flush()
+    return Components(
+        store.root,
+        options,
+        recovered,
+        lock,
+        abort,
+        flags,
+        offsets,
+        log,
+        queues,
+        index,
+        dispatcher,
+        checkpoint,
+        flusher,
+        loop,
+        Service(options, loop, flusher, cleaner.turn) if background else None,
+        cleaner,
+        reader,
+        Searcher(reader, queues, index),
+        clock,
+    )
 
 
 def _locked_plan(

@@ -392,6 +392,7 @@ class NameServer:
             opened=lambda peer: peer.on_close(self._connection_closed),
             version=version,
         )
+        self._version = version
         self._scanner: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -467,16 +468,17 @@ class NameServer:
         if live is not None:
             fields["haBrokerAddr"] = live.registration.ha_address
         for address in [address for id_, address in data.addresses.items() if id_ != lowest or offline is not None]:
-            task = asyncio.get_running_loop().create_task(_notify(address, fields))
+            command = Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields=dict(fields), version=self._version)
+            task = asyncio.get_running_loop().create_task(_notify(address, command))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
 
-async def _notify(address: str, fields: dict[str, str]) -> None:
+async def _notify(address: str, command: Command) -> None:
     try:
         connection = await Connection.open(address)
     except ConnectionError as error:
         log.warning("lowest broker id not sent address=%s error=%s", address, error)
         return
-    connection.send_oneway(Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields=dict(fields)))
+    connection.send_oneway(command)
     connection.close()

@@ -63,6 +63,7 @@ def test_on_a_terminal_a_page_is_formatted_and_shown_by_the_pager(monkeypatch):
 
 
 def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys, tmp_path):
+    guide.pages.cache_clear()
     monkeypatch.setattr(guide, "__file__", str(tmp_path / "mqtool" / "guide.py"))
     monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path / package)
     assert run(["help"]) != 0

@@ -1,6 +1,7 @@
 """The fixture that watches where tests write sees what it must, and lets pass what is meant for tests."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,10 @@ def test_a_change_outside_is_seen(change):
     conftest._WATCH.strange.clear()
 
 
-def test_what_a_name_from_a_record_could_make_beside_the_directories_of_tests_is_seen(tmp_path):
-    evil = tmp_path / ".." / "evil"
-    evil.mkdir()
-    evil.rmdir()
-    assert len(conftest._WATCH.strange) == 2
-    conftest._WATCH.strange.clear()
-    (tmp_path / "given").mkdir()
-    assert conftest._WATCH.strange == []
+def test_what_a_name_from_a_record_could_make_beside_the_directories_of_tests_is_seen():
+    given = Path(tempfile.gettempdir(), "pytest-of-nobody", "pytest-0", "test_x0")
+    for name, count in (("../evil", 1), ("new", 0)):
+        with pytest.raises(FileNotFoundError):
+            (given / name).mkdir()
+        assert len(conftest._WATCH.strange) == count
+        conftest._WATCH.strange.clear()

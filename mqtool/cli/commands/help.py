@@ -201,7 +201,7 @@ def help(  # noqa: A001 - the name of the command
     return _rows(ctx, PAGES, output_format, rows, ExitCode.OK if chosen else ExitCode.NO)
 
 
-def _found(pages: list[guide.Page], question: str) -> list[Hit]:
+def _found(pages: Iterable[guide.Page], question: str) -> list[Hit]:
     """Returns what fits a question, the pages first that quote it if it is a line of a log."""
     quoting = [Hit(page, words) for page, words in guide.logged(pages, question)]
     commands = (guide.Page(f"mqtool {name}", row.summary, "") for name, row in ALL.items())

@@ -316,10 +316,15 @@ def test_a_transaction_whose_end_is_cancelled_while_it_is_stored_has_ended(serve
     client.produce("Cancelled")
     system = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 600}}
     entry = client.send("Cancelled", b"half", **system).entries[0]
-    _, ends = server.call(lambda: server.broker.messages.queue_bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0))
+
+    def ended():
+        return server.call(lambda: server.broker.messages.queue_bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)[1])
+
+    before = ended()
     fields = {"message_id": entry.message_id, "transaction_id": entry.transaction_id, "resolution": d.COMMIT}
     cancelled_in_flush("EndTransaction", topic=named("Cancelled"), **fields)
-    until(lambda: server.call(lambda: server.broker.messages.queue_bounds("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)[1]) > ends)
+    until(lambda: ended() > before)
+    assert ended() == before + 1
 
 
 @pytest.mark.parametrize(

@@ -251,12 +251,14 @@ def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
             {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: lambda command, peer: notified.set_result(command)},
         )
         await slave.start()
-        name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
+        name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"}, version=479)
         await name_server.start()
         name_server.register(broker(acting_master=True))
         name_server.register(broker(id_=1, address=slave.address, ha_address="10.0.0.2:10912", acting_master=True))
         name_server.unregister(broker())
-        fields = (await notified).fields
+        command = await notified
+        fields, version = command.fields, command.version
+        assert version == 479  # 5.3.3
         assert fields.pop("minBrokerAddr") == slave.address
         await slave.stop()
         await name_server.stop()
