@@ -56,8 +56,8 @@ class _Words(Struct, frozen=True):
     common: frozenset[str]  # words that say little about the subject, or phrases of Chinese characters
 
 
-def search(pages: Iterable[Page], question: str) -> list[Hit]:
-    """Returns the pages that have words of a question or their synonyms, the best first.
+def search(pages: Iterable[Page], question: str) -> Iterator[Hit]:
+    """Yields the pages that have words of a question or their synonyms, the best first.
 
     Raises UnavailableError if Python's SQLite has no FTS5.
     """
@@ -83,15 +83,13 @@ def search(pages: Iterable[Page], question: str) -> list[Hit]:
         score += _SECOND * more[0][0] if more else 0
         ranked.append((-score, topic, row))
     any_term = " OR ".join(term for concept in concepts for term in concept)
-    hits = []
     for _, _, row in sorted(ranked):
         page, weight, text = passages[row]
         if weight == _SECTION:
             where = "select snippet(passage, 1, '', '', '…', 24) from passage(?) where rowid = ?"
             (text,) = next(connection.execute(where, (any_term, row + 1)))
             text = _SPACED.sub("", " ".join(text.split())).replace("minus", "-")
-        hits.append(Hit(page, text))
-    return hits
+        yield Hit(page, text)
 
 
 @lru_cache(maxsize=1)

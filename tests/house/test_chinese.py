@@ -50,4 +50,4 @@ def test_a_chinese_page_is_found_first_by_its_symptoms():
     pages = guide.pages()
     chinese = [(page.topic, words) for page in pages if page.topic.startswith("zh/") for words in page.symptoms]
     assert len(chinese) > 40
-    assert [row for row in chinese if search.search(pages, row[1])[0].page.topic != row[0]] == []
+    assert [row for row in chinese if next(search.search(pages, row[1])).page.topic != row[0]] == []

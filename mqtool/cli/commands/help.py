@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -191,7 +192,7 @@ def help(  # noqa: A001 - the name of the command
     if is_single and as_text:
         return ExitCode.OK
     if words and not chosen:
-        chosen = _found(pages, " ".join(words))[:_HITS]
+        chosen = [*islice(_found(pages, " ".join(words)), _HITS)]
     if not chosen:
         note(f"nothing is about {' '.join(words)!r}; `mqtool help` lists all topics")
     rows = (
@@ -201,14 +202,15 @@ def help(  # noqa: A001 - the name of the command
     return _rows(ctx, PAGES, output_format, rows, ExitCode.OK if chosen else ExitCode.NO)
 
 
-def _found(pages: Iterable[guide.Page], question: str) -> list[Hit]:
-    """Returns what fits a question, the pages first that quote it if it is a line of a log."""
+def _found(pages: Iterable[guide.Page], question: str) -> Iterator[Hit]:
+    """Yields what fits a question, the pages first that quote it if it is a line of a log."""
     quoting = [Hit(page, words) for page, words in guide.logged(pages, question)]
     commands = (guide.Page(f"mqtool {name}", row.summary, "") for name, row in ALL.items())
     codes = (guide.Page(f"checks {code}", text.split(". ")[0], text) for code, text in _codes().items())
     topics = {hit.page.topic for hit in quoting}
     hits = search((*(page for page in pages if page.topic != "checks"), *commands, *codes), question)
-    return [*quoting, *(hit for hit in hits if hit.page.topic not in topics)]
+    yield from quoting
+    yield from (hit for hit in hits if hit.page.topic not in topics)
 
 
 @cache
