@@ -62,7 +62,7 @@ class Session:
         except ImportError as error:
             raise UnavailableError(f"SQL needs duckdb: {with_extra('sql')}") from error
         sources = resolve(stores, config)
-        options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
+        options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)), coded=True)
         self._error: type[Exception] = duckdb.Error
         self.stores = Stores(tuple(sources), options, logs=logs)
         for source in sources:  # so that what is not a store is reported before anything is asked

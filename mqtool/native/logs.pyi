@@ -64,6 +64,7 @@ def field_records(
     last_window: NDArray[int64],
     topics: TopicSlots,
     latest: int,
+    with_crc: bool,
     taken: int,
     positions: NDArray[int64],
     ints: NDArray[int32],

@@ -664,6 +664,7 @@ def field_records(
     int64_t[::1] last_window,
     TopicSlots topics not None,
     int64_t latest,
+    bint with_crc,
     int64_t taken,
     int64_t[::1] positions,
     int32_t[:, ::1] ints,
@@ -680,6 +681,7 @@ def field_records(
         last_window: position of the window's first byte, and how many bytes it holds; updated.
         topics: the known ones.
         latest: maximum of a timestamp in milliseconds.
+        with_crc: whether a record with another CRC of the body than the stored one is not plain.
         taken: records that the outputs hold already.
         positions, ints, longs, codes: outputs: position in the file; rows of `tables.INTS` and `tables.LONGS`; number
             of the topic.
@@ -712,7 +714,7 @@ def field_records(
             born, crc = i64_at(record + BORN_AT), i32_at(record + CRC_AT)
             if head.stored > latest or born > latest:
                 break
-            if head.body_length > 0 and body_crc(record + BODY_AT, head.body_length) != crc:
+            if with_crc and head.body_length > 0 and body_crc(record + BODY_AT, head.body_length) != crc:
                 break
             entry = topics.entry_of(record + head.topic, head.topic_length, file.window + file.filled, entry)
             if entry < 0:

@@ -31,7 +31,7 @@ FIRST_WINDOW = 1 << 18
 ROWS = INTS + LONGS
 """Fields that the pass reads."""
 
-_WINDOW = 1 << 20
+_WINDOW = 1 << 18
 """Bytes read at a time; they stay in the processor's cache."""
 
 FIRST_STEP, _STEP = 8 << 20, 64 << 20
@@ -385,36 +385,51 @@ class LogFile(Protocol):
         """Returns a position after which there are only zeros."""
 
 
-def field_pass(base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> Skim | None:
+def field_pass(
+    base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None], *, check_crc: bool = True
+) -> Skim | None:
     """Returns a `FieldPass` over one segment; None where its compiled form is not in use."""
-    return FieldPass(base, end, file, count).skim if native.in_use() else None
+    return FieldPass(base, end, file, count, check_crc=check_crc).skim if native.in_use() else None
 
 
 class FieldPass:
     """Reads fields of plain records of one segment; the walk that calls it reads all others.
 
     Its frames are without bytes: only `column` of a field in `ROWS`, `coded_topics`, `positions` and `sizes` have a
-    meaning.
+    meaning, until the next ones are read into the same memory.
     """
 
-    def __init__(self, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]) -> None:
-        """Reads nothing yet: `file` returns the segment, open, and `count` takes the number of bytes that were read."""
-        self._base, self._end = base, end
+    def __init__(
+        self, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None], *, check_crc: bool
+    ) -> None:
+        """Reads nothing yet: `file` returns the segment, open, and `count` takes the number of bytes that were read.
+
+        With `check_crc` a record with a wrong body CRC is left to the walk.
+        """
+        self._base, self._end, self._check_crc = base, end, check_crc
         self._file, self._count = file, count
         self._window = page_aligned(_WINDOW)
         self._held = np.zeros(2, np.int64)
         self._topics = TopicTable()
         self._step = FIRST_STEP
+        self._data_end = 0
+        rows = _STEP // _USUAL
+        self._rows = (
+            np.empty(rows, np.int64),
+            np.empty((len(INTS), rows), np.int32),
+            np.empty((len(LONGS), rows), np.int64),
+            np.empty(rows, np.int32),
+        )
 
     def skim(self, position: int) -> Skimmed:
         """Reads records from a position on; implements `records.walk.Skim`."""
         file = self._file()
-        descriptor, end = file.descriptor, min(self._end, file.data_end())
+        descriptor = file.descriptor
         if descriptor is None:
             return Skimmed(position, 0)
-        rows = self._step // _USUAL
-        positions, codes = np.empty(rows, np.int64), np.empty(rows, np.int32)
-        ints, longs = np.empty((len(INTS), rows), np.int32), np.empty((len(LONGS), rows), np.int64)
+        if position >= self._data_end:  # some file systems look at every page to tell
+            self._data_end = file.data_end()
+        end = min(self._end, self._data_end)
         stop, at, taken = position + self._step, position, 0
         self._step = min(2 * self._step, _STEP)
         while len(self._topics.names) < MAX_TOPICS:
@@ -428,11 +443,9 @@ class FieldPass:
                 self._held,
                 self._topics.slots,
                 LAST_MILLIS,
+                self._check_crc,
                 taken,
-                positions,
-                ints,
-                longs,
-                codes,
+                *self._rows,
             )
             self._count(bytes_read)
             if topic_at < 0:
@@ -440,6 +453,7 @@ class FieldPass:
             self._topics.learn(self._window[topic_at : topic_at + topic_length].tobytes())
         if not taken:
             return Skimmed(at, 0)
+        positions, ints, longs, codes = self._rows
         columns = dict(zip(ROWS, (*ints[:, :taken], *longs[:, :taken]), strict=True))
         frames = Frames(memoryview(b""), self._base, positions[:taken], columns["total_size"], columns)
         frames.coded_topics = codes[:taken], list(self._topics.names)

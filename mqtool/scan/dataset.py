@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.choices import Trust
 from mqtool.errors import MqtoolError, UsageError
@@ -157,12 +158,12 @@ class MessagesDataset(_LazyDataset):
     """The table of messages; conditions limit what is read. A keyed one has one row for each key, in column `key`."""
 
     def __init__(self, stores: Stores, *, keyed: bool = False) -> None:
-        super().__init__(stores, schema_of(keyed=keyed), self._matching)
-        options = stores.options
-        self._options = Options(options.every_class, keyed, options.trust, options.end, options.limit)
+        self._options = replace(stores.options, keyed=keyed)
+        super().__init__(stores, schema_of(keyed=keyed, coded=self._options.coded), self._matching)
 
     def _matching(self, names: list[str], where: Any) -> Iterator[Any]:
-        return self._stores.messages(names, Where.of(where, self._schema), self._options)
+        plain = schema_of(keyed=self._options.keyed)  # Substrait has no dictionaries
+        return self._stores.messages(names, Where.of(where, plain), self._options)
 
 
 class TableDataset(_LazyDataset):

@@ -6,6 +6,7 @@ builds all others.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,10 @@ _FIELDS = {
 }
 """Columns that are a field as it is, and its name in a record."""
 _TIMES = ("born_timestamp", "store_timestamp")
-_PLAIN = frozenset({*_FIELDS, *_TIMES, "topic", "broker"})
+_CODED = ("topic", "broker")
+_PLAIN = frozenset({*_FIELDS, *_TIMES, *_CODED})
+
+_CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 KEY = "key"
@@ -53,7 +57,7 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
     """Returns columns of the frames that match the bounds, and `store_size`; None if fields are not sufficient.
 
     That is so if there is an inner batch, whose messages are separate rows, or a time outside the calendar. The
-    `pa.RecordBatch` shares no memory with the frames' buffer. All columns of the schema are plain.
+    `pa.RecordBatch` shares no memory with the frames. All columns of the schema are plain.
     """
     flags = frames.column("sys_flag")
     if (flags & SysFlag.INNER_BATCH).any():
@@ -62,36 +66,39 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
     if not every_class:
         keep &= committed(frames)
     which: np.ndarray | slice = slice(None) if keep.all() else np.flatnonzero(keep)
-    names = [*schema.names, *(() if SIZE in schema.names else (SIZE,))]
-    columns = []
-    for name in names:
-        column = _column(frames, name, which, broker)
-        if column is None:
-            return None
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=names)
+    if SIZE not in schema.names:
+        schema = schema.append(pa.field(SIZE, pa.int32()))
+    columns = [_column(frames, name, which, broker) for name in schema.names]
+    if any(column is None for column in columns):
+        return None
+    return typed(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
 
 
 def _column(frames: Frames, name: str, which: np.ndarray | slice, broker: str) -> Any:
     if name == "topic":
         codes, names = frames.coded_topics
-        return pa.array(names, pa.string()).take(pa.array(codes[which]))
+        return pa.DictionaryArray.from_arrays(codes[which].copy(), pa.array(names, pa.string()))
     if name == "broker":
-        return pa.repeat(pa.scalar(broker, pa.string()), len(frames.positions[which]))
+        codes = np.zeros(len(frames.positions[which]), np.int32)
+        return pa.DictionaryArray.from_arrays(codes, pa.array([broker], pa.string()))
     if name in _FIELDS:
-        return pa.array(frames.column(_FIELDS[name])[which])
-    millis = frames.column(name)[which]
+        return pa.array(frames.column(_FIELDS[name])[which].copy())
+    millis = frames.column(name)[which].copy()
     if len(millis) and (millis.min() < FIRST_MILLIS or millis.max() > LAST_MILLIS):
         return None
     return pa.array(millis).view(TIMESTAMP)
 
 
-def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> Any:
+def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False, coded: bool = False) -> Any:
     """Returns the Arrow schema of some columns of a scan, in this order; None for all.
 
-    A keyed scan has one row for each key of each message, in column `key`. Raises UsageError for an unknown column.
+    A keyed scan has one row for each key of each message, in column `key`; a coded one has dictionaries of topics and
+    brokers. Raises UsageError for an unknown column.
     """
     schema = messages_schema(ALL_COLUMNS)
+    for name in _CODED if coded else ():
+        index = schema.get_field_index(name)
+        schema = schema.set(index, schema.field(index).with_type(_CODES))
     if keyed:
         schema = pa.schema([pa.field(KEY, pa.string(), metadata=_DOCS), *schema])
     return chosen(schema, schema.names if columns is None else columns)
@@ -106,6 +113,16 @@ def chosen(schema: Any, names: Iterable[str]) -> Any:
             raise UsageError(f"unknown column {name!r}; known: {', '.join(known)}")
         fields.append(schema.field(name))
     return pa.schema(fields)
+
+
+def typed(batch: Any, schema: Any) -> Any:
+    """Returns a `pa.RecordBatch` with the types of a schema that has the same columns: text is encoded or decoded."""
+    for index, kind in enumerate(schema.types):
+        column = batch.column(index)
+        if column.type != kind:
+            column = column.dictionary_encode() if kind == _CODES else column.dictionary_decode()
+            batch = batch.set_column(index, schema.field(index), column)
+    return batch
 
 
 class Where(Struct, frozen=True):
@@ -136,6 +153,7 @@ class Options(Struct, frozen=True):
     end: int | None = None  # physical offset before which to stop; None for the end of the log
     limit: int | None = None  # maximum number of rows
     batch_rows: int = BATCH_ROWS  # maximum number of rows of a batch
+    coded: bool = False  # return topics and brokers as dictionaries, which DuckDB groups and compares by their codes
 
 
 class Report(Struct):
@@ -173,16 +191,17 @@ class Scan:
         """
         self.options = options or Options()
         schema = schema_of(keyed=self.options.keyed)
-        self.schema = schema_of(columns, keyed=self.options.keyed)
+        layout = partial(schema_of, keyed=self.options.keyed, coded=self.options.coded)
+        self.schema = layout(columns)
         self.where = where if isinstance(where, Where) else Where.of(where, schema)
         self.report = Report(broker)
         self._store = store
         self._zones = Zones() if zones is None else zones
         tested = set(schema.names) if self.where.columns is None else set(self.where.columns)
         tested |= {_PLACE, KEY} if self.options.keyed else {_PLACE}
-        self._tested = schema_of([name for name in schema.names if name in tested], keyed=self.options.keyed)
+        self._tested = layout([name for name in schema.names if name in tested])
         needed = [*self.schema.names, *(name for name in self._tested.names if name not in self.schema.names)]
-        self._needed = schema_of(needed, keyed=self.options.keyed)
+        self._needed = layout(needed)
         self._every = self.options.every_class
         self._is_plain = not self.options.keyed and _PLAIN.issuperset(self._needed.names)
 
@@ -262,7 +281,7 @@ class Scan:
         if rows is None:
             return None
         batch = compact(rows.batch)
-        return _keyed(batch, schema) if self.options.keyed else batch.select(schema.names)
+        return typed(_keyed(batch, schema.names) if self.options.keyed else batch.select(schema.names), schema)
 
 
 def scan(
@@ -299,12 +318,12 @@ def _stored(schema: Any) -> tuple[str, ...]:
     return tuple(names) or (_PLACE,)
 
 
-def _keyed(batch: Any, schema: Any) -> Any:
-    """Returns a row for each key of each row."""
+def _keyed(batch: Any, names: list[str]) -> Any:
+    """Returns some columns of a row for each key of each row."""
     keys = batch["keys"]
     wide = batch.take(pc.list_parent_indices(keys))
-    arrays = [pc.list_flatten(keys) if name == KEY else wide[name] for name in schema.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = [pc.list_flatten(keys) if name == KEY else wide[name] for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _one(table: Any) -> Any:

@@ -233,7 +233,7 @@ class CommitLog:
             clipped = None if gap is None else _clip(gap, start, end)
             if clipped is not None:
                 yield clipped
-            skim = self._field_pass(index, end) if fields else None
+            skim = self._field_pass(index, end, check_crc=crc) if fields else None
             walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc, refills=refills, skim=skim)
             for item in walk:
                 clipped = _clip(item, start, end)
@@ -280,7 +280,7 @@ class CommitLog:
     def _hints(self) -> list[int]:
         return self._hint() if self._hint else []
 
-    def _field_pass(self, index: int, end: int | None) -> Skim | None:
+    def _field_pass(self, index: int, end: int | None, *, check_crc: bool) -> Skim | None:
         """Returns the compiled pass over the fields of plain records before a physical offset, if it can be used."""
         segment = self.segments[index]
         if segment.entries:
@@ -291,7 +291,7 @@ class CommitLog:
             self.bytes_read += bytes_read
 
         last = segment.size if end is None else min(segment.size, end - segment.base)
-        return field_pass(segment.base, last, lambda: self._file(index), count)
+        return field_pass(segment.base, last, lambda: self._file(index), count, check_crc=check_crc)
 
     def walk_segment(
         self, index: int, *, start: int = 0, crc: bool = True, refills: bool = False, skim: Skim | None = None
