@@ -35,7 +35,7 @@ class SearchMethod(enum.StrEnum):
 
 
 class Trust(enum.StrEnum):
-    """What, besides the log itself, may be used to skip records that cannot match a query."""
+    """What a query may take as true without proof, in order to read or check less."""
 
     QUEUES = "queues"
     """ConsumeQueues name every record of their topic."""
@@ -43,6 +43,8 @@ class Trust(enum.StrEnum):
     """Index files name every record with a key, from their first entry to their last."""
     CLOCK = "clock"
     """Store times never go backwards."""
+    BODIES = "bodies"
+    """Bodies that the query does not need are not damaged: their CRCs are not checked."""
 
 
 class TlsMode(enum.Enum):

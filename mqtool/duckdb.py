@@ -48,7 +48,7 @@ class Session:
         Args:
             stores: roots, `NAME=ROOT`, or globs.
             config: a broker.conf of the stores.
-            trust: what may be used to skip records: "queues", "index", "clock".
+            trust: what need not be proved: "queues", "index", "clock", "bodies".
             every_class: include half, rolled-back and system records in `messages`.
             zone: time zone of times.
             logs: whether a scan that finds damage logs a warning.

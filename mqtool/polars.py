@@ -40,7 +40,7 @@ def scan_store(
     Args:
         stores: roots, `NAME=ROOT`, or globs.
         config: a broker.conf of the stores.
-        trust: what may be used to skip records: "queues", "index", "clock".
+        trust: what need not be proved: "queues", "index", "clock", "bodies".
         every_class: include half, rolled-back and system records.
         keyed: return one row for each key of each message, with the key in column `key`.
 

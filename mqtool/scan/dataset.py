@@ -191,7 +191,7 @@ def dataset(
     Args:
         stores: roots, `NAME=ROOT`, or globs.
         config: a broker.conf of the stores.
-        trust: what may be used to skip records: "queues", "index", "clock".
+        trust: what need not be proved: "queues", "index", "clock", "bodies".
         every_class: include half, rolled-back and system records.
         keyed: return one row for each key of each message, with the key in column `key`.
 

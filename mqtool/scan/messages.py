@@ -50,6 +50,9 @@ KEY = "key"
 
 _PLACE = "physical_offset"
 
+_BODIES = frozenset({"body", "body_decoded"})
+"""Columns that are made of bodies."""
+
 _DOCS = {b"docs": b"one of the words of KEYS"}
 
 
@@ -75,6 +78,7 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
 
 
 def _column(frames: Frames, name: str, which: np.ndarray | slice, broker: str) -> Any:
+    """Returns a copy of a column, because the next frames may be read into the same memory."""
     if name == "topic":
         codes, names = frames.coded_topics
         return pa.DictionaryArray.from_arrays(codes[which].copy(), pa.array(names, pa.string()))
@@ -149,7 +153,7 @@ class Options(Struct, frozen=True):
     every_class: bool = False  # include half, rolled-back and system records, not only committed ones
     # Return one row for each key of each message, in a column `key`; messages without a key have none.
     keyed: bool = False
-    trust: frozenset[Trust] = frozenset()  # what, besides the log, may be used to skip records
+    trust: frozenset[Trust] = frozenset()  # what may be used without proof, to read or check less
     end: int | None = None  # physical offset before which to stop; None for the end of the log
     limit: int | None = None  # maximum number of rows
     batch_rows: int = BATCH_ROWS  # maximum number of rows of a batch
@@ -213,7 +217,10 @@ class Scan:
         report.path, report.why = path.name, path.why
         report.segments = log.last_used + 1 if log.segments else 0
         report.log_bytes = log.bytes_in_use
-        reading = Reading(log, self.where.facts, self._zones, fields=self._is_plain and self.options.limit is None)
+        checks = Trust.BODIES not in self.options.trust or not _BODIES.isdisjoint(self._needed.names)
+        report.why += "" if checks else "; CRCs of bodies are not checked"
+        is_plain = self._is_plain and self.options.limit is None
+        reading = Reading(log, self.where.facts, self._zones, crc=checks, fields=is_plain)
         for item in reading.items(path):
             report.bytes_read = log.bytes_read - before
             report.segments_skipped = report.segments - len(reading.segments_read)
@@ -299,7 +306,7 @@ def scan(
         store: open.
         columns: names of the messages table of docs/lake.md; None for all.
         where: a `pyarrow.compute.Expression`, e.g. `pc.field("topic") == "orders"`.
-        trust: "queues", "index", "clock": what may be used to skip records; see docs/sql.md.
+        trust: "queues", "index", "clock", "bodies": what need not be proved; see docs/sql.md.
         every_class: include half, rolled-back and system records.
         limit: maximum number of rows.
 

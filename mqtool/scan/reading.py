@@ -38,6 +38,7 @@ class Zone(Struct):
     last_time: int | None = None
     topics: set[str] | None = field(default_factory=set)  # of its records; None if there are too many to keep
     damage: list[Damage] = field(default_factory=list)  # in it; also reported if the segment is skipped
+    checked: bool = True  # whether a wrong body CRC counted as damage
 
     def add(self, item: Frames | Damage) -> None:
         """Adds the next item of the walk."""
@@ -183,19 +184,26 @@ def _damage(log: CommitLog, start: int, end: int, detail: str, kind: DamageKind 
 
 
 class Reading:
-    """The reading of one path; with `fields`, plain records may be without their bytes (`CommitLog.walk`).
+    """The reading of one path; `crc` and `fields` are those of `CommitLog.walk`.
 
     Attributes:
         segments_read: base offsets of the segments read so far; grows during iteration.
     """
 
     def __init__(
-        self, log: CommitLog, facts: Facts = NO_FACTS, zones: Zones | None = None, *, fields: bool = False
+        self,
+        log: CommitLog,
+        facts: Facts = NO_FACTS,
+        zones: Zones | None = None,
+        *,
+        crc: bool = True,
+        fields: bool = False,
     ) -> None:
         self.segments_read: set[int] = set()
         self._log = log
         self._facts = facts
         self._zones = zones
+        self._crc = crc
         self._fields = fields
 
     def items(self, path: Path) -> Iterator[Frames | Damage]:
@@ -241,16 +249,19 @@ class Reading:
                 continue
             is_all = low <= segment.base and segment.end <= high and index < log.last_used
             known = self._zones.get(segment) if is_all and self._zones is not None else None
+            if known is not None and self._crc and not known.checked:
+                known = None
             if known is not None and known.excludes(self._facts):
                 yield from known.damage
                 continue
             self.segments_read.add(segment.base)
-            yield from self._walk_one(segment, part, notes=is_all and known is None)
+            crc = self._crc and (known is None or bool(known.damage))  # what was intact needs no second check
+            yield from self._walk_one(segment, part, crc=crc, notes=is_all and known is None)
 
-    def _walk_one(self, segment: Segment, part: RangeScan, *, notes: bool) -> Iterator[Frames | Damage]:
-        zone = Zone()
+    def _walk_one(self, segment: Segment, part: RangeScan, *, crc: bool, notes: bool) -> Iterator[Frames | Damage]:
+        zone = Zone(checked=crc)
         start, end = max(part.low, segment.base), min(part.high, segment.end)
-        for item in self._log.walk(start, end, refills=True, fields=self._fields):
+        for item in self._log.walk(start, end, crc=crc, refills=True, fields=self._fields):
             if notes and self._zones is not None:
                 zone.add(item)
             yield item

@@ -355,7 +355,7 @@ class _Values:
 
     def trust(self) -> frozenset[Trust]:
         """Returns what is trusted."""
-        known = [str(choice) for choice in Trust]
+        known = [str(choice) for choice in Trust if choice is not Trust.BODIES]
         for name in self.names("trust"):
             if name not in known:
                 raise UsageError(f"option 'trust': expected {' or '.join(known)}, found {name!r}")

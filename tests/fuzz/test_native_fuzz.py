@@ -104,9 +104,9 @@ def test_passes_over_a_file(seed, tmp_path):
         at = taken = 0
         end = len(data) + chance.choice((0, 1000))
         for _ in range(20):
-            taken, at, _, topic, length = logs.field_records(
-                descriptor, 0, at, end, end, window, held, table.slots, 1 << 60, taken, positions, ints, longs, codes
-            )
+            with_crc = chance.random() < 0.5
+            reading = descriptor, 0, at, end, end, window, held, table.slots, 1 << 60, with_crc
+            taken, at, _, topic, length = logs.field_records(*reading, taken, positions, ints, longs, codes)
             if topic < 0:
                 break
             table.learn(bytes(window[topic : topic + length]))

@@ -90,7 +90,8 @@ def sql(
         option(
             "--trust",
             panel=SELECTION,
-            help="Use queues, index or store times to skip parts of the log; may be repeated.",
+            help="Use queues, index or store times to skip parts of the log; do not check bodies that are not needed; "
+            "may be repeated.",
         ),
     ] = None,
     include: Annotated[

@@ -257,6 +257,14 @@ def test_conditions_of_sql_reach_the_scan(tmp_path):
             assert sum(map(len, batches)) == rows
             (report,) = session.reports
             assert (report.path, report.segments_skipped > 0) == (path_name, True), (condition, report)
+    expected = sorted(Counter(put.topic for put in builder.puts).items())  # each segment begins with another topic
+    for counted in ("queue_id", "unique_key"):
+        with Session(path) as session:
+            assert len(session.connection.sql("SELECT * FROM segments").fetchall()) > 5
+            found = session.connection.sql(
+                f"SELECT topic, broker, count({counted}) FROM messages GROUP BY ALL ORDER BY 1"
+            )
+            assert [(topic, count) for topic, _, count in found.fetchall()] == expected
 
 
 def test_the_other_tables_say_what_the_library_says(tmp_path):

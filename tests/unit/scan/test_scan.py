@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from mqtool.choices import Trust
 from mqtool.errors import StoreError, UsageError
+from mqtool.formats.commit_log import field_offset
 from mqtool.records.damage import DamageKind
 from mqtool.scan.messages import Options, Scan, scan
 from mqtool.scan.reading import Zones
@@ -94,6 +96,42 @@ def test_damage_stays_visible_and_hides_no_row(case, tmp_path):
             assert offsets(found) == [m.physical_offset for m in messages if question.matches(m)], question.name
             if found.report.path == "walk" and question.name != "place":
                 assert found.report.damage == walked
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_bodies_are_trusted_where_none_is_needed(compiled, tmp_path):
+    with form(compiled=compiled), open_store(damage_case("old-flip-body@4.9.7-clean", tmp_path)) as store:
+        (damage,) = [item for item in store.messages() if not hasattr(item, "topic")]
+        intact = [message.physical_offset for message in committed(store)]
+        for columns in (["physical_offset", "topic"], ["physical_offset", "tags"]):
+            trusting = scan(store, columns, trust=["bodies"])
+            assert offsets(trusting) == sorted([*intact, damage.start])
+            assert (trusting.report.damage, "CRCs" in trusting.report.why) == ([], True)
+        for columns, trust in ((["physical_offset", "body"], ["bodies"]), (["physical_offset", "topic"], [])):
+            checking = scan(store, columns, trust=trust)
+            assert offsets(checking) == intact
+            assert (checking.report.damage, "CRCs" in checking.report.why) == ([damage], False)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_bodies_of_an_intact_segment_are_checked_once_by_scans_that_check_them(compiled, tmp_path):
+    builder, path = built(tmp_path)
+    first, put = min((path / "commitlog").iterdir()), builder.puts[3]
+    before = first.stat()
+    zones, fresh = Zones(), Zones()
+
+    def damaged(zones, trust=()):
+        with form(compiled=compiled), open_store(path) as store:
+            found = Scan(store, ["queue_id"], options=Options(trust=frozenset(trust)), zones=zones)
+            assert sum(map(len, found)) + len(found.report.damage) == len(builder.puts)
+            return [damage.start for damage in found.report.damage]
+
+    assert damaged(zones) == []
+    patch(first, put.physical_offset + field_offset("body_length") + 4, b"y")
+    os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))  # a segment that looks as it did
+    assert damaged(zones) == []
+    assert damaged(fresh, [Trust.BODIES]) == []
+    assert damaged(fresh) == damaged(fresh) == [put.physical_offset]
 
 
 @pytest.mark.parametrize("name", ["bcq-5.5.0", "propcrc-5.5.0"])
