@@ -1,4 +1,4 @@
-"""Clock: the engine's only source of time, so that tests can control it."""
+"""Clock: the only source of time of engine and server, so that tests can control it."""
 
 import time
 from typing import Protocol
@@ -21,6 +21,11 @@ class SystemClock:
     def now() -> int:
         """Returns milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
+
+    @staticmethod
+    def monotonic() -> float:
+        """Returns seconds since an arbitrary time in the past; never goes back."""
+        return time.monotonic()
 
     @staticmethod
     def sleep(seconds: float) -> None:

@@ -14,13 +14,13 @@ import asyncio
 import logging
 import math
 import ssl
-import time
 from collections.abc import Callable
 
 import orjson
 from msgspec.structs import replace
 
 from mqtool.choices import TlsMode
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import java
 from mqtool.formats.codec import crc32
@@ -376,7 +376,7 @@ class NameServer:
         guard: Guard | None = None,
         tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = SystemClock.monotonic,
         version: int = VERSION,
     ) -> None:
         self.routes = Routes(clock)

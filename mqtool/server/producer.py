@@ -9,7 +9,6 @@ QueueData, MQClientInstance.topicRouteData2TopicPublishInfo (4.9.7, 5.5.0).
 """
 
 import asyncio
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from msgspec import Struct
 
+from mqtool.engine.clock import SystemClock
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
@@ -241,7 +241,7 @@ class BrokerSender:
 def _request(sent: _Sent) -> Command:
     """Returns a SEND_MESSAGE_V2 request, whose fields have one-letter names (SendMessageRequestHeaderV2)."""
     message = sent.message
-    born = message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000
+    born = message.born_timestamp if message.born_timestamp is not None else SystemClock.now()
     fields = {
         "a": GROUP,
         "b": message.topic,

@@ -8,6 +8,7 @@ Docs page: docs/serve.md.
 
 import asyncio
 import gc
+import ipaddress
 import logging
 import shutil
 import signal
@@ -30,6 +31,7 @@ from mqtool.formats.hosts import Host
 from mqtool.formats.release import ON_THE_WIRE, Release
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import ForeignProtocolError
+from mqtool.server.admin.endpoints import Endpoints
 from mqtool.server.admin.port import AdminHttp
 from mqtool.server.admin.site import Access, Site
 from mqtool.server.auth.admin import AuthAdmin
@@ -42,6 +44,8 @@ from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.messages import ReadOnlyMessages
 from mqtool.server.broker.service import BrokerService, Registration, registration_of
 from mqtool.server.broker.topics import typed_topic
+from mqtool.server.clock import MovedFiles, ServerClock
+from mqtool.server.controls import Controls
 from mqtool.server.namesrv import NameServer
 from mqtool.server.net import acl as acl_config
 from mqtool.server.net import loop_factory
@@ -100,6 +104,8 @@ class ServeOptions(Struct, frozen=True):
     # message type by name of topics that are created at the start, unless they exist
     topics: Mapping[str, str] = field(default_factory=dict)
     seed: Path | None = None  # JSON Lines as of `mqtool append`, stored at the start if the store has no messages
+    # a clock that a test advances; with it the server has `Controls`, and the admin port the test endpoints
+    clock: ServerClock | None = None
     fast_sends: bool = True  # False to handle every send by the ordinary path, for tests of the fast path
 
     def __post_init__(self) -> None:
@@ -124,6 +130,11 @@ class ServeOptions(Struct, frozen=True):
         return host or (own_address() if self.host in EVERYWHERE else self.host)
 
     @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return all(_is_loopback(host) for host in (self.host, self.advertised))
+
+    @property
     def advertised_port(self) -> int | None:
         """The port of the broker that is advertised to clients, if it is not the one on which it listens."""
         return parse_advertised(self.advertise)[1] if self.advertise else None
@@ -140,6 +151,7 @@ class Server:
         self.options = options
         self.addresses: dict[str, str] = {}
         self.name_server: NameServer | None = None
+        self.controls = Controls()
         self.broker: Broker
         self.service: BrokerService
         self._store: MessageStore | Store
@@ -176,8 +188,14 @@ class Server:
             started.pop_all()
 
     async def reset(self) -> None:
-        """Deletes the store and serves an empty one, as `reopen`."""
-        await self.reopen(lambda: shutil.rmtree(self.options.store))
+        """Deletes the store and serves an empty one, as `reopen`; the clock is that of the machine again."""
+
+        def empty() -> None:
+            shutil.rmtree(self.options.store)
+            if self.options.clock is not None:
+                self.options.clock.reset()
+
+        await self.reopen(empty)
 
     async def reopen(self, change: Callable[[], None], advertise: str | None = None) -> None:
         """Serves the store again after `change` of its files; connections stay open, and their requests wait.
@@ -266,7 +284,9 @@ class Server:
             shape = options_of_new_store(options.store, options.config, options.release or Compat.V5_5, **chosen)
         self._check_accounts(shape.release)
         _check_replicas(options.config, shape.release)
-        self._store = open_store(options.store, shape, policy=policy_from_config(options.config))
+        clock, policy = options.clock, policy_from_config(options.config)
+        files = MovedFiles(clock) if clock is not None else None
+        self._store = open_store(options.store, shape, policy=policy, clock=clock, files=files)
         if options.seed is not None:
             from mqtool.ingest.seed import append_seed  # noqa: PLC0415 - its libraries are slow to import
 
@@ -330,8 +350,11 @@ class Server:
         }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
-        self.service = BrokerService(messages, settings, self.addresses["broker"], fast_sends=options.fast_sends)
+        self.service = BrokerService(
+            messages, settings, self.addresses["broker"], fast_sends=options.fast_sends, clock=options.clock
+        )
         self.broker = self.service.broker
+        self.controls.serve(self.service)
         if clients is not None:
             self.broker.clients.adopt(clients)
         started.push_async_callback(self.service.stop)
@@ -415,7 +438,9 @@ class Server:
     async def _start_admin(self, port: int) -> None:
         options = self.options
         access = Access(frozenset({options.host, options.advertised}), shows_messages=not self._is_guarded)
-        self._admin = AdminHttp(self.broker, options.host, port, Site(self.broker, access, options.config.values))
+        site = Site(self.broker, access, options.config.values)
+        endpoints = Endpoints(self.controls, access.names) if options.clock is not None else None
+        self._admin = AdminHttp(self.broker, options.host, port, site, endpoints)
         await self._admin.start()
         self.addresses["admin"] = with_port(options.advertised, self._admin.port)
 
@@ -532,6 +557,13 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
         gc.freeze()  # these objects live as long as the server; exempt them from collections
         ready(dict(server.addresses))
         await stopped.wait()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _check_replicas(config: BrokerConfig, release: Release) -> None:

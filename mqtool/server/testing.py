@@ -20,6 +20,8 @@ from msgspec.structs import replace
 
 from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.topics import default_group, typed_topic
+from mqtool.server.clock import ServerClock
+from mqtool.server.controls import Controls
 from mqtool.server.net import loop_factory
 from mqtool.server.scratch import new_directory
 from mqtool.server.serve import ServeOptions, Server
@@ -38,6 +40,7 @@ class MqServer:
     """A broker with a name server, in a thread of this process. A context manager.
 
     Attributes:
+        clock: the broker's clock.
         namesrv: "host:port" for remoting clients.
         endpoints: "host:port" for gRPC clients, the official ones of 5.x.
         broker_address: "host:port" of the broker; the same port.
@@ -57,6 +60,8 @@ class MqServer:
         self._directory: Path | None = None
         self._copies: list[Path] = []
         self._server: Server
+        self._time = ServerClock()
+        self.clock = Clock(self)
         self.namesrv = self.endpoints = self.broker_address = ""
 
     @property
@@ -85,16 +90,27 @@ class MqServer:
     def _open(self) -> None:
         config = BrokerConfig(self._settings, source="settings")
         options = ServeOptions(
-            self.store, port=self._ports[0], name_server_port=self._ports[1], config=config, fast_sends=self._fast_sends
+            self.store,
+            port=self._ports[0],
+            name_server_port=self._ports[1],
+            config=config,
+            clock=self._time,
+            fast_sends=self._fast_sends,
         )
         self._server = Server(options)
-        self._run(self._server.start())
+        self.run(self._server.start())
         self.namesrv, self.broker_address = self._server.addresses["namesrv"], self._server.addresses["broker"]
         self.endpoints = self.broker_address
         self._ports = tuple(int(address.rpartition(":")[2]) for address in (self.broker_address, self.namesrv))  # type: ignore[assignment]
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the server's thread and returns its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
+
+    @property
+    def controls(self) -> Controls:
+        """What the test endpoints do; its functions must be called in the server's thread."""
+        return self._server.controls
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls a function in the server's thread and returns its result."""
@@ -102,7 +118,7 @@ class MqServer:
         async def called() -> T:
             return function()
 
-        return self._run(called())
+        return self.run(called())
 
     def create_topic(self, topic: str, message_type: str = "NORMAL", queues: int = 8) -> None:
         """Creates or changes a topic. gRPC clients find only topics that exist.
@@ -126,13 +142,13 @@ class MqServer:
         self.call(lambda: self.broker.groups.put(config))
 
     def reset(self) -> None:
-        """Deletes topics, groups, messages and offsets; clients stay connected."""
-        self._run(self._server.reset())
+        """Deletes topics, groups, messages and offsets, and sets the clock; clients stay connected."""
+        self.run(self._server.reset())
 
     def snapshot(self) -> Path:
         """Copies the store, for `restore`; the copy is deleted when the server stops."""
         self._copies.append(copy := new_directory())
-        self._run(self._server.reopen(lambda: copy_tree(self.store, copy)))
+        self.run(self._server.reopen(lambda: copy_tree(self.store, copy)))
         return copy
 
     def restore(self, snapshot: Path) -> None:
@@ -142,18 +158,18 @@ class MqServer:
             shutil.rmtree(self.store)
             copy_tree(snapshot, self.store)
 
-        self._run(self._server.reopen(change))
+        self.run(self._server.reopen(change))
 
     def restart(self) -> None:
         """Shuts down cleanly, then serves the same store at the same addresses again."""
-        self._run(self._server.stop())
+        self.run(self._server.stop())
         self._open()
 
     def stop(self) -> None:
         """Shuts down cleanly; deletes the store if it was created here."""
         if self._thread is not None:
             try:
-                self._run(self._server.stop(grace=1))
+                self.run(self._server.stop(grace=1))
             finally:
                 self._end()
 
@@ -173,3 +189,19 @@ class MqServer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+
+
+class Clock:
+    """The clock of a test server. It is that of the machine until it is advanced; clients keep their own."""
+
+    def __init__(self, server: MqServer) -> None:
+        self._server = server
+
+    def now(self) -> int:
+        """Returns the time of the broker, in ms since epoch."""
+        return self._server.call(self._server.controls.now)
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> int:
+        """Advances the clock; returns the new time when what became due is done, as `Controls.advance` does."""
+        move = self._server.controls.advance(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return self._server.run(move)

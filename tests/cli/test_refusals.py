@@ -15,6 +15,7 @@ NEW = "NEW"
 TEXT = "TEXT"
 """Stands for a text file."""
 
+OPEN = "--test: expected addresses of this machine only, found"
 CASES = {
     "checks of no code": (
         ["help", "checks", "nope"],
@@ -63,6 +64,11 @@ CASES = {
         "leave --with, --compact, --without-topic, --map and --skip-unreadable out: a store of kind equeue has none",
     ),
     "serving nothing": (["serve"], "name the store: mqtool serve DIR"),
+    "tests on every address": (["serve", NEW, "--test", "--host", "0.0.0.0"], f"{OPEN} --host 0.0.0.0; add --yes"),
+    "tests at a name": (
+        ["serve", NEW, "--test", "--advertise", "broker:10911"],
+        f"{OPEN} --host 127.0.0.1 --advertise broker:10911; add --yes",
+    ),
     "a zone of this machine in SQL": (
         ["sql", STORE, "SELECT 1", "--tz", "local"],
         "--tz local is not supported here; give the name of the zone",

@@ -205,7 +205,10 @@ def test_a_walk_is_put_together_in_one_place():
     assert calls == {"mqtool/store/log/log_walk.py"}
 
 
-ROOMS_OF_SERVER = ("net", "routes", "namesrv", "producer", "replication", "mirror", "broker", "auth", "grpc", "admin")
+ROOMS_OF_SERVER = (
+    *("clock", "net", "routes", "namesrv", "producer", "replication", "mirror"),
+    *("broker", "auth", "grpc", "controls", "admin"),
+)
 
 
 def test_a_room_of_the_server_imports_only_those_before_it():
@@ -218,3 +221,15 @@ def test_a_room_of_the_server_imports_only_those_before_it():
         and name.split(".")[2] not in ROOMS_OF_SERVER[: ROOMS_OF_SERVER.index(module.name.split(".")[2]) + 1]
     ]
     assert backward == []
+
+
+def test_a_server_asks_a_clock_for_the_time():
+    direct = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns"}
+    uses = [
+        f"{module.path}:{node.lineno}"
+        for module in modules()
+        if module.layer == "server"
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in direct
+    ]
+    assert uses == []

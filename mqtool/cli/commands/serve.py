@@ -186,6 +186,16 @@ SeedOption = Annotated[
         help="Store these messages on startup, unless the store has some: JSON Lines, as for `append`.",
     ),
 ]
+TestOption = Annotated[
+    bool,
+    option(
+        "--test",
+        panel=NETWORK,
+        help="For tests: let clients of the admin port (a free one by default) advance the clock and make requests "
+        "fail. Needs --yes if other machines can reach it.",
+    ),
+]
+YesOption = Annotated[bool, option("--yes", panel=NETWORK, help="Allow --test where other machines can reach it.")]
 
 _LOG = logging.getLogger(__name__)
 
@@ -204,6 +214,8 @@ def serve(
     namesrv_port: NameServerPortOption = 9876,
     no_namesrv: NoNameServerOption = False,
     admin_port: AdminPortOption = None,
+    test: TestOption = False,
+    yes: YesOption = False,
     advertise: AdvertiseOption = None,
     read_only: ReadOnlyOption = False,
     config: ConfigOption = None,
@@ -224,6 +236,7 @@ def serve(
     Raises NotAStoreError if there is a file where the store should be.
     """
     from mqtool.server import serve as server
+    from mqtool.server.clock import ServerClock
     from mqtool.server.scratch import new_directory
 
     gc.set_threshold(_YOUNG_OBJECTS)
@@ -260,13 +273,17 @@ def serve(
         seed=seed,
         flush=server.parse_flush(flush),
         release=release,
-        admin_port=admin_port,
+        admin_port=0 if test and admin_port is None else admin_port,
         acl=acl,
         certificate=tls_cert,
         key=tls_key,
         tls_mode=tls,
+        clock=ServerClock() if test else None,
         store=root or new_directory(),  # last, so that nothing fails between its creation and its end
     )
+    if test and not yes and not options.is_local:
+        hosts = f"--host {host}" + (f" --advertise {advertise}" if advertise else "")
+        raise UsageError(f"--test: expected addresses of this machine only, found {hosts}; add --yes to allow it")
     try:
         with stated_release(options.store, options.config, release, state=_LOG.info):
             pass  # before the server runs, which is until it is stopped

@@ -4,7 +4,6 @@ It is computed from a copy of the broker's tables (`Snapshot`), and from the sto
 """
 
 import shutil
-import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -78,7 +77,9 @@ class Snapshot(Struct, frozen=True):
     name: str
     cluster: str
     address: str
-    began_ms: int  # when the broker started, ms since epoch
+    # began_ms, now: when the broker started, and the time, ms since epoch
+    began_ms: int
+    now: int
     problem: str | None  # why the broker cannot work fully; None if it can
     is_writable: bool  # whether the broker accepts messages
     # put_rates, get_rates: messages per second over 10 seconds, 1 minute and 10 minutes
@@ -118,6 +119,7 @@ def take(broker: Broker) -> Snapshot:
         cluster,
         broker.address,
         broker.began_ms,
+        broker.clock.now(),
         broker.problem,
         broker.is_writable,
         stats.rates(_PUTS).split(),
@@ -206,7 +208,7 @@ class Group(Struct, frozen=True):
 def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
     """Returns the state of the store as (name, value) pairs."""
     first, last = max(0, messages.min_physical_offset), max(0, messages.max_physical_offset)
-    oldest, now = messages.earliest_store_time(), time.time_ns() // 1_000_000
+    oldest, now = messages.earliest_store_time(), snapshot.now
     disk = shutil.disk_usage(messages.path)
     return [
         ("Log", words.size(last - first)),

@@ -1,6 +1,5 @@
 """Messages on the admin pages: looked up by id, key or offset, with fields, properties, and the start of the body."""
 
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -8,6 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from mqtool import words
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, compression, hosts, java, message_batch
 from mqtool.formats import properties as property_format
@@ -84,13 +84,13 @@ def _by_id(text: str, topic: str, snapshot: Snapshot, messages: Messages, result
     if topic:
         result.hits = _by_key(messages, _topic({"topic": topic}, snapshot), text, unique=True)
         return
-    until = time.monotonic() + SEARCH_S
+    until = SystemClock.monotonic() + SEARCH_S
     others = sorted(snapshot.topics.keys() - snapshot.own_topics)
     for number, name in enumerate(others):
         result.hits = _by_key(messages, name, text, unique=True)
         if result.hits:
             return
-        if time.monotonic() > until:
+        if SystemClock.monotonic() > until:
             result.notes.append(f"Searched {number + 1} of {len(others)} topics; give a topic to search only that one.")
             return
 

@@ -1,4 +1,4 @@
-"""The admin port: serves /metrics, /healthz, /readyz and the admin pages over HTTP, read-only.
+"""The admin port: serves /metrics, /healthz, /readyz and the admin pages over HTTP, read-only; and test endpoints.
 
 `/healthz` reports that the process works, `/readyz` whether it accepts and delivers messages, `/metrics` the metrics of
 the broker in Prometheus's text format, under RocketMQ's own names. Source: BrokerMetricsConstant,
@@ -7,11 +7,11 @@ DefaultStoreMetricsConstant (5.5.0), as the broker's Prometheus exporter prints 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator
 
 from mqtool.formats.config_files import split_topic_group
 from mqtool.formats.topics import RETRY_PREFIX, is_system_topic
+from mqtool.server.admin.endpoints import Endpoints
 from mqtool.server.admin.site import Site
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
@@ -58,7 +58,7 @@ def _families(broker: Broker) -> Iterator[tuple[str, str, str, list[tuple[_Label
     unflushed = max(0, messages.max_physical_offset - messages.flushed_offset)
     log_bytes = max(0, messages.max_physical_offset) - max(0, messages.min_physical_offset)
     oldest = messages.earliest_store_time()
-    reserve = max(0, time.time_ns() // 1_000_000 - oldest) if oldest >= 0 else 0
+    reserve = max(0, broker.clock.now() - oldest) if oldest >= 0 else 0
     allowed = broker.settings.number("brokerPermission")
     gauges: list[tuple[str, str, float]] = [
         ("rocketmq_broker_permission", "Permissions: 4 read, 2 write", allowed),
@@ -149,11 +149,14 @@ def _shown(labels: _Labels) -> str:
 class AdminHttp:
     """The HTTP listener of a broker's admin port; `port` is valid once it is started."""
 
-    def __init__(self, broker: Broker, host: str, port: int, site: Site | None = None) -> None:
+    def __init__(
+        self, broker: Broker, host: str, port: int, site: Site | None = None, endpoints: Endpoints | None = None
+    ) -> None:
         """Creates a listener; port 0 selects a free port."""
         self.port = port
         self._broker = broker
         self._site = site
+        self._endpoints = endpoints
         self._host = host
         self._server: asyncio.Server | None = None
         self._asked: set[asyncio.Task[None]] = set()
@@ -196,7 +199,10 @@ class AdminHttp:
         try:
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                page = await self._site.answer(head) if self._site is not None else None
+            page = await self._endpoints.answer(head, reader) if self._endpoints is not None else None
+            async with asyncio.timeout(_REQUEST_S):
+                if page is None and self._site is not None:
+                    page = await self._site.answer(head)
                 writer.write(self._answer(head) if page is None else page)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:

@@ -5,7 +5,6 @@ one event loop. Docs page: docs/serve.md.
 """
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +26,7 @@ from mqtool.server.broker.messages import ReadOnlyMessages, Writer
 from mqtool.server.broker.offsets import OffsetTable
 from mqtool.server.broker.stats import EarlyDeletions, SkippedRecords, Stats
 from mqtool.server.broker.topics import GroupTable, StaticTopics, TopicTable
+from mqtool.server.clock import ServerClock
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.config.metadata import offset_file
 
@@ -42,16 +42,26 @@ class Broker:
     returns when the name servers have been notified of changed topics.
     """
 
-    def __init__(self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str) -> None:
-        """Loads the tables; raises ConfigFileError if one cannot be parsed. `address` is for clients."""
+    def __init__(
+        self,
+        store: MessageStore | ReadOnlyMessages,
+        settings: BrokerSettings,
+        address: str,
+        clock: ServerClock | None = None,
+    ) -> None:
+        """Loads the tables; raises ConfigFileError if one cannot be parsed. `address` is for clients.
+
+        `clock` is the one with which the store was opened; None for the machine's.
+        """
         self.messages, self.settings, self.address = store, settings, address
+        self.clock = clock or ServerClock()
         self.root: Path = store.path
         self.store_host = _host_of(address, store.options.store_host)
         self.release = store.options.release
         self.version = ON_THE_WIRE[self.release]
         self.is_writable = isinstance(store, MessageStore)
         self.is_stopping = False
-        self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
+        self.began, self.began_ms = self.clock.monotonic(), self.clock.now()
         self.wait_registered: Callable[[], Awaitable[None]] = self._no_registration
         configs = configs_of(store.path, release=self.release, writable=self.is_writable)
         self.persister = ConfigPersister(configs, durable=store.options.sync)
@@ -62,7 +72,7 @@ class Broker:
         self.clients = Clients(self._notify_members)
         self.locks, self.stats, self.skipped = QueueLocks(), Stats(), SkippedRecords()
         self.early_deletions = EarlyDeletions(self.offsets)
-        self.long_polling = LongPolling(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1])
+        self.long_polling = LongPolling(lambda topic, queue_id: store.queue_bounds(topic, queue_id)[1], self.clock)
         self._writer = (
             Writer(store, self.long_polling.touch, self.long_polling.flushed)
             if isinstance(store, MessageStore)

@@ -4,7 +4,6 @@ Source: AdminBrokerProcessor (5.5.0).
 """
 
 import shutil
-import time
 from typing import Any
 
 from mqtool import words
@@ -125,7 +124,7 @@ class BrokerAdmin(RequestProcessor):
                 "putMessageSizeTotal": stats.put_bytes,
                 "putMessageTimesTotal": stats.puts,
                 "putTps": stats.rates(1),
-                "runtime": _duration(int(time.monotonic() - broker.began)),
+                "runtime": _duration(int(broker.clock.monotonic() - broker.began)),
             }
         )
 

@@ -6,13 +6,13 @@ ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService, FilterAPI, Expres
 ConsumerFilterManager, RebalanceLockManager (5.5.0).
 """
 
-import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import UsageError
 from mqtool.formats import java
 from mqtool.protocol.command import ResponseCode
@@ -90,7 +90,7 @@ Notify = Callable[[ConsumerGroup], None]
 class Clients:
     """All connected producers and consumers. Must be used in the event loop's thread."""
 
-    def __init__(self, notify: Notify, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, notify: Notify, now: Callable[[], float] = SystemClock.monotonic) -> None:
         """Creates an empty table; `notify` is called after changes, `now` is a clock in seconds."""
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
@@ -104,7 +104,7 @@ class Clients:
 
     def client_of(self, peer: Peer, client_id: str, language: str, version: int) -> Client:
         """Returns a new membership that starts now."""
-        return Client(peer, client_id, language, version, self._now(), time.time_ns() // 1_000_000)
+        return Client(peer, client_id, language, version, self._now(), SystemClock.now())
 
     def register_producer(self, group: str, client: Client) -> None:
         """Adds a producer to a group, or renews its entry."""
@@ -269,7 +269,7 @@ class _Lock(NamedTuple):
 class QueueLocks:
     """The queue locks of all groups."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = SystemClock.monotonic) -> None:
         self._now = now
         self._locks: dict[str, dict[QueueName, _Lock]] = {}
 

@@ -8,7 +8,6 @@ MessageStoreConfig, NettyServerConfig, ConfigManager, DataVersion (5.5.0).
 
 import asyncio
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
+from mqtool.engine.clock import SystemClock
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import OPENING_KEYS, StoreOptions, config_values
@@ -104,7 +104,7 @@ class BrokerSettings:
         values = config.effective_values() if isinstance(config, BrokerConfig) else (config or {})
         self.values = {**DEFAULTS, **values}
         self.version = 0
-        self.changed_at = time.time_ns() // 1_000_000
+        self.changed_at = SystemClock.now()
         for key, default in DEFAULTS.items():
             if default.isdigit():
                 self.number(key)
@@ -151,7 +151,7 @@ class BrokerSettings:
         """Changes values; raises UsageError as `checked`, without any change."""
         self.values.update(self.checked(changes))
         self.version += 1
-        self.changed_at = time.time_ns() // 1_000_000
+        self.changed_at = SystemClock.now()
 
     def properties_text(self, options: StoreOptions) -> str:
         """Returns all keys of a broker of the store's release as lines of a properties file, passwords hidden."""
@@ -267,7 +267,7 @@ def configs_of(store: Path, *, release: Release, writable: bool) -> ConfigFiles:
 
 def first_version(release: Release) -> DataVersion:
     """Returns the data version of a table that has not been changed. Only 5.x has a stateVersion."""
-    return DataVersion(0, time.time_ns() // 1_000_000, 0 if release >= (5, 0) else None)
+    return DataVersion(0, SystemClock.now(), 0 if release >= (5, 0) else None)
 
 
 def next_version(version: DataVersion | None, release: Release) -> DataVersion:

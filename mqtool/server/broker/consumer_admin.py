@@ -3,7 +3,6 @@
 Source: AdminBrokerProcessor, Broker2Client (5.5.0).
 """
 
-import time
 from functools import partial
 from typing import Any
 
@@ -181,7 +180,7 @@ class ConsumerAdmin(RequestProcessor):
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.existing_topic(topic, f"topic[{topic}] not exist")
         name, shown = broker.settings.text("brokerName"), []
-        now = time.time_ns() // 1_000_000
+        now = broker.clock.now()
         for queue_id in range(config.write_queue_nums):
             store_time = partial(broker.messages.store_time, topic, queue_id)
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)

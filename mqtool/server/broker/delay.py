@@ -10,7 +10,6 @@ RecallMessageHandle (5.5.0).
 import base64
 import binascii
 import logging
-import time
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -65,7 +64,7 @@ class Schedule:
     def encoded(self) -> bytes:
         """Returns the current content of delayOffset.json."""
         version = (
-            None if self._broker.release < (5, 0) else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+            None if self._broker.release < (5, 0) else self._version or DataVersion(0, self._broker.clock.now(), 0)
         )
         offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
         return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
@@ -99,7 +98,7 @@ class Schedule:
         while True:
             at = self.offset_of(level)
             result = broker.messages.get_message(SCHEDULE_TOPIC, level - 1, at, _LEVEL_AT_ONCE)
-            now = time.time_ns() // 1_000_000
+            now = self._broker.clock.now()
             for queue_offset, data in zip(result.queue_offsets, result.records, strict=True):
                 is_done = True
                 with broker.skipped.guard("delay", SCHEDULE_TOPIC, level - 1, queue_offset):
@@ -196,7 +195,7 @@ class Timer(RequestProcessor):
             return message._replace(properties=properties.encode(values.items()))
         if not self._broker.settings.flag("timerWheelEnable"):
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
-        now = time.time_ns() // 1_000_000
+        now = self._broker.clock.now()
         try:
             due = _due(property_name, java.parse_long(values[property_name]), now)
         except FormatError:
@@ -238,7 +237,7 @@ class Timer(RequestProcessor):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != broker.settings.text("brokerName"):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
-        left = handle.time_ms - time.time_ns() // 1_000_000
+        left = handle.time_ms - self._broker.clock.now()
         if left <= 0 or left // 1000 >= broker.settings.number("timerMaxDelaySec"):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         values = {
@@ -287,7 +286,7 @@ class Timer(RequestProcessor):
             return
         root, in_rocksdb = self._broker.root, self._read_in_rocksdb()
         self._files = files = TimerFiles(root, self._precision, log_file_size(root, self._config))
-        now = self._floor(time.time_ns() // 1_000_000)
+        now = self._floor(self._broker.clock.now())
         self._read_ms = self._floor(files.checkpoint.last_read_time_ms) or now
         self._queue_offset = max(files.checkpoint.last_timer_queue_offset, in_rocksdb)
         last = files.last_unit()
@@ -338,14 +337,14 @@ class Timer(RequestProcessor):
         """Enqueues and delivers, saves the checkpoint, expires files; returns seconds to wait, 0 if more are due."""
         if self._files is None:
             return PERIOD_S
-        now = time.time_ns() // 1_000_000
+        now = self._broker.clock.now()
         self._enqueue(now)
         self._dequeue(now)
         if self._is_dirty:
             self._is_dirty = False
             self._files.save(self._read_ms, self._queue_offset)
-        if time.monotonic() >= self._next_expiry:
-            self._next_expiry = time.monotonic() + _EXPIRY_PERIOD_S
+        if self._broker.clock.monotonic() >= self._next_expiry:
+            self._next_expiry = self._broker.clock.monotonic() + _EXPIRY_PERIOD_S
             self._files.expire(self._broker.messages.min_physical_offset)
         return 0 if self._read_ms < self._floor(now) and not self._is_refused else PERIOD_S
 
@@ -365,7 +364,7 @@ class Timer(RequestProcessor):
         """Returns the timer's statistics under the names that tools use."""
         highest = self._broker.messages.queue_bounds(TIMER_TOPIC, 0)[1]
         return {
-            "timerReadBehind": max(0, time.time_ns() // 1_000_000 - self._read_ms) // 1000 if self._files else 0,
+            "timerReadBehind": max(0, self._broker.clock.now() - self._read_ms) // 1000 if self._files else 0,
             "timerOffsetBehind": max(0, highest - self._queue_offset) if self._files else 0,
             "timerCongestNum": 0,
             "timerEnqueueTps": 0.0,
@@ -430,6 +429,8 @@ class Timer(RequestProcessor):
         """Delivers the messages of all slots whose time has fully elapsed."""
         assert self._files is not None
         current = min(self._floor(now), self._read_ms + _SLOTS_AT_ONCE * self._precision)
+        if self._files.are_unused(self._read_ms, current):  # after a long time in which the broker did not run
+            self._read_ms, self._is_dirty = current, True
         while self._read_ms < current:
             units = self._files.units(self._read_ms)
             self._is_refused = not self._deliver_units(units, now)

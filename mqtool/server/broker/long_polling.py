@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mqtool.formats.topics import is_lmq
+from mqtool.server.clock import ServerClock, Timer
 
 LONGEST_REST_S = 0.01
 """Length of a pause in seconds while no request waits."""
@@ -65,7 +66,7 @@ class WaitingRequest:
     def __init__(self, offsets: Mapping[Key, int], future: "asyncio.Future[bool]") -> None:
         self.offsets = offsets
         self.future = future
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Timer | None = None
 
 
 class LongPolling:
@@ -76,10 +77,10 @@ class LongPolling:
 
     longest_s = 30.0
 
-    def __init__(self, max_offset: Callable[[str, int], int]) -> None:
-        """Creates the table; `max_offset` returns the max offset of a topic's queue."""
+    def __init__(self, max_offset: Callable[[str, int], int], clock: ServerClock) -> None:
+        """Creates the table; `max_offset` returns the max offset of a topic's queue, `clock` is used for all waits."""
         self.count = 0
-        self._max_offset = max_offset
+        self._max_offset, self._clock = max_offset, clock
         self._waiting_by_queue: dict[Key, list[WaitingRequest]] = {}
         self._undispatched: dict[Key, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,11 +92,6 @@ class LongPolling:
     def seconds(self, wanted_ms: int) -> float:
         """Returns how long a request that asks for `wanted_ms` waits, in seconds."""
         return min(max(0, wanted_ms) / 1000, self.longest_s)
-
-    @staticmethod
-    def now() -> float:
-        """Returns the current time of the clock used for all waits, in seconds."""
-        return time.monotonic()
 
     def start(self) -> None:
         """Starts to wake waiting requests, in the running event loop."""
@@ -159,9 +155,8 @@ class LongPolling:
 
     async def wait(self, offsets: Mapping[Key, int], seconds: float) -> bool:
         """Waits until one of several queues has a message at its offset; returns False if the time is up first."""
-        loop = asyncio.get_running_loop()
-        request = WaitingRequest(offsets, loop.create_future())
-        request.timer = loop.call_later(seconds, lambda: self._finish(request, arrived=False))
+        request = WaitingRequest(offsets, asyncio.get_running_loop().create_future())
+        request.timer = self._clock.call_later(seconds, lambda: self._finish(request, arrived=False))
         for key in offsets:
             self._waiting_by_queue.setdefault(key, []).append(request)
             if key in self._undispatched:

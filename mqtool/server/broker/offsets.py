@@ -5,7 +5,7 @@ not redelivered through a retry topic, which would break the order: the consumer
 Source: ConsumerOffsetManager, QueueLevelConsumerManager, OrderInfo (5.5.0).
 """
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, field
@@ -259,11 +259,12 @@ def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
 class OrderTable:
     """The unacknowledged messages of all groups that pop in order."""
 
-    def __init__(self, persister: ConfigPersister, *, is_stored: bool) -> None:
+    def __init__(self, persister: ConfigPersister, now: Callable[[], int], *, is_stored: bool) -> None:
         """Loads consumerOrderInfo.json, which release 4.9 does not have (`is_stored`).
 
-        Raises ConfigFileError if it cannot be parsed.
+        `now` is a clock in ms since epoch. Raises ConfigFileError if the file cannot be parsed.
         """
+        self._now = now
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._persister = persister
         self._changed = False
@@ -272,7 +273,7 @@ class OrderTable:
             persister.register(file_names.CONSUMER_ORDER_INFO, self._build)
 
     def _build(self) -> bytes:
-        old = time.time_ns() // 1_000_000 - _DAY_MS
+        old = self._now() - _DAY_MS
         table = {
             key: {queue_id: info.document() for queue_id, info in sorted(queues.items()) if info.last_ms >= old}
             for key, queues in sorted(self._table.items())
@@ -300,7 +301,7 @@ class OrderTable:
         info = self.find(key)
         if info is None or (attempt_id is not None and info.attempt_id == attempt_id):
             return False
-        return info.free_at > time.time_ns() // 1_000_000
+        return info.free_at > self._now()
 
     def clear(self, key: GroupQueue) -> None:
         """Removes the entry of a queue and group, because the consumer offset was reset."""

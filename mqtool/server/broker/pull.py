@@ -143,10 +143,10 @@ class PullProcessor(RequestProcessor):
     async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
         """Waits for messages that match the filter; reads again after each arrival, until the time is up."""
         long_polling = self._broker.long_polling
-        end = long_polling.now() + seconds
+        end = self._broker.clock.monotonic() + seconds
         while True:
             queue = request.queue_topic, request.queue_id
-            arrived = await long_polling.wait({queue: offset}, end - long_polling.now())
+            arrived = await long_polling.wait({queue: offset}, end - self._broker.clock.monotonic())
             if (moved := self._moved(request)) is not None:
                 return self._answer(command, request, moved)
             result = self._get(request._replace(offset=offset))

@@ -6,6 +6,7 @@ BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
@@ -37,6 +38,7 @@ from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.broker.send.send_message import SendProcessor
 from mqtool.server.broker.send.transactions import Transactions
 from mqtool.server.broker.topic_admin import TopicAdmin
+from mqtool.server.clock import ServerClock
 from mqtool.server.net.connections import Connection
 from mqtool.server.net.peer import Answer, Handler, Peer
 
@@ -44,6 +46,8 @@ _LOG = logging.getLogger(__name__)
 
 SHORTEST_S = 0.05
 AFTER_FAILURE_S = 1.0
+_POLL_S = 0.001
+_SETTLE_S = 10.0
 
 PERIOD_S = 30.0
 _TIMEOUT_S = 3.0
@@ -55,8 +59,10 @@ _EARLY_DELETIONS_S = 1.0
 class Tasks:
     """The background tasks of one broker. Must be used in the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ServerClock) -> None:
+        self._clock = clock
         self._running: set[asyncio.Task[Any]] = set()
+        self._at_work = 0
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs a coroutine until it ends or the broker stops; a failure is logged."""
@@ -74,10 +80,10 @@ class Tasks:
 
         `turn` is one run; it returns the seconds until the next.
         """
+        self._at_work += 1
         self.spawn(self._turns(turn))
 
-    @staticmethod
-    async def _turns(turn: Callable[[], Awaitable[float] | float]) -> None:
+    async def _turns(self, turn: Callable[[], Awaitable[float] | float]) -> None:
         failure = ""
         while True:
             try:
@@ -91,25 +97,44 @@ class Tasks:
                     _LOG.error(
                         "service failed and will retry work=%s error=%s", getattr(turn, "__qualname__", turn), failure
                     )
-            await asyncio.sleep(seconds)
+            await self._rest(seconds)
 
     def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
         """Runs work at intervals until the broker stops; an exception is logged, and the next run tries again.
 
         `seconds` returns the interval; it is called before each wait.
         """
+        self._at_work += 1
         self.spawn(self._repeat(seconds, work))
 
-    @staticmethod
-    async def _repeat(seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
+    async def _repeat(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
         while True:
-            await asyncio.sleep(max(SHORTEST_S, seconds()))
+            await self._rest(max(SHORTEST_S, seconds()))
             try:
                 awaitable = work()
                 if awaitable is not None:
                     await awaitable
             except Exception as error:  # noqa: BLE001 - as above
                 _LOG.error("service failed and will retry work=%s error=%r", getattr(work, "__qualname__", work), error)
+
+    async def _rest(self, seconds: float) -> None:
+        over = asyncio.Event()
+
+        def end() -> None:
+            self._at_work += 1
+            over.set()
+
+        timer = self._clock.call_later(seconds, end)
+        self._at_work -= 1
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
+
+    async def rested(self) -> None:
+        """Waits until no service is at work."""
+        while self._at_work:
+            await asyncio.sleep(_POLL_S)
 
     async def stop(self) -> None:
         """Cancels all tasks and waits until they have ended."""
@@ -284,15 +309,21 @@ class BrokerService:
     """A broker on an open store, with its request handlers and background services."""
 
     def __init__(
-        self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str, *, fast_sends: bool = True
+        self,
+        store: MessageStore | ReadOnlyMessages,
+        settings: BrokerSettings,
+        address: str,
+        *,
+        fast_sends: bool = True,
+        clock: ServerClock | None = None,
     ) -> None:
         """Loads the tables of a store and builds the request handlers; `start` starts the services.
 
-        Without `fast_sends` every send is handled by the ordinary path; answers and stored bytes are the same. Raises
-        ConfigFileError if a table's file cannot be parsed.
+        Without `fast_sends` every send is handled by the ordinary path; answers and stored bytes are the same. `clock`
+        is as in `Broker`. Raises ConfigFileError if a table's file cannot be parsed.
         """
-        self.broker = broker = Broker(store, settings, address)
-        self.tasks = Tasks()
+        self.broker = broker = Broker(store, settings, address, clock)
+        self.tasks = Tasks(broker.clock)
         self._schedule, self._timer = Schedule(broker), Timer(broker)
         self.transactions = Transactions(broker)
         assignments = Assignments(broker)
@@ -361,6 +392,21 @@ class BrokerService:
         await self.tasks.stop()
         self._timer.close()
         await self.broker.persister.close()
+
+    async def settle(self) -> None:
+        """Does what became due when the clock was advanced, and what that makes due, for at most ten seconds."""
+        messages, end = self.broker.messages, -1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_S):
+                while isinstance(messages, MessageStore) and messages.max_physical_offset != end:
+                    while messages.dispatch_behind:
+                        await asyncio.sleep(_POLL_S)
+                    end = messages.max_physical_offset
+                    await self.tasks.rested()
+                    self._schedule.turn()
+                    while self._timer.turn() == 0:
+                        await asyncio.sleep(0)
+                    self._pops.revive.turns()
 
     def _housekeeping(self) -> None:
         self.broker.stats.sample()

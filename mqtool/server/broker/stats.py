@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from mqtool.engine.clock import SystemClock
 from mqtool.engine.retention.rules import EarlyDeletion
 from mqtool.errors import FormatError, MessageRejectedError, MqtoolError
 from mqtool.server.broker.offsets import OffsetTable
@@ -80,7 +81,7 @@ class Stats:
     `found` and `not_found` count pulls with and without messages.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = SystemClock.monotonic) -> None:
         self.puts = self.put_bytes = self.put_failures = 0
         self.gets = self.found = self.not_found = 0
         self._now = now
@@ -204,7 +205,7 @@ class SkippedRecords:
         if place in self._places:
             return
         self.counts[service] += 1
-        skipped = SkippedMessage(*place, reason[:_MAX_REASON], time.time_ns() // 1_000_000)
+        skipped = SkippedMessage(*place, reason[:_MAX_REASON], SystemClock.now())
         self._places[place] = skipped
         if len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
@@ -248,7 +249,7 @@ class EarlyDeletions:
     @property
     def is_recent(self) -> bool:
         """Whether there was an early deletion within the last hour."""
-        return bool(self.files) and time.monotonic() - self._last_at < RECENT_S
+        return bool(self.files) and SystemClock.monotonic() - self._last_at < RECENT_S
 
     def add(self, deletions: Iterable[EarlyDeletion]) -> None:
         """Counts deletions, and logs how many messages each group loses."""
@@ -256,7 +257,7 @@ class EarlyDeletions:
         for deletion in deletions:
             self.files += len(deletion.paths)
             self.messages += deletion.messages
-            self._last_at = time.monotonic()
+            self._last_at = SystemClock.monotonic()
             lost += self._unread_in(deletion)
         self.unread += lost
         for (topic, group), count in lost.most_common(_NAMED):

@@ -106,6 +106,14 @@ class TimerFiles:
             position = unit.previous_position
         return units[::-1]
 
+    def are_unused(self, time_ms: int, end_ms: int) -> bool:
+        """Whether a range of more than one slot has never been used; False if it is unknown."""
+        count, index = (end_ms - time_ms) // self._precision, timer.slot_index(time_ms, self._precision)
+        if count <= 1 or self._slots:
+            return False
+        data = os.pread(self._wheel, count * timer.SLOT_SIZE, index * timer.SLOT_SIZE)
+        return data.count(0) == count * timer.SLOT_SIZE
+
     def _append(self, unit: TimerLogUnit) -> int:
         end = timer.log_end_at(self.end, self._size)
         if end is not None:

@@ -6,13 +6,13 @@ Source: ClientActivity, GrpcClientSettingsManager, GrpcClientChannel (rocketmq-p
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.config_files import GroupConfig
@@ -147,8 +147,8 @@ class Clients:
 
         The Python client sends settings on one stream and receives messages on another without waiting for the answer.
         """
-        end = time.monotonic() + SETTINGS_PATIENCE
-        while (client := self.of(call)) is None and (rest := end - time.monotonic()) > 0:
+        end = SystemClock.monotonic() + SETTINGS_PATIENCE
+        while (client := self.of(call)) is None and (rest := end - SystemClock.monotonic()) > 0:
             self._has_settings.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_settings.wait(), rest)

@@ -6,11 +6,11 @@ ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import MqtoolError
 from mqtool.formats import java, properties
 from mqtool.formats.config_files import GroupConfig
@@ -88,8 +88,8 @@ class Consuming:
             answer = s.ReceiveMessageResponse()
             fill_incoming(answer.message, message, topic, handle, attempt)
             answers.append(answer.SerializeToString())
-        last, now = s.ReceiveMessageResponse(), time.time_ns()
-        last.delivery_timestamp.seconds, last.delivery_timestamp.nanos = divmod(now, 1_000_000_000)
+        last = s.ReceiveMessageResponse()
+        last.delivery_timestamp.FromMilliseconds(self._core.broker.clock.now())
         answers.append(last.SerializeToString())
         return answers
 
@@ -111,11 +111,11 @@ class Consuming:
         if client.is_lite:
             code, fields["clientId"] = RequestCode.POP_LITE_MESSAGE, client.client_id
             fields["maxMsgNum"] = fields["maxMsgNums"]
-        end = time.monotonic() + poll_ms / 1000
+        end = core.broker.clock.monotonic() + poll_ms / 1000
         while True:
-            if not call.connection.has_room and not await _has_room_by(call, end):
+            if not call.connection.has_room and not await _has_room_in(call, end - core.broker.clock.monotonic()):
                 return []
-            fields["pollTime"] = str(max(0, int((end - time.monotonic()) * 1000)))
+            fields["pollTime"] = str(max(0, int((end - core.broker.clock.monotonic()) * 1000)))
             answer = await core.ask(code, fields, call.peer)
             if answer.code == ResponseCode.POLLING_TIMEOUT:
                 return []
@@ -263,7 +263,7 @@ class Consuming:
         for place, entry in enumerate(request.entries):
             try:
                 receipt = self.renewals.take(client_id, group, entry.receipt_handle, acknowledged=True)
-                check_fresh(receipt)
+                check_fresh(receipt, self._core.broker.clock.now())
             except StatusError as error:
                 answer.set(place, error.status)
                 continue
@@ -276,7 +276,7 @@ class Consuming:
         invisible_ms = duration_ms(request.invisible_duration)
         _check_invisible(invisible_ms, 0)
         receipt = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
-        check_fresh(receipt)
+        check_fresh(receipt, self._core.broker.clock.now())
         more = {"lite": request.lite_topic, "suspend": request.suspend}
         changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, **more)  # type: ignore[arg-type]
         return s.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.text).SerializeToString()
@@ -324,10 +324,10 @@ class _AckAnswer:
         return answer.SerializeToString()
 
 
-async def _has_room_by(call: Call, end: float) -> bool:
-    """Waits for room for an answer; returns False if there is none at `end`, a time of the monotonic clock."""
+async def _has_room_in(call: Call, seconds: float) -> bool:
+    """Waits for room for an answer; returns False if there is none when the time is up."""
     try:
-        async with asyncio.timeout(end - time.monotonic()):
+        async with asyncio.timeout(seconds):
             await call.connection.wait_for_room()
     except TimeoutError:
         return False
@@ -358,7 +358,7 @@ def _pop_fields(
         "queueId": "-1",
         "maxMsgNums": str(min(request.batch_size, BATCH_SIZE)),
         "invisibleTime": str(invisible_ms),
-        "bornTime": str(time.time_ns() // 1_000_000),
+        "bornTime": str(SystemClock.now()),
         "initMode": "1",  # ConsumeInitMode.MAX: a new group starts at the newest message
         "expType": "SQL92" if request.filter_expression.type == d.SQL else "TAG",
         "exp": request.filter_expression.expression or "*",

@@ -5,11 +5,11 @@ Source: GrpcConverter, SendMessageActivity, GrpcValidator (rocketmq-proxy 5.5.0)
 
 import hashlib
 import re
-import time
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct
 
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import FormatError
 from mqtool.formats import compression, hosts, java, message_batch, properties, service_records
 from mqtool.formats.commit_log import SysFlag
@@ -100,7 +100,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
         core.topic_config(topic)
     else:
         core.check_type(topic, kind)
-    born_ms = _born_ms(system) or time.time_ns() // 1_000_000
+    born_ms = _born_ms(system) or SystemClock.now()
     if system.trace_context:
         values[TRACE_CONTEXT] = system.trace_context
     values[properties.RECONSUME_TIME] = "0"
@@ -193,7 +193,7 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
         values[properties.SHARDING_KEY] = system.message_group
     if system.HasField("delivery_timestamp"):
         due = time_ms(system.delivery_timestamp)
-        if due - time.time_ns() // 1_000_000 > MAX_DELAY_MS:
+        if due - SystemClock.now() > MAX_DELAY_MS:
             text = f"the max delay time of message is too large, max is {MAX_DELAY_MS}"
             raise StatusError(d.ILLEGAL_DELIVERY_TIME, text)
         values[properties.TIMER_DELIVER_MS] = str(due)

@@ -6,7 +6,6 @@ valid after a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocke
 
 import logging
 import re
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -68,9 +67,9 @@ class Receipt(NamedTuple):
         return " ".join(map(str, self[:-1]))
 
     @property
-    def is_expired(self) -> bool:
-        """Whether the invisible duration has ended."""
-        return self.pop_time + self.invisible_ms <= time.time_ns() // 1_000_000
+    def end(self) -> int:
+        """When the invisible duration ends, in ms since epoch."""
+        return self.pop_time + self.invisible_ms
 
     @property
     def in_order(self) -> bool:
@@ -111,9 +110,9 @@ def parse_receipt(handle: str) -> Receipt:
         raise StatusError(d.INTERNAL_SERVER_ERROR, f"receipt handle {handle[:200]!r} is invalid: {error}") from error
 
 
-def check_fresh(receipt: Receipt) -> None:
-    """Raises StatusError if the invisible duration of a message has ended."""
-    if receipt.is_expired:
+def check_fresh(receipt: Receipt, now: int) -> None:
+    """Raises StatusError if the invisible duration of a message has ended at `now`, in ms since epoch."""
+    if receipt.end <= now:
         raise thrown(d.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
 
 
@@ -210,16 +209,12 @@ class Renewals:
         """
         for client_id in [name for name in self._by_client if not self._is_present(name)]:
             await self.free(client_id)
-        now = time.time_ns() // 1_000_000
-        due = [
-            entry
-            for entry in self._table.values()
-            if entry.receipt.pop_time + entry.receipt.invisible_ms - AHEAD_MS <= now
-        ]
+        now = self._core.broker.clock.now()
+        due = [entry for entry in self._table.values() if entry.receipt.end - AHEAD_MS <= now]
         for entry in due:
             if self._table.get(entry.key) is not entry:  # its client took it while another one was being renewed
                 continue
-            if entry.until <= now or entry.receipt.is_expired:
+            if min(entry.until, entry.receipt.end) <= self._core.broker.clock.now():
                 self._remove(entry.key)
                 continue
             before = entry.receipt
@@ -254,7 +249,7 @@ class Renewals:
         """Makes a message that did not reach its client visible again; this does not count as a delivery."""
         entry = self._remove((client_id, group, handle))
         receipt = receipt if entry is None else entry.receipt
-        if receipt.is_expired:
+        if receipt.end <= self._core.broker.clock.now():
             return
         try:
             await change(self._core, peer, group, topic, receipt, _FREED_MS, lite=lite, suspend=True)
@@ -265,5 +260,5 @@ class Renewals:
         """Makes unacknowledged messages of a client that has left visible to other consumers."""
         for key in list(self._by_client.get(client_id, ())):
             entry = self._remove(key)
-            if entry is not None and not entry.receipt.is_expired:
+            if entry is not None and entry.receipt.end > self._core.broker.clock.now():
                 await self._change(entry, _FREED_MS)

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import binascii
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -138,7 +137,7 @@ class PopAcks(RequestProcessor):
         if not lowest <= offset < highest:
             raise RefusalError(ResponseCode.NO_MESSAGE, "")
         info = parse_extra_info(text(command, "extraInfo"))
-        now = time.time_ns() // 1_000_000
+        now = self._broker.clock.now()
         if info.revive_queue == ORDER_REVIVE_QUEUE:
             committed = self._broker.offsets.get(*key)
             if committed is not None and offset < committed:

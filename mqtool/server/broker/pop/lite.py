@@ -7,7 +7,6 @@ AbstractLiteLifecycleManager, LiteManagerProcessor (5.5.0).
 """
 
 import random
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,14 +43,14 @@ class Lite:
         group, topic, client = text(command, "consumerGroup"), text(command, "topic"), text(command, "clientId")
         self._check(command, group, topic)
         broker, pops = self._broker, self._pops
-        end = broker.long_polling.now() + broker.long_polling.seconds(number(command, "pollTime", 0))
+        end = broker.clock.monotonic() + broker.long_polling.seconds(number(command, "pollTime", 0))
         if (known := self.subscriptions.clients.get(client)) is not None:
-            known.accessed_ms = time.time_ns() // 1_000_000
+            known.accessed_ms = self._broker.clock.now()
         while True:
             request = self._request(command, group, topic, client)
-            pop_time = time.time_ns() // 1_000_000
+            pop_time = self._broker.clock.now()
             taken = pops.take(request, pop_time, ORDER_REVIVE_QUEUE)
-            left = end - broker.long_polling.now()
+            left = end - broker.clock.monotonic()
             if taken or left <= 0 or broker.is_stopping:
                 break
             await pops.wait(request, left, {(CHANGED + client, 0): 0, **self._new_queues(group, topic)})
@@ -113,8 +112,8 @@ class Lite:
         settings = self._broker.settings
         self.subscriptions.expire(settings.number("liteSubscriptionCheckTimeoutMills"))
         unused_ms = settings.number("minLiteTTl")
-        if (time.monotonic() - self._broker.began) * 1000 >= unused_ms and self._broker.is_writable:
-            self.delete_expired(time.time_ns() // 1_000_000, unused_ms)
+        if (self._broker.clock.monotonic() - self._broker.began) * 1000 >= unused_ms and self._broker.is_writable:
+            self.delete_expired(self._broker.clock.now(), unused_ms)
 
     def delete_expired(self, now: int, min_unused_ms: int) -> None:
         """Deletes the lite topics whose last message is older than their parent topic's attribute allows.

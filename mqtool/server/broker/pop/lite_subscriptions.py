@@ -4,12 +4,12 @@ They are not stored: clients send all their subscriptions again when they connec
 Source: LiteSubscriptionCtlProcessor, LiteSubscriptionRegistryImpl, LiteMetadataUtil (5.5.0).
 """
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
 
+from mqtool.engine.clock import SystemClock
 from mqtool.formats.config_files import GroupConfig
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import LITE_PREFIX, lite_queue
@@ -134,7 +134,7 @@ class LiteSubscriptions(RequestProcessor):
         known = self.clients.get(client)
         if known is None:
             return
-        known.updated = time.monotonic()
+        known.updated = SystemClock.monotonic()
         for queue in queues:
             if self._drop(client, known, queue) and reset:
                 self._set_offset(known.group, queue, 0)
@@ -152,7 +152,7 @@ class LiteSubscriptions(RequestProcessor):
 
     def expire(self, silent_ms: int) -> None:
         """Removes the subscriptions of clients that have not sent any for `silent_ms` (cleanupExpiredSubscriptions)."""
-        oldest = time.monotonic() - silent_ms / 1000
+        oldest = SystemClock.monotonic() - silent_ms / 1000
         for client in [name for name, entry in self.clients.items() if entry.updated < oldest]:
             self.forget(client)
 
@@ -177,7 +177,7 @@ class LiteSubscriptions(RequestProcessor):
             known = None
         if known is None:
             known = self.clients[client] = Subscription(group, topic, peer)
-        known.peer, known.updated = peer, time.monotonic()
+        known.peer, known.updated = peer, SystemClock.monotonic()
         return known
 
     def _note(self, client: str, subscription: Subscription, queue: str) -> None:

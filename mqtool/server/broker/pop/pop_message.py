@@ -6,7 +6,6 @@ PopMessageProcessor, ExtraInfoUtil, NotificationProcessor, PeekMessageProcessor,
 """
 
 import itertools
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -147,7 +146,7 @@ class PopProcessor:
         """Loads consumerOrderInfo.json; raises ConfigFileError if it cannot be parsed."""
         self._broker = broker
         self.revive = Revive(broker, timer)
-        self.orders = OrderTable(broker.persister, is_stored=broker.release >= (5, 0))
+        self.orders = OrderTable(broker.persister, broker.clock.now, is_stored=broker.release >= (5, 0))
         self.acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[GroupQueue, int] = {}
         self._peeks = PeekProcessor(broker, self.orders, self._ahead)
@@ -162,15 +161,15 @@ class PopProcessor:
         """Pops and returns messages; if there are none, waits as long as the request allows."""
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
-        end = long_polling.now() + long_polling.seconds(number(command, "pollTime", 0))
+        end = self._broker.clock.monotonic() + long_polling.seconds(number(command, "pollTime", 0))
         for key in request.queues:  # sends answered before the request must be visible to it
             if long_polling.is_expected(key.topic, key.queue_id):
                 await long_polling.caught_up(key.topic, key.queue_id)
         while True:
-            pop_time = time.time_ns() // 1_000_000
+            pop_time = self._broker.clock.now()
             revive_queue = ORDER_REVIVE_QUEUE if request.in_order else next(self._turns) % self.revive.queue_count
             taken = self.take(request, pop_time, revive_queue)
-            left = end - long_polling.now()
+            left = end - self._broker.clock.monotonic()
             if taken or left <= 0 or self._broker.is_stopping:
                 await self._written(taken)
                 return self._answer(command, request, taken, pop_time, revive_queue)
@@ -242,7 +241,7 @@ class PopProcessor:
         return result
 
     def _note_order(self, request: PopRequest, point: CheckPoint, result: GetResult) -> PoppedMessages:
-        now = time.time_ns() // 1_000_000
+        now = self._broker.clock.now()
         info = OrderInfo(point.pop_time, point.invisible_ms, point.offsets, request.attempt_id, last_ms=now)
         self.orders.take(point.key, info)
         self._broker.offsets.commit(*point.key, point.start)
@@ -275,7 +274,7 @@ class PopProcessor:
 
     async def wait(self, request: PopRequest, seconds: float, also: Mapping[Key, int] | None = None) -> None:
         """Waits for a message, until a blocked queue can be popped again, or until a queue in `also` is woken."""
-        now, queues = time.time_ns() // 1_000_000, dict(also or {})
+        now, queues = self._broker.clock.now(), dict(also or {})
         for key in request.queues:
             queues[key.topic, key.queue_id] = self._position(request, key)
             if request.in_order and self.orders.is_blocked(key, request.attempt_id):

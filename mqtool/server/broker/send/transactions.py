@@ -7,7 +7,6 @@ continue. Source: EndTransactionProcessor, TransactionalMessageServiceImpl, Tran
 """
 
 import logging
-import time
 from collections import deque
 
 from mqtool.engine import GetStatus
@@ -100,7 +99,11 @@ class Transactions(RequestProcessor):
         if not own or self._broker.release < (5, 0) or flag(command, "fromTransactionCheck"):
             return False
         immunity = max(service_records.lenient_number(own) * 1000, self._broker.settings.number("transactionTimeOut"))
-        return time.time_ns() // 1_000_000 - half.record.born_timestamp > immunity
+        return self._age(half, self._broker.clock.now()) > immunity
+
+    def _age(self, half: ParsedRecord, now: int) -> int:
+        """Returns how long ago a half message was sent, in ms; its producer's clock is not advanced by a test."""
+        return now - self._broker.clock.moved(half.record.born_timestamp)
 
     def _committed(self, half: ParsedRecord, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
         """Returns the message of a commit (endMessageTransaction); only 4.9.7 keeps its destination's properties."""
@@ -134,7 +137,7 @@ class Transactions(RequestProcessor):
         half_at = self._position(HALF_TOPIC)
         self._op_read = max(self._op_read, self._position(OP_TOPIC))
         self._read_ops(half_at)
-        started = time.time_ns() // 1_000_000
+        started = self._broker.clock.now()
         while True:
             if half_at in self._done:
                 half_at += 1
@@ -165,7 +168,7 @@ class Transactions(RequestProcessor):
         except FormatError:
             await self._give_up(half)  # it cannot be committed; kept in the topic of abandoned messages
             raise
-        age = now - half.record.born_timestamp
+        age = self._age(half, now)
         checked = service_records.check_times(values)
         if age > settings.number("fileReservedTime") * HOUR_MS or checked >= settings.number("transactionCheckMax"):
             await self._give_up(half)

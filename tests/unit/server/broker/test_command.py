@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,6 +59,15 @@ def test_it_says_where_it_is_and_ends_cleanly_on_request(serve, tmp_path, number
     process.send_signal(number)
     assert process.wait(30) == 0
     assert not (tmp_path / "store" / "abort").exists()
+
+
+@pytest.mark.slow
+def test_one_for_tests_has_a_clock_to_advance(serve, tmp_path):
+    process = serve(tmp_path / "store", "--test", "--advertise", "broker.example", "--yes")
+    port = ready(process)["admin"].rpartition(":")[2]
+    before = time.time() * 1000
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/clock/advance", b'{"days": 1}') as answer:
+        assert json.load(answer) >= before + 86_400_000
 
 
 @pytest.mark.slow

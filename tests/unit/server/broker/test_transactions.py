@@ -255,5 +255,5 @@ def test_halves_after_expired_ones_are_asked_about(tmp_path, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(messages, "get_message", expired)
             time.sleep(0.002)  # a check looks at halves that are older than itself
-            server._run(server._server.service.transactions.check())
+            server.run(server._server.service.transactions.check())
         assert bodies(client.request(39)) == [b"2"]

@@ -1,0 +1,100 @@
+"""The test endpoints of the admin port: `Controls` over HTTP, for tests in any language.
+
+    curl -X POST 'localhost:8080/clock/advance?hours=2'
+    curl -d '{"hours": 2}' localhost:8080/clock/advance
+
+Parameters are those of the function, as fields of the query or of a JSON object in the body. The answer is the result
+as JSON, or a line of text that says what is wrong.
+"""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from mqtool.errors import MqtoolError
+from mqtool.server.admin.site import BadRequestError, Request, is_own_host, parse
+from mqtool.server.controls import Controls
+
+_BODY_S = 10.0
+_MAX_BODY = 1 << 20
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_ORIGIN = re.compile(rb"\r\norigin:", re.IGNORECASE)
+
+
+class _Route(msgspec.Struct, frozen=True):
+    """A function at a path, whose parts in braces are parameters too."""
+
+    method: str
+    path: str
+    function: Callable[..., Any]
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """Returns the parameters in a path; None if it is another path."""
+        found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path), path)
+        return found.groupdict() if found else None
+
+    async def call(self, parameters: dict[str, Any]) -> object:
+        """Returns the result of the function; raises msgspec.ValidationError if a parameter is wrong."""
+        wanted = inspect.signature(self.function, eval_str=True).parameters.values()
+        fields = [
+            (one.name, one.annotation) if one.default is one.empty else (one.name, one.annotation, one.default)
+            for one in wanted
+        ]
+        struct = msgspec.defstruct("Parameters", fields, forbid_unknown_fields=True, kw_only=True)
+        result = self.function(**msgspec.structs.asdict(msgspec.convert(parameters, struct, strict=False)))
+        return await result if isinstance(result, Awaitable) else result
+
+
+class Endpoints:
+    """The test endpoints of one server."""
+
+    def __init__(self, controls: Controls, names: Iterable[str]) -> None:
+        """Requests must name the server by one of `names`, an IP address or localhost."""
+        self._names = frozenset(names)
+        self._routes = (
+            _Route("GET", "/clock", controls.now),
+            _Route("POST", "/clock/advance", controls.advance),
+        )
+
+    async def answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes | None:
+        """Returns the answer to a request, whose body is read here; None if no endpoint has its path."""
+        try:
+            request = parse(head)
+            found = {route.method: route for route in self._routes if route.match(request.path) is not None}
+            if not found:
+                return None
+            self._check(head, request, found)
+            route = found[request.method]
+            place = route.match(request.path) or {}
+            result = await route.call({**request.fields, **await _body(head, reader), **place})
+            return _encoded(200, msgspec.json.encode(result) + b"\n", "application/json")
+        except BadRequestError as error:
+            return _encoded(error.status, f"{error}\n".encode())
+        except (MqtoolError, msgspec.MsgspecError) as error:
+            return _encoded(400, f"{error}\n".encode())
+
+    def _check(self, head: bytes, request: Request, methods: Iterable[str]) -> None:
+        """Raises BadRequestError for another method, or if a page of another site may have sent the request."""
+        if request.method not in methods:
+            raise BadRequestError(405, f"expected {' or '.join(methods)}, found {request.method}")
+        if _ORIGIN.search(head) or not is_own_host(request.host, self._names):
+            raise BadRequestError(403, "test endpoints answer no requests of web pages, and none for other hosts")
+
+
+async def _body(head: bytes, reader: asyncio.StreamReader) -> dict[str, Any]:
+    found = _LENGTH.search(head)
+    length = int(found[1]) if found else 0
+    if length > _MAX_BODY:
+        raise BadRequestError(413, f"expected a body of at most {_MAX_BODY} bytes, found {length}")
+    async with asyncio.timeout(_BODY_S):
+        data = await reader.readexactly(length)
+    return msgspec.json.decode(data, type=dict[str, Any]) if data else {}
+
+
+def _encoded(status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
+    head = f"HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body

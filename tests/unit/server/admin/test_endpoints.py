@@ -1,0 +1,73 @@
+"""The test endpoints: functions of a test over HTTP, in a server that was started for tests, and in no other."""
+
+import http.client
+import json
+import time
+
+import pytest
+
+from mqtool.server.clock import ServerClock
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def tested(serve):
+    return serve(clock=ServerClock())
+
+
+def ask(running, method, target, body=None, **headers):
+    connection = http.client.HTTPConnection(running.admin, timeout=60)
+    try:
+        connection.request(method, target, body, headers)
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_clock_is_read_and_advanced(tested):
+    status, text = ask(tested, "GET", "/clock")
+    assert status == 200
+    assert abs(json.loads(text) - time.time() * 1000) < 60_000
+    for target, body in [("/clock/advance?hours=1&minutes=60", None), ("/clock/advance", '{"hours": 2}')]:
+        before = json.loads(ask(tested, "GET", "/clock")[1])
+        status, text = ask(tested, "POST", target, body)
+        assert (status, 2 * HOUR_MS <= json.loads(text) - before < 2.1 * HOUR_MS) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "words"),
+    [
+        ("GET", "/clock/advance", None, 405, "expected POST, found GET"),
+        ("POST", "/clock/advance?hour=1", None, 400, "unknown field `hour`"),
+        ("POST", "/clock/advance?hours=soon", None, 400, "Expected `float`, got `str`"),
+        ("POST", "/clock/advance?hours=-1", None, 400, "expected to advance by 0 seconds to 36500 days"),
+        ("POST", "/clock/advance", "hours", 400, "JSON is malformed"),
+        ("POST", "/clock/advance", "[1]", 400, "Expected `object`, got `array`"),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(tested, method, target, body, status, words):
+    found, text = ask(tested, method, target, body)
+    assert found == status
+    assert words in text
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://example.org"}, {"Host": "example.org"}], ids=["page", "name"])
+def test_a_web_page_cannot_use_them(tested, headers):
+    assert ask(tested, "POST", "/clock/advance?hours=1", None, **headers)[0] == 403
+
+
+def test_pages_and_metrics_are_served_as_without_them(tested):
+    assert [ask(tested, "GET", target)[0] for target in ("/", "/topics", "/metrics", "/nothing")] == [
+        200,
+        200,
+        200,
+        404,
+    ]
+
+
+def test_no_other_server_has_them(site):
+    assert ask(site, "GET", "/clock")[0] == 404
+    assert ask(site, "POST", "/clock/advance?hours=1")[0] in (404, 405)
