@@ -10,7 +10,7 @@ import pytest
 from mqtool.engine import PutResult, PutStatus
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats import config_json
-from mqtool.server.broker import consumer_admin
+from mqtool.server.clock import ServerClock
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import assigned, until
@@ -786,7 +786,7 @@ def test_a_delay_is_that_of_the_next_message(client, topic, monkeypatch):
     client.heartbeat("c@1", consumers={"GSpan": [topic]})
     client.call(15, consumerGroup="GSpan", topic=topic, queueId=0, commitOffset=1)
     stored = [facts["stored"] for facts, _ in records(client.pull(topic))]
-    monkeypatch.setattr(consumer_admin.time, "time_ns", lambda: (stored[1] + 2024) * 1_000_000)
+    monkeypatch.setattr(ServerClock, "now", lambda _self: stored[1] + 2024)
     spans = client.call(303, topic=topic, group="GSpan").json["consumeTimeSpanSet"]
     first, empty = spans[0], spans[1]
     assert {**first, "messageQueue": first["messageQueue"]["queueId"]} == {

@@ -26,6 +26,7 @@ from mqtool.server.broker.pop.check_points import Revive
 from mqtool.server.broker.pull import _has_key
 from mqtool.server.broker.service import BrokerService, Tasks, table
 from mqtool.server.broker.stats import SkippedRecords, Stats, _Item
+from mqtool.server.clock import ServerClock
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client
 from tests.unit.server.broker.test_transactions import COMMIT, end, half
@@ -46,7 +47,7 @@ def test_a_turn_that_fails_is_logged_once_and_the_next_one_comes(monkeypatch, ca
         return 0.0
 
     async def main():
-        tasks = Tasks()
+        tasks = Tasks(ServerClock())
         tasks.forever(turn)
         while len(turns) < 7:
             await asyncio.sleep(0)
@@ -68,7 +69,7 @@ def test_work_at_intervals_goes_on_after_a_failure(monkeypatch, caplog):
             raise StoreError("is closed", "store")
 
     async def main():
-        tasks = Tasks()
+        tasks = Tasks(ServerClock())
         tasks.every(lambda: 0.0, work)
         while len(turns) < 4:
             await asyncio.sleep(0)
@@ -113,7 +114,7 @@ def test_a_service_that_ends_with_an_error_is_logged(caplog):
         raise ValueError("unforeseen")
 
     async def main():
-        tasks = Tasks()
+        tasks = Tasks(ServerClock())
         tasks.spawn(fails())
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.delay import RecallHandle, Timer
 from mqtool.server.broker.stats import SkippedRecords
 from mqtool.server.broker.timer_files import TimerFiles
+from mqtool.server.clock import ServerClock
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -93,8 +94,7 @@ def let_pass(server, client, clock, ms):
 
 def test_a_recall_is_rolled_with_its_message(tmp_path, monkeypatch):
     clock = SimpleNamespace(ms=now_ms())
-    stopped = SimpleNamespace(time_ns=lambda: clock.ms * 1_000_000, monotonic=time.monotonic)
-    monkeypatch.setattr("mqtool.server.broker.delay.time", stopped)
+    monkeypatch.setattr(ServerClock, "now", lambda _self: clock.ms)
     monkeypatch.setattr("mqtool.server.broker.delay.PERIOD_S", 0.02)
     keys = {"timerPrecisionMs": "100", "timerRollWindowSlot": "3", "recallMessageEnable": "true"}
     with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
@@ -297,7 +297,14 @@ def test_a_turn_deletes_files_of_the_log_whose_messages_have_expired(tmp_path, m
         settings = BrokerSettings({"mappedFileSizeTimerLog": str(SMALL_LOG)})
         writer = SimpleNamespace(rewrites=[])
         timed = Timer(
-            SimpleNamespace(messages=messages, settings=settings, writer=writer, root=tmp_path, release=(5, 5))
+            SimpleNamespace(
+                messages=messages,
+                settings=settings,
+                writer=writer,
+                root=tmp_path,
+                release=(5, 5),
+                clock=ServerClock(),
+            )
         )
         timed.start()
         due = now_ms() + 3_600_000
@@ -334,6 +341,7 @@ class Timed:
                 writer=SimpleNamespace(rewrites=[], deliver=self._deliver),
                 root=root,
                 release=(5, 5),
+                clock=ServerClock(),
                 skipped=self.skipped,
                 stats=SimpleNamespace(put=lambda *_: None),
                 store_host=b"\x7f\0\0\1\0\0\0\1",

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from mqtool.protocol import Command, RequestCode
+from mqtool.server.clock import ServerClock
 from mqtool.server.grpc import receipts
 from mqtool.server.grpc.receipts import Receipt, Renewals
 
@@ -17,6 +19,7 @@ class Core:
 
     def __init__(self, code=0, queue=3):
         self.asked, self.on_change, self.code, self.queue = [], lambda: None, code, str(queue)
+        self.broker = SimpleNamespace(clock=ServerClock())
 
     async def ask(self, code, fields, peer):
         self.asked.append((code, int(fields["offset"]), fields["extraInfo"]))
