@@ -281,10 +281,10 @@ def serve(
         clock=ServerClock() if test else None,
         store=root or new_directory(),  # last, so that nothing fails between its creation and its end
     )
-    if test and not yes and not options.is_local:
-        hosts = f"--host {host}" + (f" --advertise {advertise}" if advertise else "")
-        raise UsageError(f"--test: expected addresses of this machine only, found {hosts}; add --yes to allow it")
     try:
+        if test and not yes and not options.is_local:
+            hosts = f"--host {host}" + (f" --advertise {advertise}" if advertise else "")
+            raise UsageError(f"--test: expected addresses of this machine only, found {hosts}; add --yes to allow it")
         with stated_release(options.store, options.config, release, state=_LOG.info):
             pass  # before the server runs, which is until it is stopped
         server.run(options, ready)
