@@ -28,6 +28,7 @@ MEANINGS = {
     "--output": "What is written: a new file or directory, or one that an earlier run wrote.",
     "--release": "RocketMQ release that would start, or whose on-disk format is written.",
     "--state": "Checkpoint file for resuming.",
+    "--yes": "Do what was asked without asking for consent.",
 }
 """The meaning of options whose help says more about one command; all others have one help text in every command."""
 
