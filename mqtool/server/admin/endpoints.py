@@ -22,6 +22,7 @@ from mqtool.server.controls import Controls
 _BODY_S = 10.0
 _MAX_BODY = 1 << 20
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_DEFAULT = {inspect.Parameter.empty: msgspec.NODEFAULT}
 _ORIGIN = re.compile(rb"\r\norigin:", re.IGNORECASE)
 
 
@@ -34,16 +35,13 @@ class _Route(msgspec.Struct, frozen=True):
 
     def match(self, path: str) -> dict[str, str] | None:
         """Returns the parameters in a path; None if it is another path."""
-        found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path), path)
-        return found.groupdict() if found else None
+        matched = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path), path)
+        return matched.groupdict() if matched else None
 
     async def call(self, parameters: dict[str, Any]) -> object:
         """Returns the result of the function; raises msgspec.ValidationError if a parameter is wrong."""
-        wanted = inspect.signature(self.function, eval_str=True).parameters.values()
-        fields = [
-            (one.name, one.annotation) if one.default is one.empty else (one.name, one.annotation, one.default)
-            for one in wanted
-        ]
+        declared = inspect.signature(self.function, eval_str=True).parameters.values()
+        fields = [(item.name, item.annotation, _DEFAULT.get(item.default, item.default)) for item in declared]
         struct = msgspec.defstruct("Parameters", fields, forbid_unknown_fields=True, kw_only=True)
         result = self.function(**msgspec.structs.asdict(msgspec.convert(parameters, struct, strict=False)))
         return await result if isinstance(result, Awaitable) else result
@@ -64,11 +62,11 @@ class Endpoints:
         """Returns the answer to a request, whose body is read here; None if no endpoint has its path."""
         try:
             request = parse(head)
-            found = {route.method: route for route in self._routes if route.match(request.path) is not None}
-            if not found:
+            routes = {route.method: route for route in self._routes if route.match(request.path) is not None}
+            if not routes:
                 return None
-            self._check(head, request, found)
-            route = found[request.method]
+            self._check(head, request, routes)
+            route = routes[request.method]
             place = route.match(request.path) or {}
             result = await route.call({**request.fields, **await _body(head, reader), **place})
             return _encoded(200, msgspec.json.encode(result) + b"\n", "application/json")
@@ -86,8 +84,8 @@ class Endpoints:
 
 
 async def _body(head: bytes, reader: asyncio.StreamReader) -> dict[str, Any]:
-    found = _LENGTH.search(head)
-    length = int(found[1]) if found else 0
+    header = _LENGTH.search(head)
+    length = int(header[1]) if header else 0
     if length > _MAX_BODY:
         raise BadRequestError(413, f"expected a body of at most {_MAX_BODY} bytes, found {length}")
     async with asyncio.timeout(_BODY_S):
