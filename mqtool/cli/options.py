@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -224,16 +225,18 @@ FormatOption = Annotated[
 ]
 
 
-def _check_is_no_format(value: Any) -> Any:
-    """Refuses a format in the place of a file name."""
+def _check_output(value: Any) -> Any:
+    """Refuses a format in the place of a file name, and a URL where only a path is possible."""
     if str(value) in set(Format):
         raise UsageError(f"-o names what is written, and {value} is a format: give --format {value}, or another name")
+    if isinstance(value, Path) and re.fullmatch(r"[a-z][a-z0-9]+:", value.parts[0] if value.parts else ""):
+        raise UsageError(f"{value}: expected a path, found a URL; only `mqtool export` writes to object storage")
     return value
 
 
 def output_option(words: str) -> Any:
     """Returns `--output` with its help."""
-    return option("--output", "-o", metavar="PATH", callback=_check_is_no_format, help=words)
+    return option("--output", "-o", metavar="PATH", callback=_check_output, help=words)
 
 
 def jobs_option(words: str = "Parallel workers. Default: one for each core.", panel: str | None = None) -> Any:

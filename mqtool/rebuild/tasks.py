@@ -8,12 +8,12 @@ directory of its own. Files are taken only from attempts whose results arrived, 
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 from zipfile import ZipFile
 
@@ -82,20 +82,6 @@ class Answer(Struct):
     batches: list[tuple[int, bool, int]] = field(default_factory=list)
     surveyor: Surveyor | None = None
     fill_units: int = 0  # taken from the `HoleBudget`
-
-
-class Task(Protocol):
-    """Work for any process that reaches the directories of a job."""
-
-    def run(self, job: Job) -> Answer:
-        """Does it; raises StoreError or OSError."""
-
-
-class Runner(Protocol):
-    """Runs tasks somewhere."""
-
-    def __call__(self, job: Job, tasks: Sequence[Task], what: str, on_progress: OnProgress) -> list[Answer]:
-        """Returns the answers in the order of the tasks, of which `what` says what they are."""
 
 
 class WalkTask(Struct, frozen=True):
@@ -258,6 +244,11 @@ def _keys_between(job: Job, start: int, stop: int) -> Iterator[IndexKeys]:
             yield IndexKeys(np.zeros(count, np.int64), *(rows[name] for name in _KEY.names or ()))
 
 
+Task = WalkTask | QueueTask | IndexTask
+Runner = Callable[[Job, list[Task], str, OnProgress], list[Answer]]
+"""`run(job, tasks, what, on_progress)` returns the answers in the order of the tasks; `what` describes them."""
+
+
 def rebuild_in_tasks(
     store: Store,
     work: Path,
@@ -278,7 +269,7 @@ def rebuild_in_tasks(
     attempts.mkdir()
     scope = replace(scope, properties=bit_maps is not None)
     job = Job(store.path, store.config, settings, scope, log.bytes_in_use, attempts, bit_maps, surveyor is not None)
-    walks = [WalkTask(part) for part in parts_of(log, scope, cut=False)]
+    walks: list[Task] = [WalkTask(part) for part in parts_of(log, scope, cut=False)]
     walked = run(job, walks, f"read {len(walks)} segments", lambda done, total: on_progress(done, 2 * total))
     if surveyor is not None:
         for answer in walked:

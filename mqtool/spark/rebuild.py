@@ -1,6 +1,6 @@
 """Rebuilds queues and index on executors; the tasks are those of `mqtool.rebuild.tasks`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,9 @@ def runner(session: "SparkSession") -> Runner:
     surveyors saw can be joined: Spark gives all its Python workers one PYTHONHASHSEED.
     """
 
-    def run(job: Job, tasks: Sequence[Task], what: str, on_progress: OnProgress) -> list[Answer]:
+    def run(job: Job, tasks: list[Task], what: str, on_progress: OnProgress) -> list[Answer]:
         work: SparkJob[Task, Answer] = SparkJob(session, GROUP, partial(_run, job), _size, on_progress)
-        return work.run(list(tasks), f"rebuild {job.store}: {what}")
+        return work.run(tasks, f"rebuild {job.store}: {what}")
 
     return run
 

@@ -78,6 +78,10 @@ CASES = {
         ["verify", STORE, "--spark", "--jobs", "2"],
         "--jobs, --throttle, --state and --max-time do not apply to --spark",
     ),
+    "a rebuild in object storage": (
+        ["rebuild", "index", STORE, "-o", "s3://bucket/new", "--spark"],
+        "s3:/bucket/new: expected a path, found a URL; only `mqtool export` writes to object storage",
+    ),
     "metadata by Spark": (
         ["rebuild", "metadata", STORE, "-o", NEW, "--spark"],
         "--spark rebuilds all queues, the complete index or all; leave it out",

@@ -90,6 +90,12 @@ def test_a_store_is_rebuilt_by_a_session_into_a_directory_that_appears_when_it_i
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "plain"]
 
 
+def test_a_rebuild_of_a_store_in_object_storage_starts_no_session(mqtool, session, tmp_path):
+    result = mqtool("rebuild", "index", "s3://bucket/store", "--output", tmp_path / "new", "--spark")
+    assert (result.code, session.where) == (ExitCode.REFUSED, None)
+    assert "s3:/bucket/store: object storage is read by `mqtool export`" in result.stderr
+
+
 def test_messages_are_exported_by_a_session(mqtool, session, monkeypatch, tmp_path):
     used = []
 

@@ -33,7 +33,7 @@ def both(spark: Any, store: Path, target: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["orders-5.5.0", "cqext-5.5.0", night("bcq-5.5.0"), night("dledger-mixed-5.5.0"), night("crash-4.9.7")]
+    "name", ["orders-5.5.0", "cqext-5.5.0", "bcq-5.5.0", "dledger-mixed-5.5.0", night("crash-4.9.7")]
 )
 def test_executors_write_the_files_of_one_machine(spark, tmp_path, name):
     """Delayed messages, LMQs and several index files; filters; batch queues; a log of DLedger; a crash."""

@@ -255,7 +255,8 @@ def rebuild(
     options.check()
     refuse_half_changed(store)
     began = time.monotonic()
-    with open_store(store if where is None else store.absolute(), config, needs_log=True) as source:
+    path = store.absolute() if where is not None and store.exists() else store  # executors work in other directories
+    with open_store(path, config, needs_log=True) as source:
         settings = settings_of(source, release)
         require_selected([source], topic, queue)
         check(source, out, resume=resume)
