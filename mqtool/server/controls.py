@@ -4,12 +4,17 @@ Parameters and results are values that JSON has. Everything here must be used in
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
 from datetime import datetime
+
+from msgspec.structs import asdict
 
 from mqtool.engine import MessageStore
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, policy_from_config
 from mqtool.errors import UsageError
 from mqtool.server.broker.service import BrokerService
+from mqtool.server.faults import Fault, Faults, code_named
+from mqtool.server.net.peer import Peer
 
 _MAX_DAYS = 36_500
 
@@ -17,7 +22,9 @@ _MAX_DAYS = 36_500
 class Controls:
     """The controls of one server that was opened with a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults, peers: Callable[[], Iterable[Peer]]) -> None:
+        """`peers` returns the connections of clients to the broker."""
+        self._faults, self._peers = faults, peers
         self._service: BrokerService
 
     def serve(self, service: BrokerService) -> None:
@@ -46,6 +53,47 @@ class Controls:
             policy = policy_from_config(broker.settings.store_config())
             await asyncio.get_running_loop().run_in_executor(None, _expire, broker.messages, policy, before, self.now())
         return self.now()
+
+    def fail(
+        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str = "SYSTEM_BUSY", topic: str | None = None
+    ) -> None:
+        """Refuses the next requests: sends; pulls, pops and receives; acknowledgements and commits of offsets.
+
+        They are refused with a response code, given by its name or number, and are not executed. With a topic, only
+        requests for it count. Raises UsageError if there is no such code, or it is not that of a refusal.
+        """
+        name = code_named(code).name
+        counts = {"send": send, "pull": pull, "ack": ack}
+        self._faults.planned += [Fault(kind, left, name, topic) for kind, left in counts.items() if left > 0]
+
+    def faults(self) -> list[dict[str, object]]:
+        """Returns what `fail` has asked for and has not happened yet."""
+        return [asdict(fault) for fault in self._faults.planned]
+
+    def clear_faults(self) -> None:
+        """Ends all faults: those of `fail`, `pause` and `delay`."""
+        self._faults.planned.clear()
+        self._faults.delay_ms = 0
+        self.resume()
+
+    def pause(self) -> None:
+        """Answers no request until `resume`; clients can still connect."""
+        self._faults.running.clear()
+
+    def resume(self) -> None:
+        """Answers the requests that arrived since `pause`."""
+        self._faults.running.set()
+
+    def delay(self, ms: float) -> None:
+        """Handles each request so many milliseconds late, by the machine's clock."""
+        self._faults.delay_ms = max(0.0, ms)
+
+    def drop_connections(self) -> int:
+        """Closes all connections to the broker without an answer to open requests; returns how many."""
+        dropped = list(self._peers())
+        for peer in dropped:
+            peer.abort("a test asked for it")
+        return len(dropped)
 
 
 def _expire(store: MessageStore, policy: RetentionPolicy, before: int, now: int) -> None:

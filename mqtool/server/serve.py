@@ -46,6 +46,7 @@ from mqtool.server.broker.service import BrokerService, Registration, registrati
 from mqtool.server.broker.topics import typed_topic
 from mqtool.server.clock import MovedFiles, ServerClock
 from mqtool.server.controls import Controls
+from mqtool.server.faults import Faults
 from mqtool.server.namesrv import NameServer
 from mqtool.server.net import acl as acl_config
 from mqtool.server.net import loop_factory
@@ -151,11 +152,14 @@ class Server:
         self.options = options
         self.addresses: dict[str, str] = {}
         self.name_server: NameServer | None = None
-        self.controls = Controls()
         self.broker: Broker
         self.service: BrokerService
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
+        self._faults = Faults(self._handlers)
+        self.controls = Controls(
+            self._faults, lambda: [peer for listener in self._listeners for peer in listener.peers]
+        )
         own = options.certificate
         self._tls = server_context(own, options.key) if own is not None else self_signed_context
         self._auth_options = options_of(options.config, options.acl)
@@ -188,13 +192,14 @@ class Server:
             started.pop_all()
 
     async def reset(self) -> None:
-        """Deletes the store and serves an empty one, as `reopen`; the clock is that of the machine again."""
+        """Deletes the store and serves an empty one, as `reopen`; ends all faults, and sets the clock."""
 
         def empty() -> None:
             shutil.rmtree(self.options.store)
             if self.options.clock is not None:
                 self.options.clock.reset()
 
+        self.controls.clear_faults()
         await self.reopen(empty)
 
     async def reopen(self, change: Callable[[], None], advertise: str | None = None) -> None:
@@ -454,10 +459,12 @@ class Server:
 
     def _new_listener(self, port: int) -> Listener:
         """Returns a listener of the broker."""
+        has_faults = self.options.clock is not None
         return Listener(
             self.options.host,
             port,
-            self._handlers,
+            {} if has_faults else self._handlers,
+            self._faults.handle if has_faults else not_supported,
             guard=self._check if self._is_guarded else None,
             tls=self._tls,
             tls_mode=self.options.tls_mode,
@@ -480,7 +487,8 @@ class Server:
                 raise ForeignProtocolError(
                     f"a gRPC connection: to serve it, {with_extra('serve')} ({error})"
                 ) from error
-            self._endpoint = GrpcEndpoint(self.service, self._handlers, self._guard)
+            faults = self._faults if self.options.clock is not None else None
+            self._endpoint = GrpcEndpoint(self.service, self._handlers, self._guard, faults)
         return self._endpoint.connection(peer, endpoint)
 
     async def _listen_for_slaves(self, settings: BrokerSettings, started: AsyncExitStack) -> None:

@@ -160,6 +160,28 @@ class MqServer:
 
         self.run(self._server.reopen(change))
 
+    def fail(
+        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str = "SYSTEM_BUSY", topic: str | None = None
+    ) -> None:
+        """Refuses the next requests, as `Controls.fail` does."""
+        self.call(lambda: self.controls.fail(send=send, pull=pull, ack=ack, code=code, topic=topic))
+
+    def pause(self) -> None:
+        """Answers no request until `resume`; clients can still connect."""
+        self.call(self.controls.pause)
+
+    def resume(self) -> None:
+        """Answers the requests that arrived since `pause`."""
+        self.call(self.controls.resume)
+
+    def delay(self, ms: float) -> None:
+        """Handles each request so many milliseconds late, by the machine's clock."""
+        self.call(lambda: self.controls.delay(ms))
+
+    def drop_connections(self) -> int:
+        """Closes all connections to the broker; returns how many."""
+        return self.call(self.controls.drop_connections)
+
     def restart(self) -> None:
         """Shuts down cleanly, then serves the same store at the same addresses again."""
         self.run(self._server.stop())

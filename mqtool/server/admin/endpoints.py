@@ -56,6 +56,13 @@ class Endpoints:
         self._routes = (
             _Route("GET", "/clock", controls.now),
             _Route("POST", "/clock/advance", controls.advance),
+            _Route("POST", "/faults", controls.fail),
+            _Route("GET", "/faults", controls.faults),
+            _Route("DELETE", "/faults", controls.clear_faults),
+            _Route("POST", "/pause", controls.pause),
+            _Route("POST", "/resume", controls.resume),
+            _Route("POST", "/delay", controls.delay),
+            _Route("POST", "/connections/drop", controls.drop_connections),
         )
 
     async def answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes | None:

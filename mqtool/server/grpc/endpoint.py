@@ -24,9 +24,11 @@ from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.auth.guard import PUB, SUB, Auth, Need, check_signature, signature_of
 from mqtool.server.auth.tables import AuthError
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.messages import parsed_records
 from mqtool.server.broker.pull import SUBSCRIPTION, SUSPEND
 from mqtool.server.broker.service import BrokerService
+from mqtool.server.faults import Faults
 from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S, Check, Client, Clients
 from mqtool.server.grpc.consuming import Consuming
 from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, time_ms
@@ -282,7 +284,11 @@ class GrpcEndpoint:
     """The gRPC service of one broker: the connected clients, and the RPCs by path (`methods`)."""
 
     def __init__(
-        self, service: BrokerService, handlers: Mapping[int, RequestHandler], auth: Auth | None = None
+        self,
+        service: BrokerService,
+        handlers: Mapping[int, RequestHandler],
+        auth: Auth | None = None,
+        faults: Faults | None = None,
     ) -> None:
         """Creates the service on the broker's request handlers; `auth` checks users and permissions."""
         self._service = service
@@ -312,6 +318,8 @@ class GrpcEndpoint:
             "SyncLiteSubscription": clients.sync_lite,
             "RecallMessage": producing.recall,
         }
+        if faults is not None:
+            unary = {name: with_faults(faults, name, handler) for name, handler in unary.items()}
         calls = {_SERVICE + name: answering(name, handler, check) for name, handler in unary.items()}
         polls = frozenset({_SERVICE + "ReceiveMessage", _SERVICE + "PullMessage"})
         self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry}, polls)
@@ -391,6 +399,27 @@ class GrpcEndpoint:
         queue.topic.name, queue.id = topic, queue_id
         queue.broker.name = self._core.broker_name
         queue.broker.endpoints.CopyFrom(endpoints)
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "SendMessage": ("send", lambda request: next((message.topic.name for message in request.messages), "")),
+    "ReceiveMessage": ("pull", lambda request: request.message_queue.topic.name),
+    "PullMessage": ("pull", lambda request: request.message_queue.topic.name),
+    "AckMessage": ("ack", lambda request: request.topic.name),
+    "UpdateOffset": ("ack", lambda request: request.message_queue.topic.name),
+}
+"""By RPC: the kind of a `Fault`, and the topic of a request."""
+
+
+def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
+    """Returns the handler of an RPC with the faults that a test asks for."""
+    kind, topic_of = _KINDS.get(name, ("", lambda _request: ""))
+    answer = getattr(s, f"{name}Response")
+
+    def refuse(code: ResponseCode, remark: str) -> bytes:
+        return bytes(answer(status=refused(RefusalError(code, remark)).status).SerializeToString())
+
+    return lambda call, request: faults.around(kind, topic_of(request), lambda: handler(call, request), refuse)
 
 
 def answering(name: str, handler: RpcHandler, check: Check | None = None) -> Handler:

@@ -71,3 +71,31 @@ def test_pages_and_metrics_are_served_as_without_them(tested):
 def test_no_other_server_has_them(site):
     assert ask(site, "GET", "/clock")[0] == 404
     assert ask(site, "POST", "/clock/advance?hours=1")[0] in (404, 405)
+
+
+def test_faults_are_planned_listed_and_ended(tested):
+    assert ask(tested, "POST", "/faults", '{"send": 1, "code": "NO_PERMISSION", "topic": "T"}')[0] == 200
+    assert ask(tested, "POST", "/faults?pull=2")[0] == 200
+    assert json.loads(ask(tested, "GET", "/faults")[1]) == [
+        {"kind": "send", "left": 1, "code": "NO_PERMISSION", "topic": "T"},
+        {"kind": "pull", "left": 2, "code": "SYSTEM_BUSY", "topic": None},
+    ]
+    with tested.connect() as client:
+        assert [client.put("T").code for _ in range(2)] == [16, 0]
+    assert ask(tested, "DELETE", "/faults")[0] == 200
+    assert json.loads(ask(tested, "GET", "/faults")[1]) == []
+    assert ask(tested, "POST", "/faults?send=1&code=NOTHING")[0] == 400
+
+
+def test_a_broker_is_paused_slowed_down_and_cut_off(tested):
+    with tested.connect() as client:
+        assert ask(tested, "POST", "/pause")[0] == 200
+        sent = client.send_pull("T", 0, 0)
+        assert ask(tested, "POST", "/delay?ms=100")[0] == 200
+        assert ask(tested, "POST", "/delay")[0] == 400
+        began = time.monotonic()
+        assert ask(tested, "POST", "/resume")[0] == 200
+        assert client.answer(sent).code == 0
+        assert time.monotonic() - began >= 0.1
+        assert json.loads(ask(tested, "POST", "/connections/drop")[1]) == 1
+    assert ask(tested, "POST", "/delay?ms=0")[0] == 200

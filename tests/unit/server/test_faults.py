@@ -1,0 +1,119 @@
+"""Faults that a test asks for, as clients of both protocols see them."""
+
+import struct
+import threading
+import time
+
+import pytest
+
+from mqtool.errors import UsageError
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.testing import MqServer
+from tests.support.grpc_client import GrpcClient, code
+from tests.support.remoting import Client, bodies
+from tests.unit.server.broker.conftest import until
+
+BUSY, UNAVAILABLE, NOT_FOUND = 2, 14, 19
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with MqServer() as found:
+        found.create_topic("T", queues=1)
+        yield found
+
+
+@pytest.fixture
+def server(shared):
+    yield shared
+    shared.call(shared.controls.clear_faults)
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.broker_address) as found:
+        yield found
+
+
+def test_sends_fail_and_leave_no_message(server, client):
+    server.create_topic("Sends", queues=1)
+    server.fail(send=2)
+    answers = [client.put("Sends", b"%d" % number) for number in range(3)]
+    assert [answer.code for answer in answers] == [BUSY, BUSY, 0]
+    assert answers[0].remark == "SYSTEM_BUSY, as a test asked"
+    assert bodies(client.pull("Sends")) == [b"2"]
+
+
+def test_only_requests_of_the_kind_and_the_topic_fail_with_the_code(server, client):
+    server.create_group("G")
+    server.fail(pull=1, code="SERVICE_NOT_AVAILABLE", topic="T")
+    server.fail(ack=1, code="1")
+    assert client.put("T").code == 0
+    assert client.pull("Other").code != UNAVAILABLE
+    assert [client.pull("T").code for _ in range(2)] == [UNAVAILABLE, 0]
+    commit = {"consumerGroup": "G", "topic": "T", "queueId": 0, "commitOffset": 0}
+    assert [client.call(15, **commit).code for _ in range(2)] == [1, 0]
+    assert server.call(server.controls.faults) == []
+
+
+def test_calls_of_grpc_fail_alike(server):
+    with GrpcClient(server.endpoints) as producer, GrpcClient(server.endpoints) as consumer:
+        producer.produce("T")
+        consumer.consume("G", "T")
+        server.fail(send=1, pull=1, ack=1)
+        assert code(producer.send("T", b"fails")) == "TOO_MANY_REQUESTS"
+        assert code(producer.send("T", b"goes")) == "OK"
+        fields = {"group": d.Resource(name="G"), "message_queue": d.MessageQueue(topic=d.Resource(name="T"), id=-1)}
+        refused = consumer.call("ReceiveMessage", batch_size=1, invisible_duration={"seconds": 30}, **fields)
+        assert code(refused[0]) == "TOO_MANY_REQUESTS"
+        (message, *_) = consumer.receive("G", "T")
+        assert [code(consumer.ack("G", "T", message)) for _ in range(2)] == ["TOO_MANY_REQUESTS", "OK"]
+
+
+@pytest.mark.parametrize("name", ["SUCCESS", "FLUSH_DISK_TIMEOUT", "BUSY", "99999"])
+def test_a_code_that_is_not_one_of_a_refusal_is_told(server, name):
+    with pytest.raises(
+        UsageError, match=f"expected the response code of a refusal, such as SYSTEM_BUSY, found '{name}'"
+    ):
+        server.fail(send=1, code=name)
+
+
+def test_a_paused_broker_answers_when_it_is_resumed(server, client):
+    server.pause()
+    asked = client.send_pull("T", 0, 99)
+    with GrpcClient(server.endpoints) as caller:
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(caller.send("T", b"waits")))
+        waiting.start()
+        time.sleep(0.2)  # it would answer within a millisecond
+        assert answers == []
+        server.resume()
+        waiting.join(30)
+        assert code(answers[0]) == "OK"
+    assert client.answer(asked).code == 21
+
+
+def test_a_slow_broker_answers_late(server, client):
+    server.delay(150)
+    began = time.monotonic()
+    assert client.put("T").code == 0
+    assert time.monotonic() - began >= 0.15
+    server.delay(0)
+
+
+def test_connections_are_dropped_and_clients_connect_again(server, client):
+    assert client.put("T").code == 0
+    assert server.drop_connections() >= 1
+    with pytest.raises((OSError, struct.error)):
+        client.put("T")
+    with Client(server.broker_address) as again:
+        assert again.put("T").code == 0
+
+
+def test_a_reset_ends_all_faults(server, client):
+    server.fail(send=1)
+    server.delay(60_000)
+    server.pause()
+    server.reset()
+    assert client.put("T").code == 0
+    until(lambda: client.pull("T").code == 0)
