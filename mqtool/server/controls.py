@@ -5,16 +5,23 @@ Parameters and results are values that JSON has. Everything here must be used in
 
 import asyncio
 from collections.abc import Callable, Iterable
+from copy import copy
 from datetime import datetime
+from typing import Any
 
 from msgspec.structs import asdict
 
 from mqtool.engine import MessageStore
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, policy_from_config
 from mqtool.errors import UsageError
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.service import BrokerService
 from mqtool.server.faults import Fault, Faults, code_named
 from mqtool.server.net.peer import Peer
+from mqtool.server.request_log import Request, RequestLog
+from mqtool.store.log.json_rows import row_of
+from mqtool.store.log.message import Message
+from mqtool.store.store import open_store
 
 _MAX_DAYS = 36_500
 
@@ -26,14 +33,30 @@ class Controls:
         """`peers` returns the connections of clients to the broker."""
         self._faults, self._peers = faults, peers
         self._service: BrokerService
+        self._log: RequestLog | None
 
-    def serve(self, service: BrokerService) -> None:
-        """Controls another broker from now on."""
-        self._service = service
+    def serve(self, service: BrokerService, log: RequestLog | None) -> None:
+        """Controls another broker from now on, whose requests are in `log`."""
+        self._service, self._log = service, log
 
     def now(self) -> int:
         """Returns the time of the broker, in ms since epoch."""
         return self._service.broker.clock.now()
+
+    async def messages(self, topic: str) -> list[dict[str, Any]]:
+        """Returns the messages of a topic, in the order of the log, as rows of `mqtool dump`."""
+        loop = asyncio.get_running_loop()
+        messages = await loop.run_in_executor(None, messages_of, self._service.broker, topic)
+        return [row_of(message, "text") for message in messages]
+
+    def offsets(self, group: str) -> dict[str, dict[int, int]]:
+        """Returns the offsets that a group has committed, by topic and queue id."""
+        offsets = self._service.broker.offsets
+        return {topic: offsets.of(group, topic) for topic, name in offsets.pairs() if name == group}
+
+    def requests(self) -> list[Request]:
+        """Returns the last requests of clients since the start, a reset or a restore."""
+        return [] if self._log is None else [copy(request) for request in self._log.requests]
 
     async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> int:
         """Advances the clock; returns the new time, in ms since epoch, when what became due is done.
@@ -94,6 +117,13 @@ class Controls:
         for peer in dropped:
             peer.abort("a test asked for it")
         return len(dropped)
+
+
+def messages_of(broker: Broker, topic: str) -> list[Message]:
+    """Returns the messages of a topic, in the order of the log."""
+    with open_store(broker.root, broker.settings.store_config()) as store:
+        items = store.messages(topics=[topic], inner_batches=True)
+        return [item for item in items if isinstance(item, Message)]
 
 
 def _expire(store: MessageStore, policy: RetentionPolicy, before: int, now: int) -> None:

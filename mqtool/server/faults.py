@@ -51,6 +51,8 @@ class Faults:
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
         self.planned: list[Fault] = []
         self.delay_ms = 0.0
+        # called with request code, topic, connection and the name of the response code
+        self.on_refusal: Callable[[int, str, Peer, str], None] = lambda *_: None
         self.running = asyncio.Event()  # cleared to keep requests waiting
         self.running.set()
         self._handlers = handlers
@@ -59,21 +61,27 @@ class Faults:
         """Handles a request of a remoting client."""
         handler = self._handlers.get(command.code, not_supported)
         topic = command.fields.get("topic", command.fields.get(V2["topic"]))
-        kind = _KINDS.get(command.code, "")
-        return self.around(kind, topic, lambda: handler(command, peer), command.reply)
+        return self.around(command.code, topic, peer, lambda: handler(command, peer), command.reply)
 
     def around(
         self,
-        kind: str,
+        code: int,
         topic: str | None,
+        peer: Peer,
         handle: Callable[[], Awaitable[T] | T],
         refuse: Callable[[ResponseCode, str], T],
     ) -> Awaitable[T] | T:
-        """Returns the answer to a request: that of `handle`, or of `refuse` with a response code and a remark."""
+        """Returns the answer to a request: that of `handle`, or of `refuse` with a response code and a remark.
+
+        `code` is that of the request, or of one that does the same as an RPC.
+        """
 
         def answer() -> Awaitable[T] | T:
-            fault = self._next(kind, topic)
-            return handle() if fault is None else refuse(code_named(fault.code), f"{fault.code}, as a test asked")
+            fault = self._next(_KINDS.get(code, ""), topic)
+            if fault is None:
+                return handle()
+            self.on_refusal(code, topic or "", peer, fault.code)
+            return refuse(code_named(fault.code), f"{fault.code}, as a test asked")
 
         return answer() if self.running.is_set() and not self.delay_ms else self._later(answer)
 

@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +63,7 @@ from mqtool.server.net.connections import (
 from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication import HaListener
+from mqtool.server.request_log import RequestLog
 from mqtool.server.routes import Registration as NearRegistration
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.store import Store
@@ -192,7 +193,12 @@ class Server:
             started.pop_all()
 
     async def reset(self) -> None:
-        """Deletes the store and serves an empty one, as `reopen`; ends all faults, and sets the clock."""
+        """Deletes the store and serves an empty one, as `reopen`; ends all faults, and sets the clock.
+
+        Raises UsageError if the store is not temporary.
+        """
+        if not self.options.temporary:
+            raise UsageError("a reset deletes the store, so it needs a server that was started with --temporary")
 
         def empty() -> None:
             shutil.rmtree(self.options.store)
@@ -201,6 +207,11 @@ class Server:
 
         self.controls.clear_faults()
         await self.reopen(empty)
+
+    async def advertise(self, address: str) -> None:
+        """Gives clients another address of the broker from now on, in the form of the option `advertise`."""
+        parse_advertised(address)
+        await self.reopen(lambda: None, address)
 
     async def reopen(self, change: Callable[[], None], advertise: str | None = None) -> None:
         """Serves the store again after `change` of its files; connections stay open, and their requests wait.
@@ -358,8 +369,8 @@ class Server:
         self.service = BrokerService(
             messages, settings, self.addresses["broker"], fast_sends=options.fast_sends, clock=options.clock
         )
-        self.broker = self.service.broker
-        self.controls.serve(self.service)
+        self.broker, log = self.service.broker, RequestLog() if options.clock is not None else None
+        self.controls.serve(self.service, log)
         if clients is not None:
             self.broker.clients.adopt(clients)
         started.push_async_callback(self.service.stop)
@@ -374,8 +385,13 @@ class Server:
                 self.broker.topics.put(config)
         await self.service.start()
         self.service.tasks.spawn(self._registration.run())
-        self._handlers |= self.service.handlers()
-        self._handlers |= service.table((AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None),))
+        users = AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None)
+        handlers = {**self.service.handlers(), **service.table((users,))}
+        self._handlers |= handlers if log is None else log.recorded(handlers)
+        if log is not None:
+            self._faults.on_refusal = log.add_refusal
+            if self.service.fast_sends is not None:
+                log.record_puts(self.service.fast_sends)
         if self._endpoint is not None:
             self._endpoint.serve(self.service)
         if self._admin is not None:
@@ -444,7 +460,8 @@ class Server:
         options = self.options
         access = Access(frozenset({options.host, options.advertised}), shows_messages=not self._is_guarded)
         site = Site(self.broker, access, options.config.values)
-        endpoints = Endpoints(self.controls, access.names) if options.clock is not None else None
+        more: dict[str, Callable[..., Awaitable[None]]] = {"/reset": self.reset, "/advertise": self.advertise}
+        endpoints = Endpoints(self.controls, access.names, more) if options.clock is not None else None
         self._admin = AdminHttp(self.broker, options.host, port, site, endpoints)
         await self._admin.start()
         self.addresses["admin"] = with_port(options.advertised, self._admin.port)

@@ -11,6 +11,7 @@ Docs page: docs/serve.md.
 import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,15 +19,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
+from mqtool.engine.clock import SystemClock
 from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.clock import ServerClock
-from mqtool.server.controls import Controls
+from mqtool.server.controls import Controls, messages_of
 from mqtool.server.net import loop_factory
+from mqtool.server.request_log import Request
 from mqtool.server.scratch import new_directory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.files import copy_tree
+from mqtool.store.log.message import Message
 
 if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _START_S = 60.0
+_POLL_S = 0.02
 
 
 class MqServer:
@@ -94,6 +99,7 @@ class MqServer:
             port=self._ports[0],
             name_server_port=self._ports[1],
             config=config,
+            temporary=True,
             clock=self._time,
             fast_sends=self._fast_sends,
         )
@@ -144,6 +150,27 @@ class MqServer:
     def reset(self) -> None:
         """Deletes topics, groups, messages and offsets, and sets the clock; clients stay connected."""
         self.run(self._server.reset())
+
+    def messages(self, topic: str) -> list[Message]:
+        """Returns the messages of a topic, in the order of the log; moves no offset."""
+        return messages_of(self.broker, topic)
+
+    def wait_for(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[Message]:
+        """Returns the messages of a topic as soon as there are `count`; raises TimeoutError after `timeout` seconds."""
+        end = SystemClock.monotonic() + timeout
+        while len(messages := self.messages(topic)) < count:
+            if SystemClock.monotonic() >= end:
+                raise TimeoutError(f"{topic}: expected {count} message(s) within {timeout:g} s, found {len(messages)}")
+            time.sleep(_POLL_S)
+        return messages
+
+    def offsets(self, group: str) -> dict[str, dict[int, int]]:
+        """Returns the offsets that a group has committed, by topic and queue id."""
+        return self.call(lambda: self.controls.offsets(group))
+
+    def requests(self) -> list[Request]:
+        """Returns the last requests of clients since the start, a reset or a restore, in the order of arrival."""
+        return self.call(self.controls.requests)
 
     def snapshot(self) -> Path:
         """Copies the store, for `restore`; the copy is deleted when the server stops."""

@@ -20,6 +20,7 @@ USED_FROM_OUTSIDE = {
     "mqtool.duckdb.connect",  # docs/library.md
     "mqtool.polars.scan_store",
     "mqtool.scan.messages.scan",
+    "mqtool.server.pytest_plugin.mqtool_new_server",
     "mqtool.server.pytest_plugin.mqtool_server",
     "mqtool.cli.reference.command_page",  # docs/site_hooks.py
     "mqtool.cli.reference.schemas",  # docs/site_hooks.py

@@ -10,11 +10,13 @@ import pytest
 
 from tests.support.clients import QUICK_GO, grpc_javascript, grpc_python
 from tests.support.rocketmq import Unavailable
+from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "docs" / "tutorials" / "in-tests"
+MAPPED_PORTS = Path(__file__).parent / "mapped_ports"
 
 
 def pytest_() -> list[str]:
@@ -22,7 +24,7 @@ def pytest_() -> list[str]:
     return [*grpc_python()[:-1], "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
 
 
-def junit() -> list[str]:
+def maven() -> list[str]:
     """JUnit, by Maven."""
     return [_tool("mvn"), "-q", "-B", "test"]
 
@@ -45,7 +47,10 @@ def _tool(name: str) -> str:
     return found
 
 
-@pytest.mark.parametrize(("name", "runner"), [("pytest", pytest_), ("junit", junit), ("go", go), ("node", node)])
+@pytest.mark.parametrize(
+    ("name", "runner"),
+    [("pytest", pytest_), ("junit", maven), ("go", go), ("node", node), night("testcontainers", maven)],
+)
 def test_an_example_passes(name, runner, tmp_path):
     try:
         command = runner()
@@ -54,6 +59,8 @@ def test_an_example_passes(name, runner, tmp_path):
             raise
         pytest.skip(str(reason))
     shutil.copytree(EXAMPLES / name, tmp_path / name)
+    if name == "testcontainers":  # a process behind forwarders takes the place of the container, whose ports are mapped
+        shutil.copytree(MAPPED_PORTS, tmp_path / name / "src" / "test" / "java", dirs_exist_ok=True)
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "mqtool").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m mqtool "$@"\n')

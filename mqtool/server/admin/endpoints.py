@@ -10,7 +10,7 @@ as JSON, or a line of text that says what is wrong.
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -50,8 +50,13 @@ class _Route(msgspec.Struct, frozen=True):
 class Endpoints:
     """The test endpoints of one server."""
 
-    def __init__(self, controls: Controls, names: Iterable[str]) -> None:
-        """Requests must name the server by one of `names`, an IP address or localhost."""
+    def __init__(
+        self, controls: Controls, names: Iterable[str], more: Mapping[str, Callable[..., Awaitable[None]]]
+    ) -> None:
+        """Requests must name the server by one of `names`, an IP address or localhost.
+
+        `more` has functions for POST by path.
+        """
         self._names = frozenset(names)
         self._routes = (
             _Route("GET", "/clock", controls.now),
@@ -63,6 +68,10 @@ class Endpoints:
             _Route("POST", "/resume", controls.resume),
             _Route("POST", "/delay", controls.delay),
             _Route("POST", "/connections/drop", controls.drop_connections),
+            _Route("GET", "/topics/{topic}/messages", controls.messages),
+            _Route("GET", "/groups/{group}/offsets", controls.offsets),
+            _Route("GET", "/requests", controls.requests),
+            *(_Route("POST", path, function) for path, function in more.items()),
         )
 
     async def answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes | None:

@@ -401,25 +401,31 @@ class GrpcEndpoint:
         queue.broker.endpoints.CopyFrom(endpoints)
 
 
-_KINDS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "SendMessage": ("send", lambda request: next((message.topic.name for message in request.messages), "")),
-    "ReceiveMessage": ("pull", lambda request: request.message_queue.topic.name),
-    "PullMessage": ("pull", lambda request: request.message_queue.topic.name),
-    "AckMessage": ("ack", lambda request: request.topic.name),
-    "UpdateOffset": ("ack", lambda request: request.message_queue.topic.name),
+_FAULTY: dict[str, tuple[int, Callable[[Any], str]]] = {
+    "SendMessage": (
+        RequestCode.SEND_MESSAGE_V2,
+        lambda request: next((message.topic.name for message in request.messages), ""),
+    ),
+    "ReceiveMessage": (RequestCode.POP_MESSAGE, lambda request: request.message_queue.topic.name),
+    "PullMessage": (RequestCode.PULL_MESSAGE, lambda request: request.message_queue.topic.name),
+    "AckMessage": (RequestCode.ACK_MESSAGE, lambda request: request.topic.name),
+    "UpdateOffset": (RequestCode.UPDATE_CONSUMER_OFFSET, lambda request: request.message_queue.topic.name),
 }
-"""By RPC: the kind of a `Fault`, and the topic of a request."""
+"""By RPC: the code of a request that does the same, and the topic of a call."""
 
 
 def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
     """Returns the handler of an RPC with the faults that a test asks for."""
-    kind, topic_of = _KINDS.get(name, ("", lambda _request: ""))
+    code, topic_of = _FAULTY.get(name, (0, lambda _request: ""))
     answer = getattr(s, f"{name}Response")
 
     def refuse(code: ResponseCode, remark: str) -> bytes:
         return bytes(answer(status=refused(RefusalError(code, remark)).status).SerializeToString())
 
-    return lambda call, request: faults.around(kind, topic_of(request), lambda: handler(call, request), refuse)
+    def handle(call: Call, request: Any) -> Awaitable[Result] | Result:
+        return faults.around(code, topic_of(request), call.peer, lambda: handler(call, request), refuse)
+
+    return handle
 
 
 def answering(name: str, handler: RpcHandler, check: Check | None = None) -> Handler:

@@ -66,7 +66,8 @@ def test_a_grpc_client_stays_connected_and_known():
 
 def test_sends_during_resets_wait_and_are_stored(tmp_path):
     async def main() -> None:
-        async with Server(ServeOptions(tmp_path / "store", topics={"Orders": "NORMAL"})) as server:
+        options = ServeOptions(tmp_path / "store", topics={"Orders": "NORMAL"}, temporary=True)
+        async with Server(options) as server:
             address, stopped = server.addresses["broker"], threading.Event()
 
             def send() -> list[tuple[int, int]]:
@@ -80,6 +81,7 @@ def test_sends_during_resets_wait_and_are_stored(tmp_path):
             await asyncio.sleep(0.2)
             for _ in range(10):
                 await server.reset()
+                await asyncio.sleep(0.05)
             stopped.set()
             answers = await sending
             assert set(answers) == {(0, d.OK)}
@@ -148,7 +150,7 @@ def test_a_seed_and_the_topics_of_the_command_line_come_back(tmp_path):
     seed.write_text('{"topic":"Orders","queue_id":1,"body":"paid"}\n{"topic":"Other","body":"x","queue_id":9}\n')
 
     async def main() -> None:
-        options = ServeOptions(tmp_path / "store", topics={"Orders": "FIFO"}, seed=seed)
+        options = ServeOptions(tmp_path / "store", topics={"Orders": "FIFO"}, seed=seed, temporary=True)
         async with Server(options) as server:
             for _ in range(2):
                 topics = server.broker.topics

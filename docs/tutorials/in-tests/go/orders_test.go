@@ -1,7 +1,6 @@
 package orders
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"os"
@@ -13,9 +12,12 @@ import (
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
 )
 
-// startBroker starts a broker for one test and returns where clients find it.
-func startBroker(t *testing.T, topics ...string) string {
-	arguments := []string{"serve", t.TempDir(), "--port", "0", "--namesrv-port", "0"}
+// broker has the addresses of a broker: Broker for gRPC clients, Namesrv for all others, Admin for test endpoints.
+type broker struct{ Broker, Namesrv, Admin string }
+
+// startBroker starts a broker for one test.
+func startBroker(t *testing.T, topics ...string) (ready broker) {
+	arguments := []string{"serve", "--temporary", "--port", "0", "--namesrv-port", "0", "--test"}
 	for _, topic := range topics {
 		arguments = append(arguments, "--create-topic", topic)
 	}
@@ -31,19 +33,14 @@ func startBroker(t *testing.T, topics ...string) string {
 		command.Process.Signal(os.Interrupt)
 		command.Wait()
 	})
-	line, err := bufio.NewReader(output).ReadBytes('\n')
-	if err != nil {
+	if err := json.NewDecoder(output).Decode(&ready); err != nil {
 		t.Fatal(err)
 	}
-	var ready struct{ Broker string }
-	if err := json.Unmarshal(line, &ready); err != nil {
-		t.Fatal(err)
-	}
-	return ready.Broker
+	return ready
 }
 
 func TestAnOrderArrives(t *testing.T) {
-	endpoints := startBroker(t, "Orders", "Payments=FIFO")
+	endpoints := startBroker(t, "Orders", "Payments=FIFO").Broker
 	config := &rmq.Config{Endpoint: endpoints, Credentials: &credentials.SessionCredentials{}}
 	producer, err := rmq.NewProducer(config, rmq.WithTopics("Orders"))
 	if err == nil {

@@ -1,36 +1,27 @@
 'use strict';
 const { spawn } = require('node:child_process');
 const { once } = require('node:events');
-const { mkdtempSync, rmSync } = require('node:fs');
-const { tmpdir } = require('node:os');
-const { join } = require('node:path');
-const { createInterface } = require('node:readline');
 const test = require('node:test');
 const assert = require('node:assert');
 const { Producer, SimpleConsumer } = require('rocketmq-client-nodejs');
 
-let broker, endpoints, store;
+let broker, addresses; // broker for gRPC clients, namesrv for all others, admin for test endpoints
 
 test.before(async () => {
-  store = mkdtempSync(join(tmpdir(), 'broker-'));
-  broker = spawn('mqtool', [ 'serve', store, '--port', '0', '--namesrv-port', '0', '--create-topic', 'Orders' ]);
-  for await (const line of createInterface({ input: broker.stdout })) {
-    endpoints = JSON.parse(line).broker;
-    break;
-  }
+  broker = spawn('mqtool', [ 'serve', '--temporary', '--test', '--port', '0', '--namesrv-port', '0', '--create-topic', 'Orders' ]);
+  addresses = JSON.parse((await once(broker.stdout, 'data'))[0]);
 });
 
-test.after(async () => {
-  setTimeout(() => process.exit(), 10000); // timers of the client would keep the process alive
+test.beforeEach(() => fetch(`http://${addresses.admin}/reset`, { method: 'POST' }));
+
+test.after(() => {
   broker.kill();
-  await once(broker, 'exit'); // it writes into the store until then
-  rmSync(store, { recursive: true, force: true });
-  setTimeout(() => process.exit(), 500);
+  setTimeout(() => process.exit(), 500); // timers of the client would keep the process alive
 });
 
 test('an order arrives', async () => {
   const logger = { info() {}, warn() {}, error() {}, debug() {} };
-  const base = { endpoints, namespace: '', requestTimeout: 15000, logger };
+  const base = { endpoints: addresses.broker, namespace: '', requestTimeout: 15000, logger };
   const producer = new Producer({ ...base, topics: [ 'Orders' ] });
   await producer.startup();
   await producer.send({ topic: 'Orders', body: Buffer.from('paid') });

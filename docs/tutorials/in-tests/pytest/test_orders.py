@@ -45,4 +45,8 @@ def test_payments_arrive_in_order(broker):
 def test_every_test_can_have_an_empty_broker(mqtool_server):
     mqtool_server.create_topic("Orders")
     send(mqtool_server.endpoints, "Orders", b"only this one")
+    [message] = mqtool_server.wait_for("Orders", count=1, timeout=5)
+    assert message.body == b"only this one"
     assert receive(mqtool_server.endpoints, "Orders", "Shipping", 1) == [b"only this one"]
+    [sent] = [request for request in mqtool_server.requests() if request.code == "SEND_MESSAGE_V2"]
+    assert (sent.topic, sent.outcome) == ("Orders", "SUCCESS")

@@ -9,6 +9,6 @@ TUTORIALS = Path(__file__).resolve().parents[4] / "docs" / "tutorials"
 def test_the_page_shows_the_files_that_are_run():
     page = (TUTORIALS / "broker-in-tests.md").read_text("utf-8")
     shown = dict(re.findall(r"<!-- (\S+) -->\n```\w+\n(.*?)\n```", page, re.DOTALL))
-    assert len(shown) == 6
+    assert len(shown) == 9
     for name, text in shown.items():
         assert (TUTORIALS / "in-tests" / name).read_text("utf-8").rstrip() == text, name

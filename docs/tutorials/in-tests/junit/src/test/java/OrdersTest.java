@@ -9,28 +9,18 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
 
 class OrdersTest {
     static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
-    static Broker broker;
-    static ClientConfiguration configuration;
-
-    @BeforeAll
-    static void start() throws Exception {
-        broker = new Broker("Orders", "Payments=FIFO");
-        configuration = ClientConfiguration.newBuilder().setEndpoints(broker.endpoints).enableSsl(false).build();
-    }
-
-    @AfterAll
-    static void stop() throws Exception {
-        broker.close();
-    }
+    @RegisterExtension
+    static final Broker BROKER = new Broker("Orders", "Payments=FIFO");
 
     @Test
     void anOrderArrives() throws Exception {
+        ClientConfiguration configuration =
+            ClientConfiguration.newBuilder().setEndpoints(BROKER.address("broker")).enableSsl(false).build();
         try (Producer producer = PROVIDER.newProducerBuilder()
                  .setClientConfiguration(configuration).setTopics("Orders").build();
              SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder()
