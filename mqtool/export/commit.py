@@ -6,13 +6,14 @@ _mqtool/commit-00000002.json    the commit point: once this file exists, the run
 messages/…                      files are moved here afterwards; then files that the commit undoes are removed
 ```
 
-A run that ends before the commit point leaves only staging files, which a later run removes. A run that ends after
-it leaves files to be moved, which the next run moves first. Both are safe to repeat. Readers ignore names that begin
-with `_`. While files are being moved, a reader may see some of them.
+A run that ends before the commit point leaves only staging files. A later run takes over finished tasks, see
+`task_result`, and removes the rest. A run that ends after it leaves files to be moved, which the next run moves first.
+Both are safe to repeat. Readers ignore names that begin with `_`. While files are being moved, a reader may see some of
+them.
 
 A lock excludes other runs where the target has locks. Elsewhere two runs may work at once. The one that writes the
-manifest of a number first commits; the other one fails. A run removes staging files of others only if no manifest can
-refer to them any more.
+manifest of a number first commits; the other one fails. A run removes staging files of others, and finished tasks of
+its own, only if no manifest can refer to them any more; so a run takes over tasks for a commit of its own number only.
 """
 
 import json
@@ -55,9 +56,9 @@ class Manifest(Struct, frozen=True):
         return commit_name(self.state.sequence)
 
     @property
-    def staging(self) -> str:
-        """Path of the directory from which the files are moved; "" if there are none."""
-        return "/".join(self.files[0].staged.split("/")[:2]) if self.files else ""
+    def stagings(self) -> set[str]:
+        """Names of the directories from which the files are moved: that of the run, and those of earlier runs."""
+        return {entry.staged.split("/")[1] for entry in self.files}
 
     def to_bytes(self) -> bytes:
         """Returns the contents of the manifest file."""
@@ -141,20 +142,17 @@ def _manifest(target: Target, name: str) -> Manifest:
     return parse_manifest(target.read(f"{META}/{name}") or b"", f"{target.url}/{META}/{name}")
 
 
-def recover(
-    target: Target, *, alone: bool, update_table: Callable[[], object] = lambda: None
-) -> tuple[Manifest | None, bool]:
+def recover(target: Target, update_table: Callable[[], object] = lambda: None) -> tuple[Manifest | None, bool]:
     """Brings an export directory to the state after its last commit.
 
-    `alone` means that no other run can be writing into it; for `update_table` see `publish`. Returns the last commit,
-    or None; and whether its publication had to be completed. Raises ExportError if the directory contains something
-    other than an export.
+    For `update_table` see `publish`. Returns the last commit, or None; and whether its publication had to be completed.
+    Raises ExportError if the directory contains something other than an export.
     """
     last = last_manifest(target)
     finished = last is not None and not is_published(target, last)
     if last is not None and finished:
         publish(target, last, update_table)
-    _remove_staging(target, None if alone else 0 if last is None else last.state.sequence)
+    _remove_staging(target, 0 if last is None else last.state.sequence)
     strangers = [name for name in target.names("") if name != META]
     if last is None and strangers:
         raise ExportError(f"contains {strangers[0]!r} and no export; give a new or empty directory", target.url)
@@ -163,19 +161,30 @@ def recover(
 
 def is_published(target: Target, manifest: Manifest) -> bool:
     """Whether all files of the last commit are in place, and those that it undoes are removed."""
-    if posixpath.basename(manifest.staging) in target.names(META):
+    if not manifest.stagings.isdisjoint(target.names(META)):
         return False
     directories = {posixpath.dirname(path) for path in manifest.removed}
     present = {f"{directory}/{name}" for directory in directories for name in target.names(directory)}
     return present.isdisjoint(manifest.removed)
 
 
-def _remove_staging(target: Target, last: int | None) -> None:
-    """Removes the staging files of commits up to a sequence number; None for all."""
-    for name in target.names(META):
-        match = _STAGING.fullmatch(name)
-        if match is not None and (last is None or int(match[1]) <= last):
-            target.remove(f"{META}/{name}")
+def stagings(target: Target) -> dict[str, int]:
+    """Returns the directories of staging files, with the sequence number of the commit that they are for."""
+    matches = {f"{META}/{name}": _STAGING.fullmatch(name) for name in target.names(META)}
+    return {path: int(match[1]) for path, match in matches.items() if match is not None}
+
+
+def is_taken_over(target: Target, staging: str, sequence: int) -> bool:
+    """Whether the commit of this number, which another run has made, publishes files of a run's staging directory."""
+    name = posixpath.basename(commit_name(sequence))
+    return name in _commit_names(target) and posixpath.basename(staging) in _manifest(target, name).stagings
+
+
+def _remove_staging(target: Target, last: int) -> None:
+    """Removes the staging files of commits up to a sequence number."""
+    for path, sequence in stagings(target).items():
+        if sequence <= last:
+            target.remove(path)
 
 
 def publish(target: Target, manifest: Manifest, update_table: Callable[[], object]) -> None:
@@ -209,9 +218,10 @@ def commit(
     None for an export that is not incremental. Raises, before anything is published, WorkerError if a file that a task
     reported is not in the target, StoreLockedError if another run has committed since then.
     """
-    _require_staged(target, manifest)
     newest = _commit_names(target)[-1:]
     is_newest = newest == ([] if last is None else [posixpath.basename(last.name)])
+    if is_newest:  # otherwise that run may have published files of this one
+        _require_staged(target, manifest)
     if not is_newest or not target.write_new(manifest.name, manifest.to_bytes()):
         raise StoreLockedError("another export has committed here since this one began; run this one again", target.url)
     publish(target, manifest, update_table)
@@ -221,7 +231,7 @@ def commit(
 
 def _require_staged(target: Target, manifest: Manifest) -> None:
     """Checks that this process finds what the tasks wrote, because they may have run on machines with other disks."""
-    sizes = target.sizes(manifest.staging) if manifest.files else {}
+    sizes = target.sizes(META) if manifest.files else {}
     missing = [entry for entry in manifest.files if sizes.get(entry.staged) != entry.size]
     if missing:
         size = sizes.get(missing[0].staged)

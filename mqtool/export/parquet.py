@@ -8,6 +8,7 @@ files.
 import base64
 import hashlib
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from datetime import date, timedelta
@@ -167,6 +168,21 @@ class FileEntry(Struct, frozen=True):
     partition: dict[str, str | None]  # value as text by partition column, unescaped; None for null
     broker: str = ""  # whose messages it contains; "" if it belongs to no broker
     copy_of: str = ""  # path of the removed file some of whose rows it contains; "" for new rows
+    checksum: int | None = None  # CRC-32 of its bytes, if a task wrote it
+
+
+class _Checksummed:
+    """A file that is written from its beginning to its end, with the checksum of what was written."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.checksum = file, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: Any) -> Any:
+        self.checksum = zlib.crc32(data, self.checksum)
+        return self._file.write(data)
 
 
 class TableWriter:
@@ -256,7 +272,7 @@ class TableWriter:
     def _start_file(self) -> tuple[Any, Any, str]:
         name = f"{self._name}-{len(self._files):04d}.parquet"
         path = "/".join(part for part in (self._table, directory(self._partition), name) if part)
-        sink = self._target.create(f"{self._staging}/{path}")
+        sink = _Checksummed(self._target.create(f"{self._staging}/{path}"))
         return sink, parquet_writer(sink, self._schema, self._options.level), path
 
     def _end_file(self) -> None:
@@ -267,8 +283,18 @@ class TableWriter:
         writer.close()
         size = sink.tell()
         sink.close()
-        staged = f"{self._staging}/{path}"
-        self._files.append(FileEntry(self._table, path, staged, self._rows, size, self._partition, self._broker))
+        self._files.append(
+            FileEntry(
+                self._table,
+                path,
+                f"{self._staging}/{path}",
+                self._rows,
+                size,
+                self._partition,
+                self._broker,
+                checksum=sink.checksum,
+            )
+        )
         self._open, self._rows = None, 0
 
     @property

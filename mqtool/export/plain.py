@@ -20,7 +20,8 @@ from mqtool.export.plan import check_split
 from mqtool.export.run import ExportRequest, ExportResult, ExportRun, Runner
 from mqtool.export.sources import require_different_logs
 from mqtool.export.target import Target, target_of
-from mqtool.export.task import Task, TaskResult, run_task
+from mqtool.export.task import Task, run_task
+from mqtool.export.task_result import TaskResult
 from mqtool.jobs.pool import as_completed, available, process_pool, start_worker, thread_pool
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
@@ -98,7 +99,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         alone = opened.enter_context(target.lock(f"{protocol.META}/lock"))
         _require_table(request, target)
         update_table = partial(tables.publish, request.table, target)
-        last, finished = protocol.recover(target, alone=alone, update_table=update_table)
+        last, finished = protocol.recover(target, update_table)
         completed = last if finished else None
         finished |= last is not None and update_table()
         if last is not None and finished and request.state is None:
@@ -106,7 +107,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         saved = None if request.state is None else protocol.load_state(request.state)
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
-        result = ExportRun(request, target, state, last).run(stores, runner, on_progress)
+        result = ExportRun(request, target, state, last, alone=alone).run(stores, runner, on_progress)
         return replace(result, finished_earlier=finished and not result.committed, completed=completed)
 
 

@@ -9,9 +9,10 @@ Retention may have deleted the log at that place. Its rows then exist in the exp
 exported again from its beginning, if it is the same log: if its first exported record is the one that was exported.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from mqtool import __version__
 from mqtool.choices import TableFormat
 from mqtool.errors import ExportError, StoreError, StoreLockedError, WorkerError
 from mqtool.export import commit as protocol
@@ -27,13 +30,14 @@ from mqtool.export import tables
 from mqtool.export.commit import Manifest, all_manifests
 from mqtool.export.limits import Limits, prefixes, size_until
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions, directory, rewrite
-from mqtool.export.plan import StorePlan, cut_plan, log_end, partition_size, partitions
-from mqtool.export.schema import DAMAGE_SCHEMA, PLACES, REJECTED_VALUE_SCHEMA, ReadRequest, Table
+from mqtool.export.plan import Partition, StorePlan, cut_plan, log_end, partition_size, partitions
+from mqtool.export.schema import DAMAGE_SCHEMA, PLACES, REJECTED_VALUE_SCHEMA, SALT_VARIABLE, ReadRequest, Table
 from mqtool.export.sources import Source
 from mqtool.export.state import Mark, State, check_mark, mark_at, plan_since, require_new_log
 from mqtool.export.table_logs import CHANGED, ELSEWHERE
 from mqtool.export.target import Target
-from mqtool.export.task import Task, TaskResult, check_tolerated, damage_batch
+from mqtool.export.task import Task, check_tolerated, damage_batch
+from mqtool.export.task_result import TaskResult, discard, finished_tasks, key_of
 from mqtool.jobs.progress import OnProgress
 from mqtool.records.damage import Damage
 from mqtool.store import Store
@@ -218,6 +222,8 @@ class ExportResult(Struct, frozen=True):
     completed: Manifest | None = None  # the commit of an interrupted run whose files this run published
     left: int = 0  # bytes of log that were there, but after the limits of the run
     is_late: bool = False  # only `Limits.until` kept the run from more
+    tasks: int = 0  # and taken_over: tasks of the run, and those of them that an earlier run had finished
+    taken_over: int = 0
 
 
 class Runner(Protocol):
@@ -230,14 +236,26 @@ class Runner(Protocol):
 class ExportRun:
     """One run."""
 
-    def __init__(self, request: ExportRequest, target: Target, state: State, last: Manifest | None) -> None:
-        """Plans nothing yet; the target is locked, and `last` is its last commit, None if it is new."""
+    def __init__(
+        self, request: ExportRequest, target: Target, state: State, last: Manifest | None, *, alone: bool
+    ) -> None:
+        """Plans nothing yet.
+
+        `last` is the last commit of the target, None if it is new; `alone` means that no other run can be writing into
+        it.
+        """
         self._request = request
         self._target = target
         self._before = state
         self._last = last
         self._sequence = state.sequence + 1
+        self._alone = alone
         self._staging = protocol.new_staging(self._sequence)
+        left = protocol.stagings(target)
+        self._left_stagings = list(left)
+        self._earlier = finished_tasks(target, [path for path, number in left.items() if number == self._sequence])
+        self._marks: dict[tuple[str, int], Mark | None] = {}
+        """Marks of the ends of spans, by broker and physical offset."""
         self._results: list[TaskResult] = []
         self._history = ExportHistory(target)
         self._removed: list[FileEntry] = []
@@ -249,6 +267,8 @@ class ExportRun:
         """Plans, runs and commits; closes the stores once planning is complete."""
         plans, damage, marks = self._plan(stores)
         tasks = self._tasks(plans)
+        if self._alone:
+            discard(self._target, self._left_stagings, {task.earlier.attempt for task in tasks if task.earlier})
         total = sum(task.partition.size for task in tasks)
         reached = all(plan.end == plan.start for plan in plans)
         if self._removed:
@@ -256,7 +276,7 @@ class ExportRun:
         is_done = not tasks and not damage and not self._removed and reached
         if is_done and self._last is not None and self._request.state is not None:  # a commit is continued with a state
             protocol.save_state(self._request.state, self._before)
-            return ExportResult(self._last, tuple(plans), committed=False, left=self._left, is_late=self._is_late)
+            return replace(self._result(self._last, plans, tasks), committed=False)
 
         def done(result: TaskResult) -> None:
             self._results.append(result)
@@ -267,8 +287,8 @@ class ExportRun:
             runner.run(tasks, done)
             files = self._files(damage)
             kept = self._rewritten()
-        except BaseException:
-            self._target.remove(self._staging)
+        except BaseException as error:
+            self._keep(tasks, error)
             raise
         state = State(self._before.export_id, self._sequence, self._request.shape(), marks)
         totals = self._totals(files, damage)
@@ -276,13 +296,34 @@ class ExportRun:
         removed = [entry.path for entry in self._removed]
         covered = {p.source.broker: {"path": p.source.path, "start": p.start, "end": p.end} for p in plans}
         manifest = Manifest(state, incremental, covered, [*files, *kept], totals, removed)
+        self._commit(manifest, tasks)
+        return self._result(manifest, plans, tasks)
+
+    def _commit(self, manifest: Manifest, tasks: list[Task]) -> None:
         update_table = partial(tables.publish, self._request.table, self._target)
         try:
             protocol.commit(self._target, manifest, self._last, self._request.state, update_table)
-        except (StoreLockedError, WorkerError):
-            self._target.remove(self._staging)
+        except WorkerError as error:
+            self._keep(tasks, error)
             raise
-        return ExportResult(manifest, tuple(plans), left=self._left, is_late=self._is_late)
+        except StoreLockedError:
+            if not protocol.is_taken_over(self._target, self._staging, self._sequence):
+                self._target.remove(self._staging)
+            raise
+
+    def _result(self, manifest: Manifest, plans: list[StorePlan], tasks: list[Task]) -> ExportResult:
+        taken_over = sum(result.is_taken_over for result in self._results)
+        left, is_late = self._left, self._is_late
+        return ExportResult(manifest, tuple(plans), left=left, is_late=is_late, tasks=len(tasks), taken_over=taken_over)
+
+    def _keep(self, tasks: list[Task], error: BaseException) -> None:
+        """Removes staging files but those of finished tasks; a note of the error says how many are kept."""
+        with suppress(OSError, StoreError):
+            finished = finished_tasks(self._target, [self._staging])
+            discard(self._target, [self._staging], {task.attempt for task in finished.values()})
+            kept = {task.key for task in tasks} & {*finished, *self._earlier}
+            if kept:
+                error.add_note(f"{len(kept)} of {len(tasks)} tasks are kept; run the same command again")
 
     def _plan(self, stores: list[Store]) -> tuple[list[StorePlan], list[tuple[Source, Damage]], dict[str, Any]]:
         """Plans all stores; returns the plans, the damage that planning found, and the watermarks after the run."""
@@ -291,7 +332,8 @@ class ExportRun:
         whole = [plan for plan, _ in news]
         taken = prefixes(request.limits, whole, stores, request.read)
         total = sum(size_until(plan, prefix.end) for plan, prefix in zip(whole, taken, strict=True))
-        self._split = request.split_bytes or partition_size(total)
+        before = next(iter(self._earlier.values()), None)  # the log has grown since, and must be cut as it was then
+        self._split = request.split_bytes or (partition_size(total) if before is None else before.split)
         self._left = sum(plan.size for plan in whole) - total if request.limits else 0
         self._is_late = all(prefix.is_late for prefix, plan in zip(taken, whole, strict=True) if prefix.end < plan.end)
         plans: list[StorePlan] = []
@@ -301,6 +343,7 @@ class ExportRun:
             with store:
                 plan = cut_plan(new, Cuts(store), self._split, prefix.end if request.limits else None)
                 mark = mark_at(store, plan.end) or since
+                self._marks |= {(plan.source.broker, s.end): mark_at(store, s.end) for s in plan.spans}
             plans.append(plan)
             damage.extend((plan.source, check_tolerated(item, request.read)) for item in plan.damage)
             marks.pop(plan.source.broker, None)
@@ -325,11 +368,24 @@ class ExportRun:
         return plan_since(store, source, selection, rewind.mark, target=_UNCUT), rewind.mark
 
     def _tasks(self, plans: list[StorePlan]) -> list[Task]:
+        return [self._task(partition) for partition in partitions(plans, self._split)]
+
+    def _task(self, partition: Partition) -> Task:
+        request, key = self._request, self._key(partition)
+        earlier = self._earlier.get(key)
+        if earlier is not None and request.read.fail_fast and earlier.result.damaged_bytes:
+            earlier = None
+        where = request.target, self._staging, self._sequence
+        return Task(partition, request.read, request.write, *where, self._split, key, earlier)
+
+    def _key(self, partition: Partition) -> str:
+        """Returns the key of a task; "" if its values are redacted with a salt that no other run knows."""
         request = self._request
-        return [
-            Task(partition, request.read, request.write, request.target, self._staging, self._sequence)
-            for partition in partitions(plans, self._split)
-        ]
+        if request.read.redact and SALT_VARIABLE not in os.environ:
+            return ""
+        mark = self._marks[partition.source.broker, partition.spans[-1].end]
+        read = replace(request.read, fail_fast=False)
+        return key_of(__version__, replace(partition, number=0), mark, read, request.write)
 
     def _files(self, damage: list[tuple[Source, Damage]]) -> list[FileEntry]:
         """Returns the files of all tasks, and those that the driver itself adds."""

@@ -5,7 +5,6 @@ The segments are reopened read-only. It is the same code on one machine and on S
 
 import secrets
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing
@@ -18,16 +17,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct, field
+from msgspec import Struct
 
 from mqtool.errors import CorruptionError, StoreError
-from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
+from mqtool.export.parquet import TableWriter, WriteOptions
 from mqtool.export.plan import Partition, Span
 from mqtool.export.rows import Rows, rows_of
 from mqtool.export.runs import SortedRuns
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, ReadRequest, Table
 from mqtool.export.sources import Source
 from mqtool.export.target import target_of
+from mqtool.export.task_result import FinishedTask, TaskResult
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile, ReadFile
@@ -141,21 +141,13 @@ class Task(Struct, frozen=True):
     target: str  # URL of the export
     staging: str  # directory in the target for unpublished files
     sequence: int  # of the commit that the files will belong to; part of their names
-
-
-class TaskResult(Struct):
-    """The result of a task."""
-
-    number: int  # of the partition
-    log_bytes: int  # bytes of log that it covered
-    files: list[FileEntry] = field(default_factory=list)  # staged, in order
-    topics: Counter[str] = field(default_factory=Counter)  # and classes: number of rows by topic, and by record class
-    classes: Counter[str] = field(default_factory=Counter)
-    damaged_bytes: int = 0  # bytes of log in the damage table
+    split: int = 0  # see `FinishedTask`
+    key: str = ""  # of its manifest; "" if no later run can take it over
+    earlier: FinishedTask | None = None  # the same task, if an earlier run has finished it
 
 
 def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
-    """Reads a partition, sorts it, writes it; each attempt has a separate directory.
+    """Reads a partition, sorts it, writes it; each attempt has a separate directory. Takes over what is finished.
 
     Another thread sets `is_over` when nobody wants the result any more, which then is a CancelledError. Raises
     CorruptionError for damage, if the request has `fail_fast`, StoreError or OSError if reading or writing failed.
@@ -163,6 +155,8 @@ def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
     attempt = f"{task.staging}/{task.partition.number:05d}-{secrets.token_hex(4)}"
     name = f"part-{task.sequence:08d}-{task.partition.number:05d}"
     target = target_of(task.target)
+    if task.earlier is not None and task.earlier.is_whole(target):
+        return task.earlier.renamed(task.partition.number, name)
     result = TaskResult(task.partition.number, task.partition.size)
     broker = task.partition.source.broker
     with ExitStack() as opened:
@@ -198,6 +192,8 @@ def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
             damage.add(damage_batch(damages, broker, task.partition.source.path))
         result.damaged_bytes = sum(part.end - part.start for part in damages)
         result.files = [entry for table in (messages, damage, rejected) for entry in table.close()]
+    if task.key:
+        FinishedTask(task.key, task.split, name, attempt, result).save(target)
     return result
 
 

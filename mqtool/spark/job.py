@@ -16,7 +16,8 @@ from pyspark.accumulators import AccumulatorParam
 
 from mqtool.errors import CorruptionError, MqtoolError, WorkerError
 from mqtool.export.target import target_of
-from mqtool.export.task import Task, TaskResult, run_task
+from mqtool.export.task import Task, run_task
+from mqtool.export.task_result import TaskResult
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store.remote import as_path, is_url
 

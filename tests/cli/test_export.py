@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mqtool.cli.reference import schemas
+from mqtool.export import plain
 from tests.support import lake
 from tests.support.builder import StoreBuilder
 from tests.support.environment import without_coverage
@@ -108,6 +109,25 @@ def test_the_command_that_goes_on_is_printed_until_nothing_is_left(mqtool, tmp_p
     ]
     assert rows[0] == 250
     assert lake.in_log_order(lake.rows(tmp_path / "a lake")) == COMMITTED
+
+
+def test_finished_tasks_of_a_run_that_failed_are_kept_and_taken_over(mqtool, tmp_path, monkeypatch):
+    words = ("export", STORE, "--output", tmp_path / "lake", "--split", "100K", "--jobs", 1)
+    original = plain.run_task
+
+    def fails(task, *arguments):
+        if task.partition.number == 3:
+            raise OSError(28, "No space left on device", "lake")
+        return original(task, *arguments)
+
+    monkeypatch.setattr(plain, "run_task", fails)
+    failed = mqtool(*words)
+    assert (failed.code, "3 of 5 tasks are kept; run the same command again" in failed.stderr) == (74, True)
+    assert not (tmp_path / "lake" / "messages").exists()
+    monkeypatch.undo()
+    result = mqtool(*words)
+    assert (result.code, result.stderr) == (0, "mqtool: 3 of 5 tasks had been finished by a run that ended early\n")
+    assert lake.in_log_order(lake.rows(tmp_path / "lake")) == COMMITTED
 
 
 @pytest.mark.parametrize(("grows", "own_damage"), [(False, 0), (True, 0), (True, 1)])

@@ -51,7 +51,7 @@ result = export(request, SparkRunner(session, progress))
 with mqtool.open(store.partition("=")[2]) as opened:
     checked = verify_on(session, opened)
 session.stop()
-print(json.dumps([result.manifest.totals["rows"], *said(checked)]), flush=True)
+print(json.dumps([result.taken_over, result.tasks, result.manifest.totals["rows"], *said(checked)]), flush=True)
 """
 
 
@@ -150,14 +150,43 @@ def test_an_executor_killed_in_the_middle_changes_nothing_in_the_result(tmp_path
     assert code == 0
     assert killed
     assert killed[0] is not None
-    rows, *checked = json.loads(last)
+    taken_over, _, rows, *checked = json.loads(last)
+    assert taken_over == 0
     assert rows == {"messages": MESSAGES, "damage": 0, "rejected_values": 0}
     with mqtool.open(store) as opened:
         assert checked == said(verify(opened))
-    lake.run_export(f"b={store}", tmp_path / "plain", split_bytes=SPLIT)
-    expected = {path.name: path.read_bytes() for path in lake.files(tmp_path / "plain")}
-    assert {path.name: path.read_bytes() for path in lake.files(tmp_path / "cluster")} == expected
+    require_files_of_one_machine(tmp_path, store)
+
+
+def require_files_of_one_machine(directory: Path, store: Path) -> None:
+    """Compares the export `cluster` with one that this process makes."""
+    lake.run_export(f"b={store}", directory / "plain", split_bytes=SPLIT)
+    expected = {path.name: path.read_bytes() for path in lake.files(directory / "plain")}
+    assert {path.name: path.read_bytes() for path in lake.files(directory / "cluster")} == expected
     assert len(expected) > 40
+
+
+@pytest.mark.night
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_was_finished_when_the_driver_was_killed_is_taken_over(tmp_path):
+    """Its faster sibling on one machine is in tests/unit/export/test_task_result.py."""
+    try:
+        require_spark()
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+    store = write_big_store(tmp_path / "store", MESSAGES, segment=32 << 20)
+    with spark_cluster(tmp_path) as cluster:
+        arguments = [f"b={store}", str(tmp_path / "cluster"), cluster.master, str(SPLIT)]
+        code, _ = drive(DRIVER, arguments, lambda driver: os.kill(driver, signal.SIGKILL))
+        assert code == -signal.SIGKILL
+        finished = len(list(tmp_path.glob("cluster/_mqtool/staging-*/*/task.json")))
+        code, last = drive(DRIVER, arguments, lambda _: None)
+    taken_over, tasks, rows, *_ = json.loads(last)
+    assert code == 0
+    assert 0 < finished <= taken_over < tasks
+    assert rows == {"messages": MESSAGES, "damage": 0, "rejected_values": 0}
+    require_files_of_one_machine(tmp_path, store)
 
 
 @pytest.mark.night

@@ -260,10 +260,17 @@ def export(
     with ExitStack() as shown:
         move = _bar_in(shown, progress)
         runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
+        shown.push(_note_kept)
         if follow:
             return _follow(ctx.obj, request, runner, every, output_format)
         result = export_messages(request, runner, move)
     return _print(ctx.obj, request, result, output_format)
+
+
+def _note_kept(_: object, error: BaseException | None, __: object) -> None:
+    """Prints what a run that failed keeps for the next one."""
+    for text in getattr(error, "__notes__", ()):
+        note(text)
 
 
 def _follow(
@@ -425,6 +432,8 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
             f"{document['rejected_values']} value(s) could not be converted; see "
             f"{request.target}/{Table.REJECTED_VALUES}"
         )
+    if result.taken_over:
+        note(f"{result.taken_over} of {result.tasks} tasks had been finished by a run that ended early")
     completed_damage = _note_completed(result)
     code = ExitCode.NO if document["damage"] or completed_damage else ExitCode.OK
     return Output(invocation, EXPORT, output_format).document(document, code)

@@ -92,7 +92,7 @@ def test_of_two_exports_at_once_the_second_commit_is_refused(shared):
 
 def test_an_export_that_begins_leaves_the_files_of_one_that_runs(shared):
     shared.grow(10)
-    assert shared.export(after=lambda: protocol.recover(shared.target, alone=False))
+    assert shared.export(after=lambda: protocol.recover(shared.target))
     assert shared.ends() == Counter(ENDS[:10])
 
 
@@ -108,6 +108,25 @@ def test_what_an_export_that_died_left_is_removed_by_the_next_commit(shared):
             shared.export(after=dies)
     assert len(shared.staged()) == 1
     assert shared.export()
+    assert shared.staged() == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_of_two_exports_at_once_the_one_that_commits_may_take_over_tasks_of_the_other(shared, monkeypatch, dies):
+    """Also if it ends between commit and publication; the loser must not remove what is not published yet."""
+    published = protocol.publish
+
+    def another() -> None:
+        if dies:
+            monkeypatch.setattr(protocol, "publish", lambda *_: None)
+        result = export(shared.request, Runner())
+        assert result.taken_over == result.tasks > 0
+        monkeypatch.setattr(protocol, "publish", published)
+
+    with pytest.raises(StoreLockedError, match="another export has committed here"):
+        shared.export(after=another)
+    assert not shared.export()
+    assert shared.ends() == Counter(ENDS)
     assert shared.staged() == []
 
 
