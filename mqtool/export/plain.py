@@ -4,6 +4,8 @@
 runner.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -11,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.errors import UsageError, WorkerError
 from mqtool.export import commit as protocol
 from mqtool.export import tables
-from mqtool.export.plan import check_split
+from mqtool.export.plan import check_split, log_end
 from mqtool.export.run import ExportRequest, ExportResult, ExportRun, Runner
 from mqtool.export.sources import require_different_logs
 from mqtool.export.target import Target, target_of
@@ -25,6 +28,8 @@ from mqtool.export.task_result import TaskResult
 from mqtool.jobs.pool import as_completed, available, process_pool, start_worker, thread_pool
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
+from mqtool.store.describe import store_time
+from mqtool.store.log.cuts import Cuts
 from mqtool.store.paths import is_inside, require_regular
 from mqtool.store.remote import absolute, is_url
 
@@ -153,20 +158,53 @@ def _check(request: ExportRequest) -> None:
                 )
 
 
-def follow(request: ExportRequest, runner: Runner, wait: Callable[[], bool]) -> Iterator[ExportResult]:
+class Patience(Struct, frozen=True):
+    """When what is new is worth a run; together these decide how large the files of `follow` are."""
+
+    min_bytes: int | None = None  # bytes of log, of all stores together; None if only the age counts
+    max_wait: float = (
+        0  # seconds since the oldest of the new records was stored, by the clocks of broker and this machine
+    )
+
+    def is_over(self, request: ExportRequest) -> bool:
+        """Whether enough is new, or something for long enough; raises as `export` about stores and state."""
+        state = protocol.load_state(request.state or "")
+        new, oldest = 0, math.inf
+        for source in request.sources:
+            with source.open() as store:
+                mark = None if state is None else state.marks.get(source.broker)
+                start = max(store.commit_log.min_offset, 0 if mark is None else mark.offset)
+                end = log_end(store, Cuts(store))
+                if mark is not None and end < mark.offset:
+                    return True  # the run says what that means
+                if start < end:
+                    new, oldest = new + end - start, min(oldest, _stored_at(store, start))
+        return new >= (self.min_bytes or math.inf) or time.time() - oldest >= self.max_wait
+
+
+def _stored_at(store: Store, start: int) -> float:
+    """Returns when the first record after a watermark was stored, in seconds since the epoch; 0 if it is damaged."""
+    log = store.commit_log
+    start = log.after_blank(start)
+    index = log.segment_at(start)
+    millis = None if index is None else store_time(store, start + log.segments[index].record_header)
+    return (millis or 0) / 1000
+
+
+def follow(
+    request: ExportRequest, runner: Runner, wait: Callable[[], bool], patience: Patience | None = None
+) -> Iterator[ExportResult]:
     """Exports repeatedly; each run that finds new messages is one commit.
 
     Yields the result of the first run, and of each later run that committed something. `wait` waits between two runs,
-    and returns whether to run again. Raises as `export`, and UsageError without a state: each run would refuse the
-    previous run's directory.
+    and returns whether to go on; then a run is made, if patience is over or None. Raises as `export`, and UsageError
+    without a state: each run would refuse the previous run's directory.
     """
     if request.state is None:
         raise UsageError("--follow needs a state file; add --state FILE")
-    is_first = True
-    while True:
-        result = export(request, runner)
-        if is_first or result.committed:
-            yield result
-        is_first = False
-        if not wait():
-            return
+    yield export(request, runner)
+    while wait():
+        if patience is None or patience.is_over(request):
+            result = export(request, runner)
+            if result.committed:
+                yield result

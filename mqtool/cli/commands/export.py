@@ -29,6 +29,7 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
 
 if TYPE_CHECKING:
+    from mqtool.export.plain import Patience
     from mqtool.export.run import ExportRequest, ExportResult, Runner
     from mqtool.export.schema import ReadRequest
     from mqtool.export.sources import Source
@@ -185,12 +186,30 @@ UntilOption = Annotated[
 
 _WEEK = 7 * 86400.0
 """Seconds; the system cannot wait for any number of them."""
+_MAX_WAIT = 300.0
 FollowOption = Annotated[
     bool, option("--follow", panel=INCREMENTAL, help="Repeat the export until Ctrl-C or SIGTERM. Needs --state.")
 ]
 EveryOption = Annotated[
     float,
     option("--every", metavar="SECONDS", panel=INCREMENTAL, min=0.1, max=_WEEK, help="Pause between runs of --follow."),
+]
+MinBytesOption = Annotated[
+    str | None,
+    option(
+        "--min-bytes", metavar="SIZE", panel=INCREMENTAL, help="With --follow, export once this much of the log is new."
+    ),
+]
+MaxWaitOption = Annotated[
+    float | None,
+    option(
+        "--max-wait",
+        metavar="SECONDS",
+        panel=INCREMENTAL,
+        min=0,
+        max=_WEEK,
+        help=f"With --follow, export once a new message is this old; {_MAX_WAIT:.0f} if only --min-bytes is given.",
+    ),
 ]
 
 
@@ -207,6 +226,8 @@ def export(
     until: UntilOption = None,
     follow: FollowOption = False,
     every: EveryOption = 5.0,
+    min_bytes: MinBytesOption = None,
+    max_wait: MaxWaitOption = None,
     include: IncludeOption = Include.COMMITTED,
     columns: ColumnsOption = None,
     body: BodyOption = LakeBody.BINARY,
@@ -240,6 +261,8 @@ def export(
     limits = (max_bytes, max_messages, until)
     options = _Options(state, rewind, include, columns, body, redact, mode, filters, *files, workers, config, *limits)
     where = on_spark(spark, master, conf)
+    if not follow and (min_bytes, max_wait) != (None, None):
+        raise UsageError("--min-bytes and --max-wait say when to export again; add --follow")
     kind = _sibling(stores[0]) if len(stores) == 1 else None
     if kind is not None:
         if options != _Options():
@@ -262,7 +285,7 @@ def export(
         runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
         shown.push(_note_kept)
         if follow:
-            return _follow(ctx.obj, request, runner, every, output_format)
+            return _follow(ctx.obj, request, runner, every, _patience(min_bytes, max_wait), output_format)
         result = export_messages(request, runner, move)
     return _print(ctx.obj, request, result, output_format)
 
@@ -273,8 +296,22 @@ def _note_kept(_: object, error: BaseException | None, __: object) -> None:
         note(text)
 
 
+def _patience(min_bytes: str | None, max_wait: float | None) -> Patience | None:
+    from mqtool.export.plain import Patience
+
+    if min_bytes is None and max_wait is None:
+        return None
+    size = None if min_bytes is None else ranges.parse_size(min_bytes)
+    return Patience(size, _MAX_WAIT if max_wait is None else max_wait)
+
+
 def _follow(
-    invocation: Invocation, request: ExportRequest, runner: Runner, every: float, output_format: Format
+    invocation: Invocation,
+    request: ExportRequest,
+    runner: Runner,
+    every: float,
+    patience: Patience | None,
+    output_format: Format,
 ) -> ExitCode:
     """Exports until a signal arrives; reports each commit on stderr, and prints the last one's result."""
     import signal
@@ -287,7 +324,7 @@ def _follow(
     code = ExitCode.OK
     try:
         last = None
-        for last in follow(request, runner, lambda: not ends.wait(every)):
+        for last in follow(request, runner, lambda: not ends.wait(every), patience):
             rows = last.manifest.totals["rows"]["messages"]
             note(f"commit {last.manifest.state.sequence}: {rows} messages; Ctrl-C ends")
             damaged = last.manifest.totals["rows"]["damage"]

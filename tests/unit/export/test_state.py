@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mqtool.errors import ConfigFileError, ExportError, UsageError
+from mqtool.export import plain
 from mqtool.export.commit import load_state
 from mqtool.export.parquet import WriteOptions
-from mqtool.export.plain import LocalRunner, follow
+from mqtool.export.plain import LocalRunner, Patience, follow
 from mqtool.export.run import ExportRequest
 from mqtool.export.schema import ALL_COLUMNS, ReadRequest
 from mqtool.export.sources import resolve
@@ -509,6 +510,39 @@ def test_following_tells_of_the_first_run_and_of_those_with_news(growing):
     assert [result.committed for result in results] == [True, True, True]
     assert [sum(result.manifest.totals["topics"].values()) for result in results] == [30, 10, 10]
     assert growing.rows() == EXPECTED[:50]
+
+
+@pytest.mark.parametrize(
+    ("patience", "commits"),
+    [
+        (Patience(min_bytes=18_000, max_wait=3600), [30, 75, 110]),  # records have about 500 bytes
+        (Patience(max_wait=0), [30, 40, 50, 75, 80, 110]),
+        (Patience(max_wait=3600), [30]),
+        (Patience(min_bytes=1 << 40, max_wait=60), [30, 75, 80, 110]),  # half an hour passes before the 75th comes
+    ],
+    ids=["size", "at once", "age", "age or size"],
+)
+def test_following_waits_for_a_size_or_an_age(growing, monkeypatch, patience, commits):
+    newest, late = EXPECTED[0]["store_timestamp"].timestamp(), 0
+    monkeypatch.setattr(plain.time, "time", lambda: newest + late)
+    steps = iter([40, 50, 75, 80, 110])
+    growing.grow(30)
+
+    def wait() -> bool:
+        nonlocal late
+        records = next(steps, None)
+        if records is not None:
+            growing.grow(records)
+            late = 1800 if records >= 75 else 1
+        return records is not None
+
+    request = ExportRequest(
+        tuple(resolve([f"b={growing.store}"])), str(growing.target), read=ALL, state=str(growing.state)
+    )
+    seen = []
+    for _ in follow(request, LocalRunner(1), wait, patience):
+        seen.append(len(growing.rows()))
+    assert seen == commits
 
 
 @pytest.mark.parametrize("place", ["lake", "state"])
