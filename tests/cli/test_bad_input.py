@@ -15,7 +15,8 @@ from mqtool.choices import FileKind
 from mqtool.jobs.atomic import staged_directory
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
-from tests.support.tiers import NIGHT, one_in
+from tests.support.tables import combined, in_parts
+from tests.support.tiers import NIGHT, some
 from tests.support.unreadable import unlistable
 
 ORDERS = fixture("orders-5.5.0/store")
@@ -139,8 +140,7 @@ def test_what_is_no_store_is_refused_in_one_line(mqtool, tmp_path, make, command
         assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("make", NO_STORES, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("command", OTHERS)
+@in_parts("make, command", combined(NO_STORES, OTHERS))
 def test_a_command_that_writes_makes_nothing_of_what_is_no_store(mqtool, tmp_path, make, command):
     (tmp_path / "given").mkdir()
     path, new = make(tmp_path / "given"), tmp_path / "new"
@@ -243,8 +243,10 @@ def test_the_result_of_an_interrupted_command_is_said_to_be_unfinished(mqtool, t
     assert mqtool("verify", tmp_path / "new").code == 0
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, 19, 20, 39, 40, 45, 46, 52, 91, 100, 4095, 4096, 65536])
-@pytest.mark.parametrize("kind", [None, *FileKind])
+SIZES = (0, 1, 7, 8, 19, 20, 39, 40, 45, 46, 52, 91, 100, 4095, 4096, 65536)
+
+
+@in_parts("size, kind", combined(SIZES, [None, *FileKind]), size=32)
 def test_random_bytes_are_no_rows_or_damage(mqtool, tmp_path, size, kind):
     path = tmp_path / ("0" * 20)
     path.write_bytes(random.Random(size).randbytes(size))
@@ -317,9 +319,7 @@ def test_no_change_of_a_file_does_more_than_change_the_answer(mqtool, tmp_path, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "case", one_in(3, (case for case in CASES.values() if case.base == "5.5.0-clean"), "night"), ids=str
-)
+@in_parts("case", some(3, [case for case in CASES.values() if case.base == "5.5.0-clean"]), size=6)
 def test_every_damaged_store_gets_an_answer_and_keeps_its_bytes(mqtool, tmp_path, case):
     store = damage_case(case, tmp_path)
     with held_locks(case, store):

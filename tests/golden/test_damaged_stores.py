@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import mqtool
 from mqtool.store import Message
 from mqtool.verify import State, Verification
@@ -19,6 +17,7 @@ from tests.golden.verify_expected import UNKNOWN, expected, lost_addresses
 from tests.support.both_ways import verify_both_ways
 from tests.support.damage import CASES, DamageCase, base_config, base_messages, changed_messages, damage_answers
 from tests.support.stores import fixture
+from tests.support.tables import in_parts
 
 # Damage to a single field of a record that a broker still serves: the message is there, but it is not what was written.
 FIELD_ONLY = (
@@ -147,7 +146,7 @@ def _differences(pairs: dict[str, tuple[Any, Any]]) -> Differences:
     return {asked: pair for asked, pair in pairs.items() if pair[0] != pair[1]}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=str)
+@in_parts("case", CASES.values(), size=12)
 def test_a_damaged_store_is_read_verified_and_predicted(case: DamageCase, damaged: Callable[[str], Path]) -> None:
     root = damaged(case.id)
     wrong = wrong_starts(case, root)

@@ -7,6 +7,7 @@ from mqtool.recovery import predict
 from tests.support import dledger_cases
 from tests.support.dledger_cases import ANSWERS, in_terms_of_answers, keys
 from tests.support.stores import copy_store, fixture, read_lines, tree_digest
+from tests.support.tables import combined, in_parts
 
 HEAP = 512 << 20
 """Of the Java process that gave the answers."""
@@ -25,13 +26,12 @@ def test_every_case_has_a_recorded_answer():
     assert list(RECORDED) == sorted(dledger_cases.cases(), key=lambda case: case[0])
 
 
-@pytest.mark.parametrize("case", RECORDED, ids="-".join)
+@in_parts("case", RECORDED)
 def test_a_predicted_start_is_what_the_real_store_did(case, tmp_path):
     check_start(case, case[0], RECORDED[case], tmp_path)
 
 
-@pytest.mark.parametrize("release", ["5.3.3", "5.4.0", "5.5.1"])
-@pytest.mark.parametrize("case", [case for case in RECORDED if case[0] == "5.5.0"], ids="-".join)
+@in_parts("case, release", combined([case for case in RECORDED if case[0] == "5.5.0"], ["5.3.3", "5.4.0", "5.5.1"]))
 def test_a_predicted_start_is_what_the_real_store_of_another_release_did(case, release, tmp_path):
     differing = {} if release == "5.5.1" else BEFORE_5_5.get(case[1:], {})
     check_start(case, release, RECORDED[case] | differing, tmp_path)

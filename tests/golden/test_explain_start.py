@@ -8,6 +8,7 @@ import pytest
 from mqtool.recovery import Plan, predict
 from tests.golden.agreement import STARTS, differences, more_answers, more_cases, predicted
 from tests.support.stores import StoreFixture, answers, copy_store, fixture, store_fixture, summary
+from tests.support.tables import in_parts
 
 HEALTHY = [
     "crash-4.9.7",
@@ -31,7 +32,7 @@ FURTHER = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "opened_by", "written_by"), FURTHER)
+@in_parts("name, opened_by, written_by", FURTHER)
 def test_a_predicted_start_is_right_for_cases_thought_of_later(name, opened_by, written_by):
     case, keys = more_cases()[name]
     answer = more_answers(opened_by, written_by)[name]

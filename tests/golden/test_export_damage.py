@@ -19,7 +19,8 @@ from mqtool.records.damage import Damage, DamageKind
 from tests.support import lake
 from tests.support.damage import CASES, base_messages
 from tests.support.stores import copy_store, fixture
-from tests.support.tiers import night, one_in
+from tests.support.tables import in_parts
+from tests.support.tiers import one_in, some
 
 ALL = ReadRequest(every_class=True)
 LOG_CASES = sorted(
@@ -56,7 +57,7 @@ def base_rows(base: str) -> dict[int, tuple[object, ...]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", [case if at % 3 == 0 else night(case) for at, case in enumerate(LOG_CASES)])
+@in_parts("case", some(3, LOG_CASES), size=8)
 def test_whole_records_are_exported_once_and_nothing_is_missing_silently(
     case: str, damaged: Callable[[str], Path], tmp_path: Path
 ) -> None:

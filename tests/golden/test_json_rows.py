@@ -9,12 +9,12 @@ from mqtool.records.frames import Frames
 from mqtool.store import Message
 from mqtool.store.log.json_rows import json_lines, row_of
 from tests.support.stores import STORES, StoreFixture
+from tests.support.tables import combined, in_parts
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
 
-@pytest.mark.parametrize("mode", ["none", "text", "hex", "base64"])
-@pytest.mark.parametrize("fixture", [store for store in STORES if store.directory], ids=str)
+@in_parts("fixture, mode", combined([s for s in STORES if s.directory], ["none", "text", "hex", "base64"]), size=16)
 def test_lines_from_columns_are_rows_of_messages(fixture: StoreFixture, mode: str) -> None:
     assert fixture.directory is not None
     with mqtool.open(fixture.directory) as store:

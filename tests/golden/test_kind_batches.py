@@ -16,6 +16,7 @@ from tests.support.chunks import (
     equeue_store,
     tfchunk_store,
 )
+from tests.support.tables import in_parts
 
 ROOTS = [equeue_store(name) for name in EQUEUE_STORES] + [tfchunk_store(name) for name in TFCHUNK_STORES]
 CASES = [(case, "equeue-damage") for case in EQUEUE_CASES] + [(case, "tfchunk/damage") for case in TFCHUNK_CASES]
@@ -46,7 +47,7 @@ def test_batches_of_a_real_store_are_its_rows(root):
             assert agree(opened, table)
 
 
-@pytest.mark.parametrize(("case", "home"), CASES, ids=[case for case, _ in CASES])
+@in_parts("case, home", CASES, size=20)
 def test_batches_of_a_damaged_store_are_its_rows(case, home, tmp_path):
     root = damaged(case, tmp_path / "store", home)
     kind = recognise(root)

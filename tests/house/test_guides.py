@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.modules import ROOT
+from tests.support.tables import in_parts
 
 GUIDES = ("convert", "diff", "kinds", "rebuild", "report", "verify")
 BLOCK = re.compile(r"^```bash\n(.*?)\n```$(?:\n\n^```text\n(.*?)\n```$)?", re.MULTILINE | re.DOTALL)
@@ -130,7 +131,7 @@ BETWEEN = re.compile(r"^```\n\n```\w+\n", re.MULTILINE)
 ANY_BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@in_parts("page", PAGES, size=200)
 def test_no_block_of_commands_ends_with_what_cannot_be_undone(page):
     for block in ANY_BLOCK.findall(BETWEEN.sub("", (ROOT / page).read_text("utf-8"))):
         commands = re.findall(r"^mqtool .*", block, re.MULTILINE)

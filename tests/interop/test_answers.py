@@ -29,7 +29,7 @@ def test_the_real_store_repeats_every_recorded_answer(name, rocketmq, tmp_path):
         assert found[kind] == rows, kind
 
 
-@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0"])
+@pytest.mark.parametrize("name", [night("orders-4.9.7"), "orders-5.5.0"])
 def test_the_real_store_serves_every_unit_of_every_queue(name, rocketmq, tmp_path):
     fixture = store_fixture(name)
     found = rocketmq(fixture.version).answers(copy_store(name, tmp_path), fixture.config, work=tmp_path / "work")

@@ -185,7 +185,11 @@ def append_some(root, version, name, *, die):
     return sent
 
 
-@pytest.mark.parametrize("versions", [("4.9.7", "4.9.7", "5.5.0"), night(("5.5.0", "5.5.0", "5.5.0"))], ids="-".join)
+@pytest.mark.parametrize(
+    "versions",
+    [("4.9.7", "5.5.0"), night(("4.9.7", "4.9.7", "5.5.0")), night(("5.5.0", "5.5.0", "5.5.0"))],
+    ids="-".join,
+)
 def test_a_store_goes_to_and_fro_between_us_and_a_broker(versions, rocketmq, tmp_path):
     root = tmp_path / "store"
     expected = Counter()

@@ -123,12 +123,20 @@ def test_an_export_to_a_target_that_executors_do_not_share_is_an_error_and_advan
     with spark_cluster(tmp_path) as cluster:
         refused = mqtool_export(tmp_path, "/proc/self/cwd/lake", cluster.master)
         left = [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()]
-        relative = mqtool_export(tmp_path, "lake", cluster.master)
     assert refused.returncode == 6, refused.stderr
     assert "/driver: is not on the executor" in refused.stderr
     assert "driver and executors must reach stores and target under the same paths" in refused.stderr
     assert left == ["lock"]
     assert not list(tmp_path.glob("worker-*/**/*.parquet"))
+
+
+@pytest.mark.night
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_target_that_is_named_from_the_directory_of_the_driver_is_found_by_executors(tmp_path):
+    write_big_store(tmp_path / "store", 500, segment=1 << 20)
+    with spark_cluster(tmp_path) as cluster:
+        relative = mqtool_export(tmp_path, "lake", cluster.master)
     assert relative.returncode == 0, relative.stderr
     assert lake.table(tmp_path / "lake").num_rows == 500
 

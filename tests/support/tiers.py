@@ -6,7 +6,7 @@ job. Everything else in `tests/golden` and `tests/cli` belongs to the default ti
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -32,6 +32,11 @@ def one_in(step: int, values: Iterable[Any], others: str = "slow") -> list[Any]:
         else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=getattr(pytest.mark, others))
         for number, value in enumerate(values)
     ]
+
+
+def some(step: int, values: Sequence[Any]) -> Sequence[Any]:
+    """Cases of a table in parts: the first of every `step`, and all in the night."""
+    return values if NIGHT else values[::step]
 
 
 def belongs(folder: str, markers: frozenset[str], tier: str) -> bool:

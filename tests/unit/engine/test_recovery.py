@@ -7,6 +7,7 @@ from mqtool.errors import MqtoolError, StoreLockedError
 from tests.support.damage import CASES, base_config, damage_answers, damage_case, held_locks
 from tests.support.engine import HeldClock, options_of
 from tests.support.stores import tree_digest
+from tests.support.tables import in_parts
 
 STRICTER = {"index-short", "abort-directory"}
 """Refused here. The real ones lengthen such an index file and misread it; one of them takes such an abort for a crash."""
@@ -25,7 +26,7 @@ def cases():
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(("opened_by", "case", "answer"), list(cases()))
+@in_parts("opened_by, case, answer", cases(), size=24)
 def test_a_damaged_store_becomes_what_the_broker_made_of_it(opened_by, case, answer, in_memory):
     root = damage_case(case, in_memory)
     options = options_of(base_config(case.base), opened_by)

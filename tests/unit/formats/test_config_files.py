@@ -12,6 +12,7 @@ from mqtool.formats import config_files, config_json
 from mqtool.formats.config_files import ConsumerOffsets, DataVersion, GroupConfig, TopicConfig
 from mqtool.formats.config_json import JsonStyle
 from tests.support.stores import FIXTURES, fixture
+from tests.support.tables import in_parts
 from tests.unit.formats.real import files, label
 
 NAMES = ("*.json", "*.json.bak", "*etrics", "*etrics.bak")
@@ -52,7 +53,7 @@ def style_by_release(path) -> JsonStyle:
     return JsonStyle.PRETTY_1 if "4.9.7" in label(path) else JsonStyle.PRETTY_2
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=label)
+@in_parts("path", DOCUMENTS, size=120)
 def test_every_real_file_is_written_back_to_its_own_bytes(path):
     data = path.read_bytes()
     document = config_json.parse(data)
@@ -60,7 +61,7 @@ def test_every_real_file_is_written_back_to_its_own_bytes(path):
     assert config_json.build(document, config_json.style_of(data)) == data
 
 
-@pytest.mark.parametrize("path", TYPED_FILES, ids=label)
+@in_parts("path", TYPED_FILES, size=120)
 def test_typed_views_are_written_back_to_the_same_bytes(path):
     data = path.read_bytes()
     parse, build = TYPED[path.name.partition(".")[0]]
@@ -73,7 +74,7 @@ def test_the_fixtures_hold_every_kind_of_file():
     assert {path.name.partition(".")[0] for path in TYPED_FILES} == set(TYPED)
 
 
-@pytest.mark.parametrize("path", TYPED_FILES, ids=label)
+@in_parts("path", TYPED_FILES, size=120)
 def test_only_derived_and_rare_members_are_left_to_extra(path):
     view = TYPED[path.name.partition(".")[0]][0](path.read_bytes())
     assert set(view.extra) <= {"groupTopicMap", "forbiddenTable"}

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, SLOT, IndexEntry, IndexHeader
 from tests.support.stores import answered, answers
-from tests.unit.formats.real import default_sizes, files, label
+from tests.support.tables import in_parts
+from tests.unit.formats.real import default_sizes, files
 
 INDEX_FILES = files("index/" + "[0-9]" * 17)
 SLOTS_OF_FIXTURES = 100
@@ -25,7 +26,7 @@ def test_every_real_header_is_written_back_to_its_own_bytes():
         assert HEADER.build(HEADER.parse(raw)) == raw
 
 
-@pytest.mark.parametrize("path", INDEX_FILES, ids=label)
+@in_parts("path", INDEX_FILES)
 def test_every_real_entry_is_written_back_to_its_own_bytes(path):
     data = path.read_bytes()
     start = index_file.entry_position(0, SLOTS_OF_FIXTURES)

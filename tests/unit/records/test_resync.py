@@ -13,6 +13,7 @@ from mqtool.records import segment_bytes
 from mqtool.records.record_search import extent, next_record, trailer_start
 from mqtool.records.segment_bytes import SegmentBytes
 from tests.support.builder import encode
+from tests.support.tables import combined, in_parts
 from tests.unit.records.walking import Segment, over, reader, walk
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -103,9 +104,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("is_last", [False, True])
+@in_parts("head, body, is_last", combined(HEADS, BODIES, [False, True]), size=56)
 def test_a_damaged_head_lets_no_forged_frame_out(head, body, is_last):
     segment = trap(body).blank()
     start = segment.starts[5]
@@ -124,18 +123,14 @@ WIPED = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("wiped", WIPED)
-@pytest.mark.parametrize("is_last", [False, True])
+@in_parts("wiped, body, is_last", combined(WIPED, BODIES, [False, True]), size=56)
 def test_with_the_whole_head_gone_the_queues_deny_forged_frames(wiped, body, is_last):
     segment = trap(body).blank()
     data = over(segment.whole(), segment.starts[5], WIPED[wiped])
     check(segment, data, start_index=named_by_queues(segment), is_last=is_last)
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("wiped", WIPED)
-@pytest.mark.parametrize("is_last", [False, True])
+@in_parts("wiped, body, is_last", combined(WIPED, BODIES, [False, True]), size=56)
 def test_with_the_whole_head_gone_and_no_queues_the_rest_of_the_record_denies_them(wiped, body, is_last):
     segment = trap(body).blank()
     check(segment, over(segment.whole(), segment.starts[5], WIPED[wiped]), is_last=is_last)

@@ -23,7 +23,8 @@ from mqtool.store.version import Version
 from mqtool.verify.survey import recovery_plan, survey
 from tests.support.damage import CASES, damage_answers, damage_case
 from tests.support.stores import copy_tree
-from tests.support.tiers import one_in
+from tests.support.tables import in_parts
+from tests.support.tiers import some
 from tests.unit.recovery.stores import SEGMENT, StoreWriter, patch
 
 FIRST = 1_700_000_000_000
@@ -126,7 +127,7 @@ RECORDED = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECORDED)
+@in_parts("name", RECORDED, size=16)
 def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
     root = damage_case(name, tmp_path)
     outcome = predict(root, read_log=False)
@@ -139,7 +140,7 @@ def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", one_in(4, STARTED, "night"))
+@in_parts("name", some(4, STARTED), size=16)
 def test_every_recorded_store_is_read_from_where_a_start_scans_whatever_its_release(tmp_path, monkeypatch, name):
     root = damage_case(name, tmp_path)
     if not (root / "commitlog").is_dir():

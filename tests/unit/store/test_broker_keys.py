@@ -13,6 +13,7 @@ from mqtool.formats.release import MEASURED, V5_4, V5_5, V5_5_1
 from mqtool.server.broker.config import DEFAULTS
 from mqtool.store.config import broker_keys
 from mqtool.store.config.broker_keys import KEYS, PROXY_KEYS, TABLE, defaults, unread_keys
+from tests.support.tables import in_parts
 
 
 def test_every_key_that_serve_looks_at_is_a_broker_s_or_a_proxy_s():
@@ -31,9 +32,7 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant():
     assert [one.words for one in unread_keys(keys)] == [*map(meant, keys[:3]), "unknown key 'zzz' has no effect"]
 
 
-@pytest.mark.parametrize(
-    "key", ["maxTransferBytesOnMessageInMemor2", "brokerIP3", "minAccessMessageInMemoryRatio", *KEYS]
-)
+@in_parts("key", ["maxTransferBytesOnMessageInMemor2", "brokerIP3", "minAccessMessageInMemoryRatio", *KEYS], size=200)
 def test_no_key_is_suggested_for_one_that_means_something_else(key, monkeypatch):
     """Also not for a key that a later release adds: each known key in turn is taken for such a one."""
     monkeypatch.setattr(broker_keys, "KEYS", {name: kind for name, kind in KEYS.items() if name != key})

@@ -16,6 +16,7 @@ from mqtool.store.queues.consume_queue import Queue, UnitCache
 from mqtool.store.queues.pull import unit_at, units_from
 from tests.support.builder import FIRST_TIME, StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture
+from tests.support.tables import in_parts
 
 UNIT = CONSUME_QUEUE_UNIT
 PER_FILE = 50
@@ -94,7 +95,7 @@ def test_garbage_behind_the_last_unit_is_none(tmp_path):
     assert queue.max_offset == 5
 
 
-@pytest.mark.parametrize("cut", range(121))
+@in_parts("cut", range(121), size=121)
 def test_a_file_cut_anywhere_has_its_whole_units(cut, tmp_path):
     queue = written(tmp_path, units(6), per_file=6)
     path = queue.files[0].path

@@ -18,6 +18,7 @@ from mqtool.verify.tasks import merge_parts, parts_of
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
+from tests.support.tables import in_parts
 from tests.support.tiers import NIGHT
 from tests.support.unreadable import unreadable
 
@@ -41,14 +42,14 @@ def comparable(found: Verification) -> tuple:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", SOME, ids=str)
+@in_parts("case", SOME, size=12)
 def test_of_a_damaged_store_the_same_is_reported(case, damaged, cut):
     with mqtool.open(damaged(case.id), base_config(case.base)) as opened:
         assert comparable(verify(opened, Options(jobs=2))) == comparable(verify(opened))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("store", HEALTHY, ids=str)
+@in_parts("store", HEALTHY, size=12)
 def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut):
     with mqtool.open(copy_store(store.name, tmp_path), store.config) as opened:
         seen = survey(opened)

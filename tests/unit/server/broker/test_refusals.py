@@ -7,6 +7,7 @@ import pytest
 
 from mqtool.server.testing import MqServer
 from tests.support.refusals import JAVA, converse, talk
+from tests.support.tables import in_parts
 
 RECORDED = {
     row["label"]: row
@@ -45,7 +46,7 @@ def test_everything_that_is_asked_was_recorded():
     assert list(RECORDED) == [said.label for said in talk()]
 
 
-@pytest.mark.parametrize("label", [said.label for said in talk()])
+@in_parts("label", [said.label for said in talk()], size=200)
 def test_the_answer_is_the_real_broker_s(answers, label):
     found, expected = answers[label], RECORDED[label]
     if label in OURS:
