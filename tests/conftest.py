@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,7 @@ from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.native import IS_COMPILED, form
 from tests.support.rocketmq import RocketMQ, Unavailable, release
+from tests.support.scheduling import GroupScheduling
 from tests.support.stores import SOON_AFTER
 from tests.support.tiers import FAST_FOLDERS, NIGHT, TIERS, belongs
 from tests.support.watch import Watch
@@ -88,6 +90,11 @@ def pytest_collection_finish() -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """`-n auto`: two more than there are processors, since tests with real brokers mostly wait for them; not in the fast tier."""
     return (os.cpu_count() or 1) + (0 if config.getoption("--tier") == "fast" else 2)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist=loadgroup`, the default, a scheduler of ours; else xdist's."""
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 _WATCH = Watch()

@@ -24,11 +24,15 @@ DELAY_MS = 5_000  # level 2
 
 
 EACH = [
-    pytest.param((name, fast), marks=pytest.mark.xdist_group(f"client {name}"), id=name if fast else f"{name}-ordinary")
+    pytest.param(
+        (name, fast),
+        marks=[pytest.mark.xdist_group(f"client {name}"), *([] if fast or name == "go" else [pytest.mark.night])],
+        id=name if fast else f"{name}-ordinary",
+    )
     for name in CLIENTS
     for fast in (True, False)
 ]
-"""A client, and whether sends may take the fast path, or all go the ordinary way."""
+"""A client, and whether sends may take the fast path, or all go the ordinary way: each client of one language does both."""
 
 
 @contextlib.contextmanager

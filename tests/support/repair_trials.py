@@ -497,10 +497,12 @@ class Trial:
     before: Served
 
 
-def prepare(rocketmq: RocketMQ, directory: Path, seed: int, stop: str, messages: int = 700) -> Trial:
-    """Has a real broker write the stores of a trial."""
+def prepare(
+    rocketmq: RocketMQ, directory: Path, seed: int, stop: str, messages: int = 700, *, with_other: bool = True
+) -> Trial:
+    """Has a real broker write the stores of a trial; `with_other`, also the one that some kinds of damage take parts from."""
     written = write_store(rocketmq, directory / "one", seed, stop, messages)
-    other = write_store(rocketmq, directory / "other", seed + 1, stop, messages)
+    other = write_store(rocketmq, directory / "other", seed + 1, stop, messages) if with_other else written
     return Trial(rocketmq, seed, written, other, served(rocketmq, written, written.root, directory / "before"))
 
 
