@@ -12,6 +12,7 @@ from mqtool.errors import UsageError
 from mqtool.spark.options import parse
 from tests.support import lake
 from tests.support.stores import copy_store
+from tests.support.tiers import one_in
 
 ORDERS = "orders-5.5.0"
 
@@ -28,7 +29,7 @@ def rows(frame: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", lake.WHOLE)
+@pytest.mark.parametrize("name", one_in(3, lake.WHOLE, "night"))
 def test_all_rows_are_the_brokers_records(spark, name, tmp_path):
     frame = read(spark, f"b={copy_store(name, tmp_path)}", include="all", splitSize=20_000)
     assert lake.in_log_order(rows(frame)) == lake.expected_rows(name, every_class=True, broker="b")

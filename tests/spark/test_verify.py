@@ -12,6 +12,7 @@ from mqtool.errors import MqtoolError
 from mqtool.verify import Severity, Verification, verify
 from tests.support.damage import CASES, base_config
 from tests.support.stores import copy_store, tree_digest
+from tests.support.tiers import one_in
 
 HEALTHY = ["orders-5.5.0", "orders-4.9.7", "bcq-5.5.0"]
 DAMAGED = sorted(case.id for case in CASES.values() if case.base == "5.5.0-clean" and case.kind != "store-empty")[::9]
@@ -44,7 +45,7 @@ def test_a_healthy_store_is_found_to_be_what_one_machine_finds(spark, name, tmp_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", DAMAGED)
+@pytest.mark.parametrize("case", one_in(3, DAMAGED, "night"))
 def test_a_damaged_store_has_the_same_findings_in_the_same_order(spark, case, damaged):
     store, config = damaged(case), base_config(CASES[case].base)
     assert on_spark(spark, store, config) == alone(store, config)

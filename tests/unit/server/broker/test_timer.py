@@ -22,6 +22,7 @@ from mqtool.server.broker.timer_files import TimerFiles
 from mqtool.server.clock import ServerClock
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
+from tests.support.stores import copy_store
 from tests.unit.server.broker.conftest import until
 
 SMALL_LOG = 10 * timer.LOG_UNIT_SIZE
@@ -607,3 +608,14 @@ def test_a_timer_in_rocksdb_that_cannot_be_read_is_an_error_where_it_is_used(wit
         pass
     with MqServer(with_overdue_messages):
         assert "cannot know whether timer messages from queue offset 0 on were delivered" in caplog.text
+
+
+@pytest.mark.slow
+def test_messages_that_a_real_broker_would_skip_after_a_week_are_delivered(tmp_path):
+    """What `explain-start` advises: 8 of 16 were delivered before, and 8 have been due since November 2026."""
+    with MqServer(copy_store("orders-5.5.0", tmp_path)) as server, Client(server.broker_address) as client:
+        until(
+            lambda: [client.call(30, topic="Timed", queueId=queue).fields["offset"] for queue in (0, 1)] == ["8", "8"]
+        )
+        found = {body for queue in (0, 1) for body in bodies(client.pull("Timed", queue=queue, count=32))}
+    assert len(found) == 16
