@@ -119,3 +119,15 @@ def messages(server: MqServer) -> dict[str, int]:
     with mqtool.open(server.store) as store:
         counts = {topic: sum(1 for _ in store.messages(topics=[topic])) for topic in TOPICS}
     return {topic: count for topic, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("client", [pytest.param(name, marks=NIGHT[name]) for name in ("Java", "Node.js", "Go")])
+def test_a_client_repeats_sends_that_a_test_lets_fail(client, tmp_path):
+    with MqServer() as server:
+        prepare(server)
+        server.fail(send=2, topic="Normal")
+        one = use(client, server, tmp_path, "-", "-", "normal")["normal"]
+        assert "error" not in one, one["error"]
+        check_seen("normal", one["seen"])
+        assert server.call(server.controls.faults) == []
+        assert messages(server) == {"Normal": 10}
