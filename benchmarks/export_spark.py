@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 
 from mqtool.export.plain import export
 from mqtool.export.run import ExportRequest
-from mqtool.export.schema import ReadRequest, Table, messages_schema
+from mqtool.export.schema import messages_schema
 from mqtool.export.sources import resolve
 from mqtool.spark.job import SparkRunner
 from mqtool.spark.options import SPLIT_BYTES
-from mqtool.spark.reading import table_schema
+from mqtool.spark.reading import spark_schema
 from mqtool.spark.session import build
 from mqtool.store import Message, open_store
 
@@ -42,7 +42,7 @@ class RowSource(DataSource):
 
     def schema(self) -> StructType:
         """Returns all columns."""
-        return table_schema(Table.MESSAGES, ReadRequest(), None)
+        return spark_schema(messages_schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's protocol
         """Returns the reader."""

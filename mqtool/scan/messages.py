@@ -24,6 +24,7 @@ from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, SysFlag
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import NO_FACTS, Facts, condition_of
+from mqtool.scan.conditions import parsed
 from mqtool.scan.paths import Path, Planner
 from mqtool.scan.reading import Reading, Zones, mask_of, possible
 from mqtool.store.store import Store
@@ -142,9 +143,20 @@ class Where(Struct, frozen=True):
         if expression is None:
             return cls()
         condition = condition_of(expression, schema)
-        return cls(
-            condition.facts, condition.columns, lambda batch: _one(pa.Table.from_batches([batch]).filter(expression))
-        )
+        return cls(condition.facts, condition.columns, partial(_matching, expression))
+
+    @classmethod
+    def parsed(cls, text: str) -> "Where":
+        """Returns a condition on messages in SQL syntax, "" for every row; raises UsageError if it is not valid."""
+        if not text:
+            return cls()
+        condition = parsed(text, schema_of())
+        return cls(condition.facts, condition.columns, partial(_matching, condition.expression))
+
+
+def _matching(expression: Any, batch: Any) -> Any:
+    """Returns the rows of a `pa.RecordBatch` that match."""
+    return _one(pa.Table.from_batches([batch]).filter(expression))
 
 
 class Options(Struct, frozen=True):

@@ -7,14 +7,11 @@ microseconds, everything nullable.
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import types as arrow_types
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,16 +27,17 @@ from pyspark.sql.types import (
 )
 
 from mqtool.errors import ExportError, UsageError
-from mqtool.export.plan import Partition, StorePlan, partitions
 from mqtool.export.rows import Rows, compact, rows_of
-from mqtool.export.schema import BY_NAME, DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, ReadRequest, Table, messages_schema
+from mqtool.export.schema import BY_NAME, DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.task import check_tolerated, damage_batch, pieces, read_partition
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
-from mqtool.scan.paths import PointReads
 from mqtool.scan.reading import Reading, possible
+from mqtool.spark.kafka import column_of, schema_of_columns, source_of_column
+from mqtool.spark.offsets import both
 from mqtool.spark.options import SourceOptions, narrowed
+from mqtool.spark.splits import Split
 
 MICROSECONDS = pa.timestamp("us", "UTC")
 
@@ -52,6 +50,8 @@ def spark_type(arrow_type: Any) -> DataType:
         return MapType(spark_type(arrow_type.key_type), spark_type(arrow_type.item_type))
     if arrow_types.is_list(arrow_type):
         return ArrayType(spark_type(arrow_type.value_type))
+    if arrow_types.is_struct(arrow_type):
+        return StructType([StructField(field.name, spark_type(field.type)) for field in arrow_type])
     if arrow_types.is_timestamp(arrow_type):
         return TimestampType()
     plain = {
@@ -76,11 +76,11 @@ def spark_schema(arrow_schema: Any, damage_column: str | None = None) -> StructT
     return StructType(fields)
 
 
-def table_schema(table: Table, request: ReadRequest, damage_column: str | None) -> StructType:
+def table_schema(options: SourceOptions) -> StructType:
     """Returns the schema of one of the three tables."""
-    if table is Table.MESSAGES:
-        return spark_schema(messages_schema(request.columns, request.body), damage_column)
-    return spark_schema(DAMAGE_SCHEMA if table is Table.DAMAGE else REJECTED_VALUE_SCHEMA)
+    if options.table is Table.MESSAGES:
+        return spark_schema(schema_of_columns(options.columns, options.read.body), options.damage_column)
+    return spark_schema(DAMAGE_SCHEMA if options.table is Table.DAMAGE else REJECTED_VALUE_SCHEMA)
 
 
 def require_subset(requested: StructType, available: StructType) -> None:
@@ -94,46 +94,14 @@ def require_subset(requested: StructType, available: StructType) -> None:
             raise UsageError(f"column {field.name!r} is {expected}, not {requested_type}; cast it after reading")
 
 
-def for_spark(batch: Any, names: list[str], missing: dict[str, Any] | None = None) -> Any:
-    """Returns a `pa.RecordBatch` with the columns that Spark requests, in its order and types; `missing` are null."""
+def for_spark(batch: Any, names: list[str], more: dict[str, Any] | None = None) -> Any:
+    """Returns a `pa.RecordBatch` with the columns that Spark requests, in its order and types; `more` are arrays."""
     arrays = []
     batch = compact(batch)
     for name in names:
-        if missing and name in missing:
-            arrays.append(pa.nulls(batch.num_rows, missing[name]))
-            continue
-        values = batch[name]
+        values = more[name] if more and name in more else column_of(batch, name)
         arrays.append(values.cast(MICROSECONDS) if arrow_types.is_timestamp(values.type) else values)
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-@dataclass(frozen=True)
-class Split(InputPartition):
-    """What one task reads."""
-
-    partition: Partition | None = None  # spans of the log; None if there are none
-    damage: tuple[tuple[Source, Damage], ...] = ()  # found by planning
-    # source, points: a store, and its records that a queue or an index names; None if there are none.
-    source: Source | None = None
-    points: PointReads | None = None
-
-
-def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
-    """Returns the tasks of a plan; empty ones are left out."""
-    splits = [Split(partition) for partition in partitions(plans, split_bytes)]
-    gaps = tuple((plan.source, damage) for plan in plans for damage in plan.damage)
-    return [*splits, Split(None, gaps)] if gaps else splits
-
-
-def splits_of_points(source: Source, points: PointReads, split_bytes: int) -> list[Split]:
-    """Returns the tasks that read named records of a store."""
-    number = np.cumsum(points.sizes) // split_bytes
-    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
-    parts = (slice(low, high) for low, high in pairwise(edges) if low < high)
-    return [
-        Split(source=source, points=PointReads(points.offsets[part], points.sizes[part], points.by_index))
-        for part in parts
-    ]
 
 
 def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False) -> Iterator[Any]:
@@ -142,7 +110,7 @@ def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_o
     `fail_on_loss` raises ExportError for a range without a file; for streams, which never read a range again. Raises
     CorruptionError for damage, in mode failfast.
     """
-    shape = _Shape(options, names)
+    shape = _Shape(replace(options, condition=both(options.condition, split.condition)), names)
     for where, damage in split.damage:
         _require_no_loss(damage, where, fail_on_loss=fail_on_loss)
         yield from shape.damage(check_tolerated(damage, options.read), where)
@@ -188,9 +156,10 @@ class _Shape:
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
         self._options = options
         self._names = names
-        self._messages = [name for name in names if name != options.damage_column]
         self._where = options.where
-        columns = tuple(self._messages) if options.table is Table.MESSAGES else options.read.columns
+        columns = options.read.columns
+        if options.table is Table.MESSAGES:
+            columns = tuple(dict.fromkeys(source_of_column(name) for name in names if name != options.damage_column))
         if self._where.test is not None:  # columns that are only tested are dropped again
             tested = BY_NAME if self._where.columns is None else self._where.columns
             columns = tuple(dict.fromkeys((*columns, *tested)))
@@ -205,7 +174,7 @@ class _Shape:
             extra = self._options.damage_column
             batch = rows.batch if self._where.test is None else self._where.test(compact(rows.batch))
             if len(batch):
-                yield for_spark(batch, self._names, {extra: pa.string()} if extra else None)
+                yield for_spark(batch, self._names, {extra: pa.nulls(len(batch), pa.string())} if extra else None)
         elif self._options.table is Table.REJECTED_VALUES and rows.rejected_values:
             rejected = [{"broker": source.broker, **value} for value in rows.rejected_values]
             yield for_spark(pa.RecordBatch.from_pylist(rejected, REJECTED_VALUE_SCHEMA), self._names)
@@ -215,15 +184,12 @@ class _Shape:
             yield for_spark(damage_batch([damage], source.broker, source.path), self._names)
             return
         LOG.warning("skipped damage broker=%s %s", source.broker, damage)
-        if self._options.table is Table.MESSAGES and self._options.damage_column in self._names:
-            yield self._marked(damage, source)
+        column = self._options.damage_column
+        if self._options.table is Table.MESSAGES and column is not None and column in self._names:
+            yield self._marked(damage, source, column)
 
-    def _marked(self, damage: Damage, source: Source) -> Any:
+    def _marked(self, damage: Damage, source: Source, column: str) -> Any:
         """Returns a row that reports where messages are missing."""
-        schema = self.request.schema
-        known = {"broker": source.broker, "physical_offset": damage.start}
-        row = {name: known.get(name) for name in self._messages}
-        blank = pa.RecordBatch.from_pylist([row], pa.schema([schema.field(name) for name in self._messages]))
-        text = pa.array([json.dumps(damage.as_dict())], pa.string())
-        arrays = [text if name == self._options.damage_column else blank[name] for name in self._names]
-        return for_spark(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names)
+        row = {"broker": source.broker, "physical_offset": damage.start}
+        blank = pa.RecordBatch.from_pylist([row], self.request.schema)
+        return for_spark(blank, self._names, {column: pa.array([json.dumps(damage.as_dict())])})

@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from mqtool.errors import UsageError
-from mqtool.spark import ask, session, where
+from mqtool.scan.conditions import parsed
+from mqtool.scan.messages import schema_of
+from mqtool.spark import ask, explain, session, where
 from mqtool.spark.options import FORMAT
 from mqtool.store import open_store
 from tests.support.builder import StoreBuilder
@@ -127,7 +129,17 @@ def test_a_question_reads_the_columns_and_records_that_its_plan_names(spark, tmp
     ("condition", "pushed"),
     [
         ("1 < queue_id", "queue_id > 1"),
-        ("queue_id IN (0, 1) AND topic LIKE 'O%'", "((queue_id IN (0, 1)))"),
+        ("queue_id IN (0, 1) AND topic LIKE 'O%'", "(topic LIKE 'O%')) AND (queue_id IN (0, 1))"),
+        ("topic LIKE '%\\\\_s%'", r"topic LIKE '%\_s%'"),
+        ("topic LIKE 'O_d%' OR topic LIKE '%x'", "(topic LIKE 'O_d%') OR (topic LIKE '%x')"),
+        ("topic LIKE 'O!%' ESCAPE '!'", "topic LIKE 'O\\%'"),
+        ("topic LIKE 'O!_%' ESCAPE '!'", None),
+        ("queue_id IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)", "queue_id IN ("),
+        ("tags IN ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'it''s')", "'it''s'"),
+        ("properties['TAGS'] = 'it''s' AND element_at(properties, 'x') LIKE 'a%'", "(properties['TAGS'] = 'it''s')"),
+        ("properties.UNIQ_KEY IN ('a', 'b')", "properties['UNIQ_KEY'] IN ('a', 'b')"),
+        ("array_contains(keys, 'k0')", "array_contains(keys, 'k0')"),
+        ("keys[0] = 'k0' AND cardinality(properties) > 1", None),
         ("topic = 'Orders' OR length(tags) > 0", None),
         ("body_decoded = false", None),
         ("queue_id + 1 = 2", None),
@@ -144,6 +156,34 @@ def test_only_what_a_condition_implies_reaches_the_source(spark, condition, push
     leaf = frame._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0)
     found = leaf.relation().options().get("where")
     assert (found is None) if pushed is None else (pushed in found)
+    if pushed is not None:
+        parsed(found, schema_of())
+        assert f"where={found!r}" in explain(frame)
+
+
+def test_what_is_pushed_of_keys_properties_and_patterns_changes_no_answer(spark, tmp_path):
+    path = str(copy_store(ORDERS, tmp_path))
+    messages = messages_of(path)
+    asked = {
+        "topic LIKE 'Ord%s' AND body IS NOT NULL": lambda m: m.topic.startswith("Ord") and m.topic.endswith("s"),
+        "properties['TAGS'] = 'TagA' AND topic LIKE 'Pay%'": lambda m: m.tags == "TagA" and m.topic == "Payments",
+        "array_contains(keys, 'k0') OR array_contains(keys, 'k1')": lambda m: {"k0", "k1"} & set(m.keys),
+        "array_contains(keys, 'k0') AND topic <> 'Keyed'": lambda m: "k0" in m.keys and m.topic != "Keyed",
+        f"queue_id IN {tuple(range(1, 13))}": lambda m: m.queue_id in range(1, 13),
+    }
+    planned = reader(spark).option("trust", ",".join(EVERYTHING))
+    frames = [ask(planned, f"b={path}", lambda m, text=text: m.where(text)) for text in asked]
+    expected = [(at, "b", m.physical_offset) for at, test in enumerate(asked.values()) for m in messages if test(m)]
+    assert in_one_job(frames) == Counter(expected)
+    assert {at for at, _, _ in expected} == set(range(len(asked)))
+    kafka = ask(
+        reader(spark).option("columns", "kafka"),
+        f"b={path}",
+        lambda m: m.where("topic = 'Orders' AND partition = 1 AND offset >= 38").select("key", "offset"),
+    )
+    assert sorted(row.offset for row in kafka.collect()) == [38, 39]
+    assert "where=" in explain(kafka)
+    assert "queue_offset >= 38" in explain(kafka)
 
 
 def test_spark_connect_shows_no_plans_and_is_refused():

@@ -57,7 +57,7 @@ def test_a_schema_with_another_type_is_refused(spark, tmp_path):
 
 
 def test_an_unknown_option_is_refused(spark, tmp_path):
-    with pytest.raises(Exception, match="unknown option 'topcis'"):
+    with pytest.raises(Exception, match=r"unknown option 'topcis'; did you mean topics\?"):
         read(spark, copy_store(ORDERS, tmp_path), topcis="Orders").count()
 
 
@@ -192,8 +192,35 @@ def test_sizes_may_have_a_suffix(text, size):
 
 
 def test_a_permanent_table_is_refused_since_spark_would_lose_its_options(spark, tmp_path):
+    store = copy_store(ORDERS, tmp_path)
     with pytest.raises(Exception, match="write CREATE TEMPORARY VIEW"):
-        spark.sql(f"CREATE TABLE orders USING `rocketmq-store` OPTIONS (store '{copy_store(ORDERS, tmp_path)}')")
+        spark.sql(f"CREATE TABLE orders USING `rocketmq-store` OPTIONS (store '{store}')")
+    spark.sql(f"CREATE TABLE named (topic string) USING `rocketmq-store` OPTIONS (store '{store}')")
+    try:
+        with pytest.raises(Exception, match="a table that CREATE TABLE made has no options"):
+            spark.table("named").count()
+    finally:
+        spark.sql("DROP TABLE named")
+
+
+def test_a_write_is_refused_with_what_can_be_written(spark):
+    with pytest.raises(Exception, match=r"rocketmq-store only reads; .* write CREATE TABLE … USING parquet AS SELECT"):
+        spark.sql("SELECT 1 AS a").write.format("rocketmq-store").mode("append").save("/data/store")
+
+
+def test_a_job_for_kafka_reads_a_store(spark, tmp_path):
+    reader = spark.read.format("rocketmq-store").option("columns", "kafka").option("topic", "Orders")
+    bounds = json.dumps({"Orders": {"0": 5, "1": -2, "2": -2, "3": 31}})
+    frame = reader.option("startingOffsets", bounds).option("minPartitions", 4).load(str(copy_store(ORDERS, tmp_path)))
+    found = frame.selectExpr("CAST(key AS STRING)", "value", "partition", "offset", "timestamp").collect()
+    begin = {0: 5, 1: 0, 2: 0, 3: 31}
+    expected = [
+        (" ".join(row["keys"]) or None, row["body"], row["queue_id"], row["queue_offset"])
+        for row in lake.expected_rows(ORDERS, every_class=False, broker="")
+        if row["topic"] == "Orders" and row["queue_offset"] >= begin[row["queue_id"]]
+    ]
+    assert Counter(tuple(row)[:4] for row in found) == Counter(expected)
+    assert 4 <= frame.rdd.getNumPartitions() <= 8
 
 
 def test_nothing_selected_is_an_empty_frame(spark, tmp_path):

@@ -97,6 +97,19 @@ def test_batches_end_at_records_soon_after_the_limit(streaming):
     assert max(sizes) < 30_000
 
 
+def test_batches_have_no_more_messages_than_their_limit(streaming):
+    begin = {}
+    for row in EXPECTED:
+        begin.setdefault(row["topic"], {})[str(row["queue_id"])] = 2
+    streaming.run(maxOffsetsPerTrigger=20, startingOffsets=json.dumps(begin), failOnDataLoss="false")
+    assert streaming.rows() == [row for row in EXPECTED if row["queue_offset"] >= 2]
+    sizes = [
+        sum(pq.read_metadata(path).num_rows for path in each.glob("*.parquet")) for each in streaming.out.iterdir()
+    ]
+    assert len(sizes) > 5
+    assert max(sizes) == 20
+
+
 def test_a_batch_that_failed_is_replayed_with_its_bounds(streaming):
     streaming.grow(60)
 

@@ -27,7 +27,7 @@ from mqtool.export.sources import resolve
 from mqtool.polars import facts_of, scan_store
 from mqtool.scan import tables
 from mqtool.scan.bounds import NO_FACTS, Bounds
-from mqtool.scan.conditions import expression_of
+from mqtool.scan.conditions import parsed
 from mqtool.scan.dataset import Stores, dataset
 from mqtool.store import open_store
 from mqtool.store.log.commit_log import CommitLog
@@ -61,7 +61,7 @@ def test_twelve_questions_have_the_answers_of_a_full_scan_in_every_engine(name, 
     found = expected(asked, messages)
     assert sum(map(bool, found)) >= 9
     table = dataset(path)
-    as_option = [expression_of(one.text("option"), table.schema) for one in asked]
+    as_option = [parsed(one.text("option"), table.schema).expression for one in asked]
     assert [offsets(table, where) for where in as_option] == found
     for engine, answers in ENGINES.items():
         assert answers(path, asked) == found, engine

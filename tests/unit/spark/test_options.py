@@ -5,7 +5,8 @@ import re
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.spark.options import parse, where
+from mqtool.spark.options import parse
+from mqtool.spark.plans import where
 from tests.support.stores import FIXTURES
 
 STORE = str(FIXTURES / "orders-5.5.0" / "store")
@@ -36,11 +37,22 @@ def test_anything_else_is_no_time(time):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topcis": "a"}, "unknown option 'topcis'; known: path, paths, store"),
+        ({"tpcis": "a"}, "unknown option 'tpcis'; did you mean topics?"),
+        ({"MaxOffsetPerTrigger": "5"}, "unknown option 'maxoffsetpertrigger'; did you mean maxOffsetsPerTrigger?"),
+        ({"zzz": "red"}, "unknown option 'zzz'; known: path, paths, store"),
+        (
+            {"kafka.bootstrap.servers": "h:9092"},
+            "'kafka.bootstrap.servers'; files are read, not a broker: give load(PATH)",
+        ),
+        ({"subscribe": "Orders"}, "unknown option 'subscribe'; use topic"),
+        ({"subscribePattern": "Ord.*"}, "unknown option 'subscribepattern'; use topics, with globs such as Order*"),
+        ({"minPartitions": "0"}, "option 'minPartitions': expected 1 to 100000, found 0"),
+        ({"maxOffsetsPerTrigger": "-5"}, "option 'maxOffsetsPerTrigger': expected 1 or more, found -5"),
+        ({"columns": "topic", "includeHeaders": "true"}, "option 'includeHeaders' applies to columns=kafka"),
         ({"owner": "me", "provider": "rocketmq-store"}, "write CREATE TEMPORARY VIEW … USING …"),
         ({"mode": "strict"}, "option 'mode': expected permissive or failfast, found 'strict'"),
         ({"include": "half"}, "option 'include': expected committed or all, found 'half'"),
-        ({"startingOffsets": "5"}, "option 'startingOffsets': expected earliest or latest, found '5'"),
+        ({"startingOffsets": "5"}, "option 'startingOffsets': expected earliest, latest, JSON such as {"),
     ],
 )
 def test_an_unknown_option_or_value_is_named_with_those_that_are_known(options, words):

@@ -14,13 +14,13 @@ from mqtool.spark.options import parse
 from mqtool.spark.stream import StoreStreamReader
 
 
-@pytest.mark.parametrize("limit", [1, 8192])
+@pytest.mark.parametrize(
+    "limit", [{"maxBytesPerTrigger": "1"}, {"maxBytesPerTrigger": "8192"}, {"maxOffsetsPerTrigger": "3"}]
+)
 @pytest.mark.parametrize("name", ["dledger-5.5.0", "rollover-5.5.0"])
 def test_small_batches_contain_each_record_once(name, limit):
     path = str(store_fixture(name).directory)
-    reader = StoreStreamReader(
-        parse({"path": path, "include": "all", "maxBytesPerTrigger": str(limit)}), ["physical_offset"]
-    )
+    reader = StoreStreamReader(parse({"path": path, "include": "all", **limit}), ["physical_offset"])
 
     def read(start, end):
         batches = [batch for split in reader.partitions(start, end) for batch in reader.read(split)]
