@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark import InheritableThread, TaskContext
 from pyspark.accumulators import AccumulatorParam
+from pyspark.errors import PySparkAttributeError
 
-from mqtool.errors import CorruptionError, MqtoolError, WorkerError
+from mqtool.errors import CorruptionError, MqtoolError, UsageError, WorkerError
 from mqtool.export.target import target_of
 from mqtool.export.task import Task, run_task
 from mqtool.export.task_result import TaskResult
@@ -38,6 +39,17 @@ class SparkJobError(WorkerError):
     """A Spark job failed for a reason outside mqtool."""
 
 
+def context_of(session: "SparkSession") -> "SparkContext":
+    """Returns the context, with which jobs run; raises UsageError for Spark Connect, which has none."""
+    try:
+        return session.sparkContext
+    except PySparkAttributeError as error:
+        raise UsageError(
+            "Spark Connect runs no jobs of mqtool: use a classic session, or read with format('rocketmq-store') and write "
+            "the frame"
+        ) from error
+
+
 class SparkJob(Generic[Item, Answer]):
     """One job: one Spark task per item; returns the answers in the order of the items."""
 
@@ -49,13 +61,13 @@ class SparkJob(Generic[Item, Answer]):
         size: Callable[[Item], int],
         on_progress: OnProgress = ignore,
     ) -> None:
-        """Uses a running classic session (not Spark Connect), because the job uses an RDD.
+        """Uses a running session; raises UsageError for one of Spark Connect.
 
         Spark lists the job under the name `group`. `work` runs on an executor and yields one answer for each item;
         `size` returns the bytes of an item. `on_progress` is called several times a second with bytes, estimated from
         the tasks that have finished.
         """
-        self._context: SparkContext = session.sparkContext
+        self._context = context_of(session)
         self._group, self._work, self._size, self._on_progress = group, work, size, on_progress
 
     def run(self, items: list[Item], what: str) -> list[Answer]:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.spark.job import SparkJob, require_shared
+from mqtool.spark.job import SparkJob, context_of, require_shared
 from mqtool.store import Store
 from mqtool.verify import Verification
 from mqtool.verify.classifier import Classifier
@@ -34,15 +34,15 @@ def verify_on(
 ) -> Verification:
     """Checks a store as `mqtool.verify.verify` does, on executors that reach it under the same name.
 
-    The session is a classic one (not Spark Connect); topics are globs, None for all. The next start is evaluated for
-    the release `broker`, by default the detected one. Raises SparkJobError if Spark gave up, or an executor cannot
-    reach the store.
+    Topics are globs, None for all. The next start is evaluated for the release `broker`, by default the detected one.
+    Raises SparkJobError if Spark gave up, or an executor cannot reach the store, UsageError for Spark Connect.
     """
+    context = context_of(session)
     begun = time.monotonic()
     store_survey = survey(store, topics, broker=broker)
     tasks = tasks_of(store_survey)
     longest_first = sorted(tasks, key=lambda task: -task.bytes)
-    shared = session.sparkContext.broadcast(store_survey)
+    shared = context.broadcast(store_survey)
     job: SparkJob[Task, Result] = SparkJob(session, GROUP, partial(_run, shared), _size, on_progress)
     answers = job.run(longest_first, f"verify {len(tasks)} parts of {store_survey.root}")
     shared.destroy()

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mqtool.errors import CorruptionError, StoreError, UnavailableError
+from mqtool.errors import CorruptionError, StoreError, UnavailableError, UsageError
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 import mqtool
@@ -176,3 +177,18 @@ def test_a_session_that_does_not_start_is_one_line(started, monkeypatch):
     with pytest.raises(SparkJobError, match=r"^Spark cannot start on local: Java gateway process exited$"):
         session.build("local")
     assert started == []
+
+
+class Connected:
+    """A session of Spark Connect."""
+
+    @property
+    def sparkContext(self):
+        raise PySparkAttributeError("[JVM_ATTRIBUTE_NOT_SUPPORTED] Attribute `sparkContext` is not supported")
+
+
+def test_a_session_of_spark_connect_is_refused_with_what_works_there():
+    with pytest.raises(
+        UsageError, match=r"Spark Connect runs no jobs of mqtool: .* read with format\('rocketmq-store'\)"
+    ):
+        SparkJob(Connected(), "group", list, len)
