@@ -45,8 +45,8 @@ def context_of(session: "SparkSession") -> "SparkContext":
         return session.sparkContext
     except PySparkAttributeError as error:
         raise UsageError(
-            "Spark Connect runs no jobs of mqtool: use a classic session, or read with format('rocketmq-store') and write "
-            "the frame"
+            "Spark Connect runs no jobs of mqtool: use a classic session, or read with format('rocketmq-store') and "
+            "write the frame"
         ) from error
 
 

@@ -33,23 +33,23 @@ class QueueBounds(Struct, frozen=True):
 
         Of several stores, which have queues of the same names, each has such a value, by the names of their brokers.
         """
-        one: dict[str, dict[str, dict[int, int]]]
+        by_broker: dict[str, dict[str, dict[int, int]]]
         try:
             if len(brokers) == 1:
-                one = {brokers[0]: msgspec.json.decode(text, type=dict[str, dict[int, int]])}
+                by_broker = {brokers[0]: msgspec.json.decode(text, type=dict[str, dict[int, int]])}
             else:
-                one = msgspec.json.decode(text, type=dict[str, dict[str, dict[int, int]]])
+                by_broker = msgspec.json.decode(text, type=dict[str, dict[str, dict[int, int]]])
         except msgspec.MsgspecError as error:
             form = '{"TOPIC": {"QUEUE": VALUE}}' if len(brokers) == 1 else '{"BROKER": {"TOPIC": {"QUEUE": VALUE}}}'
             forms = ", ".join([*WORDS.get(option, ()), "JSON"])
             raise UsageError(f"option {option!r}: expected {forms} such as {form}, found {text!r} ({error})") from error
         values = {
             (broker, topic, queue): value
-            for broker, topics in one.items()
+            for broker, topics in by_broker.items()
             for topic, queues in topics.items()
             for queue, value in queues.items()
         }
-        if others := one.keys() - set(brokers):
+        if others := by_broker.keys() - set(brokers):
             raise UsageError(f"option {option!r}: no store of broker {min(others)!r}; known: {', '.join(brokers)}")
         is_time = option.endswith("ByTimestamp")
         for place, value in values.items():

@@ -254,11 +254,11 @@ class _Values:
         text = self._given.get(name.lower())
         return None if text is None or text.lower() in WORDS.get(name, ()) else QueueBounds.of(name, text, brokers)
 
-    def count(self, name: str, most: int | None = None) -> int | None:
+    def count(self, name: str, maximum: int | None = None) -> int | None:
         """Returns a number of at least 1."""
         number = self.integer(name)
-        if number is not None and (number < 1 or (most is not None and number > most)):
-            raise UsageError(f"option {name!r}: expected 1 {f'to {most}' if most else 'or more'}, found {number}")
+        if number is not None and (number < 1 or (maximum is not None and number > maximum)):
+            raise UsageError(f"option {name!r}: expected 1 {f'to {maximum}' if maximum else 'or more'}, found {number}")
         return number
 
     def paths(self) -> list[str]:

@@ -173,10 +173,10 @@ def _text_of(condition: Any) -> str | None:
         return _listed(value, [_constant(item) for item in listed])
     if kind == "InSet" and condition.hset().size() <= _MAX_VALUES:
         value, values = condition.child(), condition.hset().iterator()
-        found = []
+        written = []
         while values.hasNext():
-            found.append(_written(str(value.dataType().typeName()), values.next()))
-        return _listed(value, found)
+            written.append(_written(str(value.dataType().typeName()), values.next()))
+        return _listed(value, written)
     return None
 
 
