@@ -64,6 +64,8 @@ def test_json_is_decoded_by_spark(run):
     assert run(0) == SHOWN
 
 
+@pytest.mark.night
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_protobuf_is_decoded_by_its_own_class(run, spark, tmp_path, monkeypatch):
     protoc = pytest.importorskip("grpc_tools.protoc")
     (tmp_path / "order.proto").write_text(ORDER)
