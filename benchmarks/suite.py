@@ -51,7 +51,7 @@ def test_orders(number, {fixture}):
             assert client.put(topic, body).code == 0
         found = []
         while len(found) < 3:
-            found += bodies(client.pull(topic, offset=len(found), hold_ms=1000))
+            found += bodies(client.pull(topic, offset=len(found)))
         assert found == [b"1", b"2", b"3"]
 """
 

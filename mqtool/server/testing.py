@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec.structs import replace
 
 from mqtool.engine.clock import SystemClock
+from mqtool.errors import UsageError
 from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.clock import ServerClock
@@ -179,7 +180,9 @@ class MqServer:
         return copy
 
     def restore(self, snapshot: Path) -> None:
-        """Restores topics, groups, messages and offsets of a snapshot; clients stay connected."""
+        """Restores topics, groups, messages and offsets of a snapshot of this server; clients stay connected."""
+        if snapshot not in self._copies:
+            raise UsageError(f"{snapshot}: expected a snapshot of this server")
 
         def change() -> None:
             shutil.rmtree(self.store)

@@ -105,6 +105,9 @@ def test_a_snapshot_is_restored_as_often_as_wanted():
             assert bodies(client.pull("Orders")) == [b"before"]
             assert client.call(14, consumerGroup="G", topic="Orders", queueId=0).fields["offset"] == "1"
             assert client.call(351, topic="Other").code == 17
+        with pytest.raises(UsageError, match="expected a snapshot of this server"):
+            server.restore(server.store)
+        assert bodies(client.pull("Orders")) == [b"before"]
     assert not snapshot.exists()
 
 
