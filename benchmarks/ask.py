@@ -2,9 +2,9 @@
 
     python benchmarks/ask.py --messages 100000 --rounds 5
 
-A scan of three columns beside DuckDB on the exported Parquet of the same rows; bytes read to bytes needed, with and without
-trust; tables of units and entries; memory of engines that stream; a look-up by unique key, `mqtool story` and
-`mqtool find --key` in a log of 100 GiB, most of it sparse.
+Questions about columns beside DuckDB on the exported Parquet of the same rows, with `--columns` only these; bytes read
+to bytes needed, with and without trust; tables of units and entries; memory of engines that stream; a look-up by unique
+key, `mqtool story` and `mqtool find --key` in a log of 100 GiB, most of it sparse.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -35,7 +37,15 @@ from tests.support.questions import questions as twelve
 
 SEGMENT = 1 << 28
 PAGE = 4096
-THREE = "count(*), min(queue_offset), max(store_timestamp), min(topic)"
+FEW = 100
+COLUMNS = {
+    "three columns": "SELECT count(*), min(queue_offset), max(store_timestamp), min(topic) FROM {}",
+    "count": "SELECT count(*) FROM {}",
+    "by topic": "SELECT topic, count(*), sum(store_size) FROM {} GROUP BY topic ORDER BY topic",
+    "a range of times": "SELECT count(*), max(queue_offset) FROM {} WHERE store_timestamp"
+    " BETWEEN '2026-09-21 14:15:00+00' AND '2026-09-21 14:16:00+00'",
+    "by tag": "SELECT tags, count(*) FROM {} GROUP BY tags ORDER BY tags",
+}
 ALL = ("queues", "index", "clock")
 
 
@@ -43,10 +53,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000, help="of about 1.2 KB each")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--columns", action="store_true", help="only the questions that are compared with Parquet")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
+        for size in (1024, 100):
+            beside_parquet(Path(directory), options.messages, size, options.rounds)
+        if options.columns:
+            return
         store = write_big_store(Path(directory) / "bench" / "store", options.messages, segment=SEGMENT, index=True)
-        three_columns(store, Path(directory) / "lake", options.rounds)
         questions(store)
         tables(store)
         memory(store)
@@ -89,57 +103,62 @@ def memory(store: Path) -> None:
         print_row(f"memory: {engine}", rows=int(out[-2]), log_mib=size >> 20, peak_mib=int(out[-1]))
 
 
-def three_columns(store: Path, lake: Path, rounds: int) -> None:
-    """Three columns of a store by its three ways, of its export, and what bounds them: a loop that reads the log and its CRCs."""
-    export(ExportRequest(tuple(resolve([str(store)])), str(lake)), LocalRunner(2))
-    on_parquet = f"SELECT {THREE} FROM read_parquet('{lake}/messages/**/*.parquet')"
+def beside_parquet(directory: Path, messages: int, size: int, rounds: int) -> None:
+    """Questions that need no body, to a store and to its export, and what bounds them: loops that only read the log.
 
-    def by_scan() -> None:
-        with open_store(store) as opened:
+    Processor time for a message; the time of the same question about a few messages is taken off, as that of a start.
+    """
+    stores = [write_big_store(directory / f"{size}-{count}" / "store", count, size=size) for count in (FEW, messages)]
+    lakes = [store.parent / "lake" for store in stores]
+    for store, lake in zip(stores, lakes, strict=True):
+        export(ExportRequest(tuple(resolve([str(store)])), str(lake)), LocalRunner(2))
+
+    def by_duckdb(number: int, sql: str, trust: Sequence[str] = ()) -> list[object]:
+        with Session(stores[number], trust=trust) as session:
+            return [row for batch in session.ask(sql.format("messages"))[1] for row in batch.to_pylist()]
+
+    def by_parquet(number: int, sql: str) -> list[object]:
+        return duckdb.connect().sql(sql.format(f"'{lakes[number]}/messages/**/*.parquet'")).to_arrow_table().to_pylist()
+
+    def by_scan(number: int) -> None:
+        with open_store(stores[number]) as opened:
             for _ in scan(opened, ["queue_offset", "store_timestamp", "topic"]):
                 pass
 
-    def by_duckdb() -> list[dict[str, object]]:
-        with Session(store) as session:
-            return [row for batch in session.ask(f"SELECT {THREE} FROM messages")[1] for row in batch.to_pylist()]
-
-    def by_parquet() -> list[dict[str, object]]:
-        return duckdb.connect().sql(on_parquet).to_arrow_table().to_pylist()
-
-    def connect() -> None:
-        duckdb.connect().sql("SELECT 1").to_arrow_table()
-
-    def read_and_check() -> None:
+    def read(number: int, *, check: bool) -> None:
         buffer = memoryview(bytearray(1 << 20))
-        for segment in sorted((store / "commitlog").iterdir()):
+        for segment in sorted((stores[number] / "commitlog").iterdir()):
             with segment.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    if any(buffer[:4]):
+                for _ in range(segment.stat().st_blocks * 512 // len(buffer)):
+                    file.readinto(buffer)
+                    if check:
                         body_crc(buffer)
 
-    assert by_duckdb() == by_parquet()
-    ways = {
-        "scan": by_scan,
-        "duckdb": by_duckdb,
-        "parquet": by_parquet,
-        "connect": connect,
-        "read_and_check": read_and_check,
-    }
-    spent = {name: float("inf") for name in ways}
+    bounds = {"scan_ns": by_scan, "read_ns": partial(read, check=False), "read_and_check_ns": partial(read, check=True)}
+    figures = _spent(bounds, rounds, messages)
+    print_row("three columns, without DuckDB", body_bytes=size, **figures)
+    for name, sql in COLUMNS.items():
+        assert by_duckdb(1, sql) == by_duckdb(1, sql, ["bodies"]) == by_parquet(1, sql)
+        ways = {
+            "store_ns": partial(by_duckdb, sql=sql),
+            "trusting_bodies_ns": partial(by_duckdb, sql=sql, trust=["bodies"]),
+            "parquet_ns": partial(by_parquet, sql=sql),
+        }
+        figures = _spent(ways, rounds, messages)
+        times_parquet = {name: figures[f"{name}_ns"] / figures["parquet_ns"] for name in ("store", "trusting_bodies")}
+        print_row(name, body_bytes=size, **figures, **{f"{key}_by_parquet": it for key, it in times_parquet.items()})
+
+
+def _spent(ways: dict[str, Callable[[int], object]], rounds: int, messages: int) -> dict[str, float]:
+    """Returns the least processor time of each way for a message, in ns."""
+    spent = {name: [float("inf")] * 2 for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            begun = time.process_time()
-            way()
-            spent[name] = min(spent[name], time.process_time() - begun)
-    without = spent["parquet"] - spent["connect"]
-    print_row(
-        "three columns",
-        **{f"{name}_cpu_ms": value * 1000 for name, value in spent.items()},
-        speed_of_parquet=spent["parquet"] / spent["duckdb"],
-        speed_of_parquet_without_connecting=without / (spent["duckdb"] - spent["connect"]),
-        limit=spent["parquet"] / (spent["connect"] + spent["read_and_check"]),
-        limit_without_connecting=without / spent["read_and_check"],
-    )
+            for number in range(2):
+                begun = time.process_time()
+                way(number)
+                spent[name][number] = min(spent[name][number], time.process_time() - begun)
+    return {name: (many - few) / (messages - FEW) * 1e9 for name, (few, many) in spent.items()}
 
 
 def questions(path: Path) -> None:
