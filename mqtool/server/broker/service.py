@@ -6,7 +6,6 @@ BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
@@ -48,6 +47,7 @@ SHORTEST_S = 0.05
 AFTER_FAILURE_S = 1.0
 _POLL_S = 0.001
 _SETTLE_S = 10.0
+_SETTLE_ROUNDS = 10
 
 PERIOD_S = 30.0
 _TIMEOUT_S = 3.0
@@ -394,13 +394,20 @@ class BrokerService:
         await self.broker.persister.close()
 
     async def settle(self) -> None:
-        """Does what became due when the clock was advanced, and what that makes due, for at most ten seconds."""
+        """Does what became due when the clock was advanced, and what that makes due.
+
+        What is left after ten seconds, or after many rounds because clients go on sending, the services do soon.
+        """
         messages, end = self.broker.messages, -1
-        with contextlib.suppress(TimeoutError):
+        if not isinstance(messages, MessageStore):
+            return
+        with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
-                while isinstance(messages, MessageStore) and messages.max_physical_offset != end:
+                for _ in range(_SETTLE_ROUNDS):
                     while messages.dispatch_behind:
                         await asyncio.sleep(_POLL_S)
+                    if messages.max_physical_offset == end:
+                        break
                     end = messages.max_physical_offset
                     await self.tasks.rested()
                     self._schedule.turn()
