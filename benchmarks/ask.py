@@ -57,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
         for size in (1024, 100):
-            beside_parquet(Path(directory), options.messages, size, options.rounds)
+            beside_parquet(Path(directory), 5 * options.messages, size, options.rounds)  # few would drown in the start
         if options.columns:
             return
         store = write_big_store(Path(directory) / "bench" / "store", options.messages, segment=SEGMENT, index=True)
