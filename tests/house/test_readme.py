@@ -85,8 +85,7 @@ def test_the_example_of_damage_survives_a_damaged_store(tmp_path):
 @pytest.mark.slow
 def test_the_changes_of_the_page_on_repair_can_be_made_and_undone(tmp_path):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    [change] = [text for kind, text in BLOCK.findall(REPAIR) if kind == "sh" and "mqtool append" in text]
-    assert "mqtool undo copy --yes" in change
+    [change] = [text for kind, text in BLOCK.findall(REPAIR) if kind == "sh" and "mqtool undo copy --yes" in text]
     script = 'set -eo pipefail\nmqtool() { $PYTHON -m mqtool "$@"; }\n' + change
     assert "Done: verify now says clean" in run("bash", "-c", script, cwd=tmp_path)
 

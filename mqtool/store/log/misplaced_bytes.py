@@ -44,6 +44,7 @@ _SECTOR = 512
 _PAGE = 4096
 """Bytes that are taken to be displaced together, unless the distance is a multiple of a smaller power of two only."""
 _STEP = 8 << 20
+_ZEROS = bytes(_STEP + commit_log.FRAME.size - 1)
 _LONGEST = 64 << 20
 """Maximum bytes of a damaged range that is put together again; of longer ones only complete records are found."""
 _OFFSET_AT = commit_log.field_offset("physical_offset")
@@ -279,6 +280,7 @@ class DisplacedRecords:
         self._complete: dict[int, int] = {}
         self._joined: dict[int, Frames] = {}
         self._taken: list[Range] = []
+        self._empty: set[int] = set()
         self._find(crossing=False)
         self._find(crossing=True)
         self._places = sorted({*self._complete, *self._joined})
@@ -343,8 +345,11 @@ class DisplacedRecords:
     def _frames(self, start: int, end: int) -> Iterator[int]:
         """Yields the physical offsets in a range with a magic code."""
         for at in range(start, end, _STEP):
-            data = self._bytes(at, min(at + _STEP + commit_log.FRAME.size - 1, end))
-            yield from (at + position for position in frame_starts(data) if position < _STEP)
+            data = b"" if at in self._empty else self._bytes(at, min(at + _STEP + commit_log.FRAME.size - 1, end))
+            if data == _ZEROS[: len(data)]:  # the unwritten rest of a segment may be a GiB
+                self._empty.add(at)
+            else:
+                yield from (at + position for position in frame_starts(data) if position < _STEP)
 
     def _bytes(self, start: int, end: int) -> bytes:
         return self._read(start - self._base, end - start)
