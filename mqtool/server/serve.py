@@ -175,6 +175,7 @@ class Server:
         self._slaves: HaListener | None = None
         self._endpoint: GrpcEndpoint | None = None
         self._reopening = asyncio.Lock()
+        self._is_open = True
 
     async def start(self) -> None:
         """Opens the store, starts listening, registers the broker; returns when clients are served.
@@ -210,7 +211,8 @@ class Server:
 
     async def advertise(self, address: str) -> None:
         """Gives clients another address of the broker from now on, in the form of the option `advertise`."""
-        parse_advertised(address)
+        host, _ = parse_advertised(address)
+        await asyncio.to_thread(address_of, host)
         await self.reopen(lambda: None, address)
 
     async def reopen(self, change: Callable[[], None], advertise: str | None = None) -> None:
@@ -223,6 +225,7 @@ class Server:
             before, clients, ready = self._near_registration(), self.broker.clients, self._hold()
             try:
                 await self._close_all()
+                self._is_open = False
                 await asyncio.get_running_loop().run_in_executor(None, change)
                 if advertise is not None:
                     self.options = replace(self.options, advertise=advertise)
@@ -234,6 +237,7 @@ class Server:
                         self.name_server.unregister(before)
                     await self._serve(messages, started, clients)
                     started.pop_all()
+                self._is_open = True
             except BaseException:
                 self._handlers.clear()
                 raise
@@ -553,7 +557,8 @@ class Server:
         await self._stop_listeners(grace)
         if self._admin is not None:
             await self._admin.stop()
-        await self._close_all()
+        if self._is_open:
+            await self._close_all()
         if self.name_server is not None:
             await self.name_server.stop()
         _LOG.info("stopped store=%s", self.options.store)

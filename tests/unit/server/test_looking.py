@@ -119,9 +119,13 @@ def test_every_language_looks_and_resets_over_http(tmp_path, temporary):
             assert [row["body"] for row in ask(admin, "/topics/Orders/messages")] == ["first"]
             ask(admin, "/advertise?address=localhost:32771", "POST")
             assert names.call(105, topic="Orders").json["brokerDatas"][0]["brokerAddrs"] == {"0": "localhost:32771"}
-            with pytest.raises(urllib.error.HTTPError, match="400") as error:
-                ask(admin, "/advertise?address=localhost:0", "POST")
-            assert b"expected HOST or HOST:PORT" in error.value.read()
+            for address, reason in (
+                ("localhost:0", b"expected HOST or HOST:PORT"),
+                ("no-such-host.invalid", b"cannot be resolved"),
+            ):
+                with pytest.raises(urllib.error.HTTPError, match="400") as error:
+                    ask(admin, f"/advertise?address={address}", "POST")
+                assert reason in error.value.read()
             assert client.put("Orders").code == 0
 
     async def main() -> None:

@@ -148,6 +148,22 @@ async def dispatched(server: Server) -> None:
     assert server.broker.messages.queue_bounds("Orders", 1) == (0, 1)
 
 
+def test_a_server_that_could_not_open_the_store_again_can_be_stopped(tmp_path):
+    async def main() -> bool:
+        server = Server(ServeOptions(tmp_path, port=0))
+        await server.start()
+
+        def fail() -> None:
+            raise OSError("no space")
+
+        with pytest.raises(OSError, match="no space"):
+            await server.reopen(fail)
+        await asyncio.wait_for(server.stop(), 60)
+        return Path(tmp_path, "abort").exists()
+
+    assert not asyncio.run(main())
+
+
 def test_a_seed_and_the_topics_of_the_command_line_come_back(tmp_path):
     seed = tmp_path / "seed.jsonl"
     seed.write_text('{"topic":"Orders","queue_id":1,"body":"paid"}\n{"topic":"Other","body":"x","queue_id":9}\n')
