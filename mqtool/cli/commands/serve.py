@@ -163,6 +163,7 @@ TopicOption = Annotated[
     list[str] | None,
     option(
         "--create-topic",
+        "--topic",
         metavar="NAME[=TYPE]",
         panel=STORE,
         help="Create a topic on startup, unless it exists; may be repeated. "
