@@ -28,6 +28,7 @@ cdef enum:
     COUNTED = 1
     BATCH = 2
     LOOK_AHEAD = 64
+    INLINE = 12
 
 
 cdef inline const uint8_t *start_of(const uint8_t[::1] data) noexcept nogil:
@@ -528,6 +529,34 @@ def properties(
                 slices[3, count], slices[4, count] = one.split + 1, one.close - one.split - 1
                 count += 1
     return count
+
+
+def views(const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] lengths, uint64_t[:, ::1] words):
+    """Makes Arrow's views of ranges of a buffer, as `records.columns.binary_view` does.
+
+    Args:
+        data: the buffer.
+        starts, lengths: of the ranges, inside the buffer; a negative length is that of an empty one.
+        words: output: the 16 bytes of each view.
+    """
+    cdef int64_t row, length, rows = len(starts), size = len(data)
+    cdef const uint8_t *bytes = start_of(data)
+    cdef uint8_t *view
+    if len(lengths) != rows or words.shape[0] != rows or words.shape[1] != 2:
+        raise ValueError("views: arrays of different lengths")
+    with nogil:
+        for row in range(rows):
+            length = lengths[row] if lengths[row] > 0 else 0
+            if length and (starts[row] < 0 or length > size - starts[row]):
+                with gil:
+                    raise ValueError(f"views: range {row} is not inside the buffer")
+            words[row, 0], words[row, 1] = <uint64_t>length, 0
+            view = <uint8_t *>&words[row, 0]
+            if length > INLINE:
+                memcpy(view + 4, bytes + starts[row], 4)
+                words[row, 1] = <uint64_t>starts[row] << 32
+            elif length:
+                memcpy(view + 4, bytes + starts[row], length)
 
 
 def group(

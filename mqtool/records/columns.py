@@ -37,12 +37,21 @@ def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "p
     """Returns ranges of a buffer as a `binary_view` array that points into it; a negative length is null.
 
     A view has 16 bytes: the length, then the value itself if it has up to 12 bytes, else its first four, the number
-    of the buffer and the position in it. Here they are made as two words of eight bytes. The buffer is uint8, of less
-    than 2 GiB; positions and lengths are int64.
+    of the buffer and the position in it. The buffer is uint8, of less than 2 GiB.
     """
     null = lengths < 0
-    has_null = bool(null.any())
-    size = np.where(null, 0, lengths) if has_null else lengths
+    if native.in_use():
+        views = np.empty((len(starts), 2), _U64)
+        native.logs.views(data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(lengths, np.int64), views)
+    else:
+        views = _views(data, starts, np.where(null, 0, lengths))
+    validity = pa.array(~null).buffers()[1] if null.any() else None
+    buffers = [validity, pa.py_buffer(views), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
+
+
+def _views(data: np.ndarray, starts: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Returns `native.logs.views` of ranges, as two words of eight bytes each."""
     padded = data if len(data) >= _INLINE else np.concatenate([data, np.zeros(_INLINE, np.uint8)])
     at = np.minimum(starts, len(padded) - _INLINE)
     words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
@@ -58,9 +67,7 @@ def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "p
         value = data[starts[index] : starts[index] + size[index]].tobytes().ljust(_INLINE, b"\0")
         low = int.from_bytes(value[:4], "little") << 32
         views[index] = int(size[index]) | low, int.from_bytes(value[4:], "little")
-    validity = pa.array(~null).buffers()[1] if has_null else None
-    buffers = [validity, pa.py_buffer(views), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
+    return views
 
 
 def offsets_of(values: "pa.Array") -> np.ndarray:

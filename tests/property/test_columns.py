@@ -141,13 +141,21 @@ def test_views_are_the_ranges_of_the_buffer(data, cuts, gaps):
     ranges = list(zip(places[::2], places[1::2], strict=False)) if gaps else list(pairwise(places))
     starts = np.array([start for start, _ in ranges], np.int64)
     lengths = np.array([end - start for start, end in ranges], np.int64)
-    made = binary_view(np.frombuffer(data, np.uint8), starts, lengths)
-    made.validate(full=True)
-    assert made.to_pylist() == [data[start:end] for start, end in ranges]
-    if len(ranges):
-        lengths[0] = -1
-        assert binary_view(np.frombuffer(data, np.uint8), starts, lengths).to_pylist()[0] is None
-        assert made.cast(pa.binary()).to_pylist() == [data[start:end] for start, end in ranges]
+    nulls = np.where(np.arange(len(ranges)) == 0, -1, lengths)
+    for compiled in (True, False):
+        with form(compiled=compiled):
+            made = binary_view(np.frombuffer(data, np.uint8), starts, lengths)
+            first_null = binary_view(np.frombuffer(data, np.uint8), starts, nulls)
+        made.validate(full=True)
+        assert made.to_pylist() == made.cast(pa.binary()).to_pylist() == [data[start:end] for start, end in ranges]
+        assert first_null.to_pylist() == [None, *made.to_pylist()[1:]][: len(ranges)]
+
+
+@needs_native
+@pytest.mark.parametrize(("start", "length"), [(-1, 2), (9, 2), (0, 11), (10, 1)])
+def test_a_view_outside_the_buffer_is_refused(start, length):
+    with pytest.raises(ValueError, match="range 0 is not inside the buffer"):
+        binary_view(np.zeros(10, np.uint8), np.array([start]), np.array([length]))
 
 
 @given(parts=st.lists(st.binary(max_size=80), max_size=200))
