@@ -19,14 +19,16 @@ from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
 from tests.support.tables import in_parts
-from tests.support.tiers import NIGHT
+from tests.support.tiers import NIGHT, some
 from tests.support.unreadable import unreadable
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
 READABLE = [case for case in CASES.values() if case.kind != "store-empty"]
 SOME = READABLE if NIGHT else READABLE[::12]
-HEALTHY = [store for store in STORES if store.clean_stop and not store.name.startswith(("equeue", "tfchunk", "exotic"))]
+HEALTHY = some(
+    3, [store for store in STORES if store.clean_stop and not store.name.startswith(("equeue", "tfchunk", "exotic"))]
+)
 
 
 @pytest.fixture(params=[1200, 5000])
