@@ -17,7 +17,7 @@ from mqtool.records.frames import Frames, crc32_of_ranges
 from mqtool.store.log.json_rows import json_lines, row_of
 from mqtool.store.log.message import from_record
 from tests.property.records import log_of, records
-from tests.support.native import form, needs_native
+from tests.support.native import FORMS, form, needs_native
 
 USUAL = {"properties": b"KEYS\1k1 k2\2UNIQ_KEY\1" + b"7F" * 16 + b"\2TAGS\1a\2"}
 
@@ -142,7 +142,7 @@ def test_views_are_the_ranges_of_the_buffer(data, cuts, gaps):
     starts = np.array([start for start, _ in ranges], np.int64)
     lengths = np.array([end - start for start, end in ranges], np.int64)
     nulls = np.where(np.arange(len(ranges)) == 0, -1, lengths)
-    for compiled in (True, False):
+    for compiled in FORMS:
         with form(compiled=compiled):
             made = binary_view(np.frombuffer(data, np.uint8), starts, lengths)
             first_null = binary_view(np.frombuffer(data, np.uint8), starts, nulls)
