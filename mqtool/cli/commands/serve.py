@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+from contextlib import ExitStack
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -251,7 +252,10 @@ def serve(
         raise NotAStoreError("expected a directory, found a file", root)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
+    stated = ExitStack()
+
     def ready(addresses: dict[str, str]) -> None:
+        stated.close()
         shown = {**addresses, "store": str(options.store), "read_only": options.read_only, "pid": os.getpid()}
         is_read = output_format is ServeFormat.AUTO and sys.stdout.isatty()
         sys.stdout.buffer.write(
@@ -286,8 +290,7 @@ def serve(
         if test and not yes and not options.is_local:
             hosts = f"--host {host}" + (f" --advertise {advertise}" if advertise else "")
             raise UsageError(f"--test: expected addresses of this machine only, found {hosts}; add --yes to allow it")
-        with stated_release(options.store, options.config, release, state=_LOG.info):
-            pass  # before the server runs, which is until it is stopped
+        stated.enter_context(stated_release(options.store, options.config, release, state=_LOG.info))
         server.run(options, ready)
     except PortInUseError as error:
         ports = {"--port": port, "--namesrv-port": namesrv_port, "--grpc-port": grpc_port, "--admin-port": admin_port}

@@ -19,6 +19,7 @@ from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient
 from tests.support.remoting import Client, bodies
+from tests.support.served import until
 
 HEARTBEAT = {
     "clientID": "c1",
@@ -40,6 +41,7 @@ def test_connections_members_and_held_pulls_outlive_a_reset():
         assert names.call(105, topic="Orders").code == 0
         client.call(34, json.dumps(HEARTBEAT).encode())
         held = client.send_pull("Orders", 0, 1, hold_ms=60_000)
+        until(lambda: server.call(lambda: server.broker.long_polling.count))
         server.reset()
         assert client.answer(held).code == 19  # PULL_NOT_FOUND, as at a shutdown: the client pulls again
         assert names.call(105, topic="Orders").code == 17

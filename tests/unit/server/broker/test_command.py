@@ -63,7 +63,7 @@ def test_it_says_where_it_is_and_ends_cleanly_on_request(serve, tmp_path, number
 
 @pytest.mark.slow
 def test_one_for_tests_has_a_clock_to_advance(serve, tmp_path):
-    process = serve(tmp_path / "store", "--test", "--advertise", "broker.example", "--yes")
+    process = serve(tmp_path / "store", "--test", "--advertise", "192.0.2.7", "--yes")
     port = ready(process)["admin"].rpartition(":")[2]
     before = time.time() * 1000
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/clock/advance", b'{"days": 1}') as answer:

@@ -88,7 +88,7 @@ def test_offsets_of_logical_queues_are_refused_and_those_of_physical_ones_answer
 def test_the_fast_path_of_grpc_clients_takes_no_message_of_a_static_topic(server):
     fast = server.call(lambda: server._server.service.fast_sends)
     numbers = SendNumbers(0, 0, 1, 0, 0)
-    peer = SimpleNamespace(attributes={"host_bytes": bytes(8)})
+    peer = SimpleNamespace(address="c", attributes={"host_bytes": bytes(8)})
     sent = {
         topic: server.call(lambda topic=topic: fast.put(topic, numbers, "UNIQ_KEY\x01K\x02", b"x", peer))
         for topic in ("S1", "Plain")

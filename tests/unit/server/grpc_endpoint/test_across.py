@@ -7,7 +7,6 @@ import zlib
 import pytest
 
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient, code
 from tests.support.remoting import Client, records
@@ -111,16 +110,17 @@ def test_a_message_is_stored_alike_whichever_path_it_takes(
     server, client, remoting, topic, system, is_usual, monkeypatch
 ):
     """Stored bytes and answer of a send by the fast path are those of an ordinary one, and unusual sends do not take it."""
-    taken, put = [], SendFastPath.put
+    taken, fast = [], server.call(lambda: server._server.service.fast_sends)
+    put = fast and fast.put
 
     def counted(*request):
         taken.append(put(*request))
         return taken[-1]
 
-    monkeypatch.setattr(SendFastPath, "put", counted)
+    if fast is not None:
+        monkeypatch.setattr(fast, "put", counted)
     given = {"message_id": "01AB", "born_timestamp": {"seconds": 1_700_000_000}} | system
     answer = client.send(topic, GZIP, properties={"p": "ü"}, **given)
-    fast = server.call(lambda: server._server.service.fast_sends is not None)
     assert [one is not None for one in taken] == ([True] if fast and is_usual else [])
     (entry,) = answer.entries
     assert (code(answer), entry.message_id, entry.transaction_id) == ("OK", given["message_id"], given["message_id"])
