@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from mqtool.engine.clock import SystemClock
 from mqtool.errors import UsageError
 from mqtool.protocol.command import STORED_CODES, Command, ResponseCode
 from mqtool.protocol.command import RequestCode as R
@@ -16,6 +17,8 @@ from mqtool.server.broker.send.send_message import V2
 from mqtool.server.net.peer import Answer, Handler, Peer, not_supported
 
 T = TypeVar("T")
+
+_STEP_S = 0.02
 
 _CODES = {
     "send": (R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE),
@@ -59,9 +62,12 @@ class Faults:
 
     def handle(self, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         """Handles a request of a remoting client."""
-        handler = self._handlers.get(command.code, not_supported)
         topic = command.fields.get("topic", command.fields.get(V2["topic"]))
-        return self.around(command.code, topic, peer, lambda: handler(command, peer), command.reply)
+
+        def handle() -> Awaitable[Answer] | Answer:
+            return self._handlers.get(command.code, not_supported)(command, peer)  # a reset replaces handlers
+
+        return self.around(command.code, topic, peer, handle, command.reply)
 
     def around(
         self,
@@ -95,6 +101,8 @@ class Faults:
 
     async def _later(self, answer: Callable[[], Awaitable[T] | T]) -> T:
         await self.running.wait()
-        await asyncio.sleep(self.delay_ms / 1000)
+        begun = SystemClock.monotonic()
+        while (rest := begun + self.delay_ms / 1000 - SystemClock.monotonic()) > 0:
+            await asyncio.sleep(min(rest, _STEP_S))  # a test may end the delay meanwhile
         late = answer()
         return await late if isinstance(late, Awaitable) else late

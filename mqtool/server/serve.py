@@ -553,6 +553,7 @@ class Server:
 
     async def stop(self, grace: float = 10.0) -> None:
         """Shuts down cleanly: answers requests in progress for `grace` seconds, makes tables and messages durable."""
+        self.controls.clear_faults()
         self.broker.retire()
         await self._stop_listeners(grace)
         if self._admin is not None:

@@ -22,6 +22,7 @@ from mqtool.server.controls import Controls
 _BODY_S = 10.0
 _MAX_BODY = 1 << 20
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_HAS_BODY = re.compile(rb"\r\n(content-length|transfer-encoding):", re.IGNORECASE)
 _DEFAULT = {inspect.Parameter.empty: msgspec.NODEFAULT}
 _ORIGIN = re.compile(rb"\r\norigin:", re.IGNORECASE)
 
@@ -88,7 +89,7 @@ class Endpoints:
             return _encoded(200, msgspec.json.encode(result) + b"\n", "application/json")
         except BadRequestError as error:
             return _encoded(error.status, f"{error}\n".encode())
-        except (MqtoolError, msgspec.MsgspecError) as error:
+        except (MqtoolError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             return _encoded(400, f"{error}\n".encode())
 
     def _check(self, head: bytes, request: Request, methods: Iterable[str]) -> None:
@@ -101,6 +102,8 @@ class Endpoints:
 
 async def _body(head: bytes, reader: asyncio.StreamReader) -> dict[str, Any]:
     header = _LENGTH.search(head)
+    if header is None and _HAS_BODY.search(head):
+        raise BadRequestError(411, "expected the size of the body as Content-Length, of at most nine digits")
     length = int(header[1]) if header else 0
     if length > _MAX_BODY:
         raise BadRequestError(413, f"expected a body of at most {_MAX_BODY} bytes, found {length}")

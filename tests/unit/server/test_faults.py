@@ -117,3 +117,25 @@ def test_a_reset_ends_all_faults(server, client):
     server.reset()
     assert client.put("T").code == 0
     until(lambda: client.pull("T").code == 0)
+
+
+def test_a_request_that_waits_is_answered_when_the_delay_ends_and_by_the_broker_of_then(server, client):
+    assert client.put("T").code == 0
+    server.delay(600_000)
+    asked = client.send_pull("T", 0, 0)
+    server.delay(0)
+    assert client.answer(asked).code == 0
+    server.pause()
+    asked = client.send_pull("T", 0, 0)
+    server.restore(server.snapshot())
+    server.resume()
+    assert client.answer(asked).code == 0
+
+
+def test_a_paused_server_stops_at_once():
+    with MqServer() as server, Client(server.broker_address) as client:
+        server.pause()
+        client.send_pull("T", 0, 0)
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 0.9
