@@ -53,7 +53,7 @@ def prefixes(limits: Limits, plans: list[StorePlan], stores: list[Store], read: 
     for position, index in enumerate(order):
         plan, others = plans[index], len(order) - position
         share = replace(
-            limits, max_bytes=_share(limits.max_bytes, others), max_messages=_share(limits.max_messages, others)
+            limits, max_bytes=share_of(limits.max_bytes, others), max_messages=share_of(limits.max_messages, others)
         )
         ends[index] = prefix = _Walk(stores[index], plan, share, read).prefix()
         limits = replace(
@@ -69,7 +69,8 @@ def size_until(plan: StorePlan, end: int) -> int:
     return sum(max(0, min(span.end, end) - span.start) for span in plan.spans)
 
 
-def _share(limit: int | None, stores: int) -> int | None:
+def share_of(limit: int | None, stores: int) -> int | None:
+    """Returns the part of a limit for each of some stores; at least 1, None for no limit."""
     return None if limit is None else max(1, limit // stores)
 
 

@@ -162,9 +162,8 @@ class Patience(Struct, frozen=True):
     """When what is new is worth a run; together these decide how large the files of `follow` are."""
 
     min_bytes: int | None = None  # bytes of log, of all stores together; None if only the age counts
-    max_wait: float = (
-        0  # seconds since the oldest of the new records was stored, by the clocks of broker and this machine
-    )
+    # seconds since the oldest of the new records was stored, by the clocks of the broker and this machine
+    max_wait: float = 0
 
     def is_over(self, request: ExportRequest) -> bool:
         """Whether enough is new, or something for long enough; raises as `export` about stores and state."""

@@ -82,6 +82,10 @@ class Span(Struct, frozen=True):
     entries: bool = False  # each record is the body of a DLedger entry; the span then begins and ends at an entry
 
 
+def _bytes_of(spans: tuple[Span, ...]) -> int:
+    return sum(span.end - span.start for span in spans)
+
+
 class Partition(Struct, frozen=True):
     """What one task reads: spans of one store, in order."""
 
@@ -92,7 +96,7 @@ class Partition(Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes of log."""
-        return sum(span.end - span.start for span in self.spans)
+        return _bytes_of(self.spans)
 
 
 class StorePlan(Struct, frozen=True):
@@ -108,7 +112,7 @@ class StorePlan(Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes of log in the spans."""
-        return sum(span.end - span.start for span in self.spans)
+        return _bytes_of(self.spans)
 
 
 def plan_store(
@@ -123,7 +127,7 @@ def plan_store(
     """Plans one store, which has been exported up to the physical offset `since`, None if nothing has.
 
     The physical offsets and times of the selection limit what is read. `until` is a bound that was fixed before, by
-    default the end of the log; `target` the bytes of a span, by default chosen by the size of the log.
+    default the end of the log; `target` the bytes of a span, by default those of its segment.
     """
     cuts = Cuts(store)
     last = log_end(store, cuts)
@@ -133,11 +137,11 @@ def plan_store(
     segments = _in_time(store, segments, selection)
     spans = [_span(segment, (start, end, last), selection, cuts) for segment in segments]
     plan = StorePlan(source, start, max(start, end), last, tuple(spans), tuple(_gaps(store, start, end)))
-    return cut_plan(plan, cuts, target or partition_size(plan.size))
+    return cut_plan(plan, cuts, target)
 
 
-def cut_plan(plan: StorePlan, cuts: Cuts, size: int, end: int | None = None) -> StorePlan:
-    """Cuts the spans of a plan into parts of about `size` bytes.
+def cut_plan(plan: StorePlan, cuts: Cuts, size: int | None, end: int | None = None) -> StorePlan:
+    """Cuts the spans of a plan into parts of about `size` bytes; None to leave each whole.
 
     The plan then ends at a physical offset at which a record begins or a file ends; None for its own end.
     """
@@ -145,7 +149,8 @@ def cut_plan(plan: StorePlan, cuts: Cuts, size: int, end: int | None = None) -> 
     for span in plan.spans:
         limit = span.end if end is None else min(span.end, end)
         if span.start < limit:
-            edges = [span.start, *cut(span.start, limit, size, cuts.next_at), limit]
+            inside = () if size is None else cut(span.start, limit, size, cuts.next_at)
+            edges = [span.start, *inside, limit]
             spans.extend(replace(span, start=low, end=high) for low, high in pairwise(edges))
     if end is None:
         return replace(plan, spans=tuple(spans))

@@ -51,9 +51,6 @@ _IDENTITY = {
 }
 """Columns that show that a row is a record, and the record's fields."""
 
-_UNCUT = 1 << 62
-"""Bytes of a span that are never reached."""
-
 
 class Rewind(Struct, frozen=True):
     """What is undone for one store."""
@@ -255,7 +252,7 @@ class ExportRun:
         self._left_stagings = list(left)
         self._earlier = finished_tasks(target, [path for path, number in left.items() if number == self._sequence])
         self._marks: dict[tuple[str, int], Mark | None] = {}
-        """Marks of the ends of spans, by broker and physical offset."""
+        """Marks of the ends of tasks, by broker and physical offset."""
         self._results: list[TaskResult] = []
         self._history = ExportHistory(target)
         self._removed: list[FileEntry] = []
@@ -343,7 +340,8 @@ class ExportRun:
             with store:
                 plan = cut_plan(new, Cuts(store), self._split, prefix.end if request.limits else None)
                 mark = mark_at(store, plan.end) or since
-                self._marks |= {(plan.source.broker, s.end): mark_at(store, s.end) for s in plan.spans}
+                ends = [partition.spans[-1].end for partition in partitions([plan], self._split)]
+                self._marks |= {(plan.source.broker, end): mark_at(store, end) for end in ends}
             plans.append(plan)
             damage.extend((plan.source, check_tolerated(item, request.read)) for item in plan.damage)
             marks.pop(plan.source.broker, None)
@@ -358,14 +356,14 @@ class ExportRun:
         if mark is None:
             require_new_log(store, source.broker, self._before.marks)
         try:
-            return plan_since(store, source, selection, mark, target=_UNCUT), mark
+            return plan_since(store, source, selection, mark), mark
         except ExportError:
             if not self._request.rewind:
                 raise
         rewind = self._history.rewind(store, source.broker)
         self._removed.extend(rewind.removed)
         self._kept.extend((entry, store.commit_log.min_offset) for entry in rewind.kept)
-        return plan_since(store, source, selection, rewind.mark, target=_UNCUT), rewind.mark
+        return plan_since(store, source, selection, rewind.mark), rewind.mark
 
     def _tasks(self, plans: list[StorePlan]) -> list[Task]:
         return [self._task(partition) for partition in partitions(plans, self._split)]

@@ -277,6 +277,12 @@ def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
     return ConfigFiles(root, Files(), release=options.release).batch_topics()
 
 
+def count_queue(queues: dict[str, int], ack: Ack) -> None:
+    """Raises the number of queues of a topic, for `add_topics`, to what a stored row needs."""
+    topic, queue_id = ack.sent_to
+    queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+
+
 def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
     """Adds missing topics to topics.json and increases queue counts that are too small; returns what it changed.
 

@@ -1,6 +1,5 @@
 """The first messages of a store: rows as `mqtool append` takes them. Docs page: docs/serve.md."""
 
-from collections import Counter
 from collections.abc import Container
 from pathlib import Path
 
@@ -18,15 +17,14 @@ def append_seed(store: MessageStore, file: Path, typed: Container[str]) -> None:
     """
     if store.max_physical_offset > 0:
         return
-    queues = Counter[str]()
+    queues: dict[str, int] = {}
     try:
         with file.open("rb") as lines:
             rows = rows_of_lines(lines, store.options)
             for ack in bulk_ingest.append(store, rows, bulk_ingest.PutValidator(store.options)):
                 if ack.reason:
                     raise UsageError(f"--seed {file}: row {ack.number}: {ack.reason}")
-                topic, queue_id = ack.sent_to
-                queues[topic] = max(queues[topic], queue_id + 1)
+                bulk_ingest.count_queue(queues, ack)
     except OSError as error:
         raise UsageError(f"--seed {file}: cannot be read: {error.strerror}") from error
     bulk_ingest.add_topics(store, {topic: count for topic, count in queues.items() if topic not in typed})

@@ -105,9 +105,8 @@ class Report(Struct):
             self.reasons.append((original.position[0], ack.reason))
             del self.reasons[_SHOWN:]
             return
-        topic, queue_id = ack.sent_to
-        self.topics[topic] += 1
-        self.queues[topic] = max(self.queues.get(topic, 0), queue_id + 1)
+        self.topics[ack.sent_to[0]] += 1
+        bulk_ingest.count_queue(self.queues, ack)
 
 
 def replay(request: ReplayRequest) -> Report:

@@ -13,8 +13,8 @@ from mqtool.engine.clock import SystemClock
 from mqtool.errors import UsageError
 from mqtool.protocol.command import STORED_CODES, Command, ResponseCode
 from mqtool.protocol.command import RequestCode as R
-from mqtool.server.broker.send.send_message import V2
-from mqtool.server.net.peer import Answer, Handler, Peer, not_supported
+from mqtool.server.broker.send.send_message import topic_in
+from mqtool.server.net.peer import Answer, Handler, Peer, awaited, not_supported
 
 T = TypeVar("T")
 
@@ -62,17 +62,16 @@ class Faults:
 
     def handle(self, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         """Handles a request of a remoting client."""
-        topic = command.fields.get("topic", command.fields.get(V2["topic"]))
 
         def handle() -> Awaitable[Answer] | Answer:
             return self._handlers.get(command.code, not_supported)(command, peer)  # a reset replaces handlers
 
-        return self.around(command.code, topic, peer, handle, command.reply)
+        return self.around(command.code, topic_in(command), peer, handle, command.reply)
 
     def around(
         self,
         code: int,
-        topic: str | None,
+        topic: str,
         peer: Peer,
         handle: Callable[[], Awaitable[T] | T],
         refuse: Callable[[ResponseCode, str], T],
@@ -86,12 +85,12 @@ class Faults:
             fault = self._next(_KINDS.get(code, ""), topic)
             if fault is None:
                 return handle()
-            self.on_refusal(code, topic or "", peer, fault.code)
+            self.on_refusal(code, topic, peer, fault.code)
             return refuse(code_named(fault.code), f"{fault.code}, as a test asked")
 
         return answer() if self.running.is_set() and not self.delay_ms else self._later(answer)
 
-    def _next(self, kind: str, topic: str | None) -> Fault | None:
+    def _next(self, kind: str, topic: str) -> Fault | None:
         fault = next((item for item in self.planned if item.kind == kind and item.topic in (None, topic)), None)
         if fault is not None:
             fault.left -= 1
@@ -104,5 +103,4 @@ class Faults:
         begun = SystemClock.monotonic()
         while (rest := begun + self.delay_ms / 1000 - SystemClock.monotonic()) > 0:
             await asyncio.sleep(min(rest, _STEP_S))  # a test may end the delay meanwhile
-        late = answer()
-        return await late if isinstance(late, Awaitable) else late
+        return await awaited(answer())

@@ -9,6 +9,7 @@ from msgspec import Struct
 from mqtool.engine import PutResult
 from mqtool.protocol.command import Command, RequestCode
 from mqtool.server.broker.send.fast_path import SendFastPath, SendNumbers
+from mqtool.server.broker.send.send_message import V2, topic_in
 from mqtool.server.net.peer import Answer, Handler, Peer
 
 _KEPT = 10_000
@@ -41,9 +42,9 @@ class RequestLog:
 
     def _handle(self, code: str, handler: Handler, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         fields = command.fields
-        names = ("consumerGroup", "producerGroup", "group", "a")  # a and b are those of a send
+        names = ("consumerGroup", "producerGroup", "group", V2["group"])
         group = next((fields[name] for name in names if name in fields), "")
-        request = Request(code, fields.get("topic") or fields.get("b", ""), group, peer.address)
+        request = Request(code, topic_in(command), group, peer.address)
         self.requests.append(request)
         answer = handler(command, peer)
         return request.end(answer) if answer is None or isinstance(answer, Command) else _later(request, answer)

@@ -60,7 +60,7 @@ from mqtool.server.net.connections import (
     parse_advertised,
     with_port,
 )
-from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer, not_supported
+from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer, awaited, not_supported
 from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication import HaListener
 from mqtool.server.request_log import RequestLog
@@ -250,8 +250,7 @@ class Server:
 
         async def wait(command: Command, peer: Peer) -> Answer:
             await ready.wait()
-            answer = self._handlers.get(command.code, not_supported)(command, peer)
-            return answer if answer is None or isinstance(answer, Command) else await answer
+            return await awaited(self._handlers.get(command.code, not_supported)(command, peer))
 
         self._handlers.update(dict.fromkeys(self._handlers, wait))
         if self._endpoint is not None:

@@ -46,7 +46,7 @@ def where(
     """Returns a reader of messages that meet a condition, for `load` or a stream.
 
     The reader is `spark.read.format("rocketmq-store")`, or `spark.readStream` of that format. The condition is in SQL
-    syntax, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/lake.md. Without names of columns, it reads all.
+    syntax, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/spark.md. Without names of columns, it reads all.
     `trust` ("queues", "index", "clock") is what may be used to skip records; see docs/sql.md. Raises UsageError if
     there is no condition, and for an unknown column.
     """

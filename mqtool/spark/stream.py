@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from mqtool.errors import ExportError
+from mqtool.export.limits import share_of
 from mqtool.export.plan import log_end
 from mqtool.export.schema import Table
 from mqtool.export.sources import Source
@@ -104,19 +105,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = self._checked(store, position, end)
             if self._target is not None:
                 end = min(end, self._target[source.broker])
-            share = self._share(None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes)
+            stores = len(self._options.sources)
+            share = share_of(None if isinstance(limit, ReadAllAvailable) else self._options.max_bytes, stores)
             if share is not None and at + share < end:
                 end = _cut(store, cuts, at + share, end)
             if position is not None and end <= at:
                 return position
-            rows = self._share(limit.max_rows) if isinstance(limit, ReadMaxRows) else None
+            rows = share_of(limit.max_rows, stores) if isinstance(limit, ReadMaxRows) else None
             if rows is not None:
                 end = self._end_of_rows(store, source, start, end, rows)
             return _position(store, end)
-
-    def _share(self, limit: int | None) -> int | None:
-        """Returns the part of a limit for each store; at least 1."""
-        return None if limit is None else max(1, limit // len(self._options.sources))
 
     def _end_of_rows(self, store: Store, source: Source, start: Offset, end: int, rows: int) -> int:
         """Returns where the log may be cut after a number of messages, and after one record at least; or `end`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
@@ -178,11 +177,12 @@ class _Report:
     def __init__(self, output: Output) -> None:
         self._output = output
         self._stored = self._refused = self._late = 0
-        self.queues: Counter[str] = Counter()
+        self.queues: dict[str, int] = {}
 
     def take(self, acks: Iterator[bulk_ingest.Ack]) -> None:
         """Writes results as they come."""
         from mqtool.engine import PutStatus
+        from mqtool.ingest.bulk_ingest import count_queue
 
         for ack in acks:
             texts = {"offset_message_id": ack.offset_message_id or None, "reason": ack.reason or None}
@@ -193,8 +193,7 @@ class _Report:
             self._stored += 1
             self._late += ack.stored and ack.status is not PutStatus.PUT_OK
             if ack.stored:
-                topic, queue_id = ack.sent_to
-                self.queues[topic] = max(self.queues[topic], queue_id + 1)
+                count_queue(self.queues, ack)
 
     def end(self, what: str) -> ExitCode:
         """Ends the output; returns the exit code, which shows whether every row was accepted."""

@@ -24,6 +24,7 @@ from mqtool.commands import with_extra
 from mqtool.errors import NotAStoreError, PortInUseError, UsageError
 
 if TYPE_CHECKING:
+    from mqtool.server.serve import ServeOptions
     from mqtool.store.config.broker_config import BrokerConfig
 
 
@@ -35,8 +36,6 @@ real broker can take over the directory when this one has stopped, and vice vers
 printed to stdout, to a program as one JSON line; everything else goes to stderr. SIGTERM and Ctrl-C shut it down
 cleanly: everything acknowledged is on disk. Port 0 chooses a free port. --read-only serves a copy or a damaged store
 without writing a byte to it: consumers skip what cannot be read, and their offsets are kept in memory.
-
-With --temporary it needs no store and leaves none behind; it is for tests.
 
 impact: writes the store as a broker does; with --read-only, writes nothing
 """
@@ -256,14 +255,7 @@ def serve(
 
     def ready(addresses: dict[str, str]) -> None:
         stated.close()
-        shown = {**addresses, "store": str(options.store), "read_only": options.read_only, "pid": os.getpid()}
-        is_read = output_format is ServeFormat.AUTO and sys.stdout.isatty()
-        sys.stdout.buffer.write(
-            _sentence(addresses, has_acl=acl is not None).encode()
-            if is_read
-            else as_json(SERVE, shown, ok=True, indent=False)
-        )
-        sys.stdout.buffer.flush()
+        _print(options, addresses, output_format)
 
     options = server.ServeOptions(
         host=host,
@@ -287,21 +279,49 @@ def serve(
         store=root or new_directory(),  # last, so that nothing fails between its creation and its end
     )
     try:
-        if test and not yes and not options.is_local:
-            hosts = f"--host {host}" + (f" --advertise {advertise}" if advertise else "")
-            raise UsageError(f"--test: expected addresses of this machine only, found {hosts}; add --yes to allow it")
+        if test and not yes:
+            _require_local(options)
         stated.enter_context(stated_release(options.store, options.config, release, state=_LOG.info))
         server.run(options, ready)
     except PortInUseError as error:
-        ports = {"--port": port, "--namesrv-port": namesrv_port, "--grpc-port": grpc_port, "--admin-port": admin_port}
-        for name, number in ports.items():
-            if number == error.port:
-                raise UsageError(f"{error}; free it, or choose another with {name}") from error
+        _name_port(options, error)
         raise
     finally:
         if temporary:
             shutil.rmtree(options.store, ignore_errors=True)
     return ExitCode.OK
+
+
+def _require_local(options: ServeOptions) -> None:
+    """Raises UsageError if other machines can reach the server."""
+    if not options.is_local:
+        hosts = f"--host {options.host}" + (f" --advertise {options.advertise}" if options.advertise else "")
+        raise UsageError(f"--test: expected addresses of this machine only, found {hosts}; add --yes to allow it")
+
+
+def _name_port(options: ServeOptions, error: PortInUseError) -> None:
+    """Raises UsageError with the option that chooses another port, if one does."""
+    ports = {
+        "--port": options.port,
+        "--namesrv-port": options.name_server_port,
+        "--grpc-port": options.grpc_port,
+        "--admin-port": options.admin_port,
+    }
+    for name, number in ports.items():
+        if number == error.port:
+            raise UsageError(f"{error}; free it, or choose another with {name}") from error
+
+
+def _print(options: ServeOptions, addresses: dict[str, str], output_format: ServeFormat) -> None:
+    """Prints where clients are served: a sentence at a terminal, JSON elsewhere."""
+    shown = {**addresses, "store": str(options.store), "read_only": options.read_only, "pid": os.getpid()}
+    is_read = output_format is ServeFormat.AUTO and sys.stdout.isatty()
+    sys.stdout.buffer.write(
+        _sentence(addresses, has_acl=options.acl is not None).encode()
+        if is_read
+        else as_json(SERVE, shown, ok=True, indent=False)
+    )
+    sys.stdout.buffer.flush()
 
 
 def _sentence(addresses: dict[str, str], *, has_acl: bool) -> str:

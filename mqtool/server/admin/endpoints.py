@@ -18,6 +18,7 @@ import msgspec
 from mqtool.errors import MqtoolError
 from mqtool.server.admin.site import BadRequestError, Request, is_own_host, parse
 from mqtool.server.controls import Controls
+from mqtool.server.net.peer import awaited
 
 _BODY_S = 10.0
 _MAX_BODY = 1 << 20
@@ -44,8 +45,7 @@ class _Route(msgspec.Struct, frozen=True):
         declared = inspect.signature(self.function, eval_str=True).parameters.values()
         fields = [(item.name, item.annotation, _DEFAULT.get(item.default, item.default)) for item in declared]
         struct = msgspec.defstruct("Parameters", fields, forbid_unknown_fields=True, kw_only=True)
-        result = self.function(**msgspec.structs.asdict(msgspec.convert(parameters, struct, strict=False)))
-        return await result if isinstance(result, Awaitable) else result
+        return await awaited(self.function(**msgspec.structs.asdict(msgspec.convert(parameters, struct, strict=False))))
 
 
 class Endpoints:
@@ -86,11 +86,11 @@ class Endpoints:
             route = routes[request.method]
             place = route.match(request.path) or {}
             result = await route.call({**request.fields, **await _body(head, reader), **place})
-            return _encoded(200, msgspec.json.encode(result) + b"\n", "application/json")
+            return encoded(200, msgspec.json.encode(result) + b"\n", "application/json")
         except BadRequestError as error:
-            return _encoded(error.status, f"{error}\n".encode())
+            return encoded(error.status, f"{error}\n".encode())
         except (MqtoolError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-            return _encoded(400, f"{error}\n".encode())
+            return encoded(400, f"{error}\n".encode())
 
     def _check(self, head: bytes, request: Request, methods: Iterable[str]) -> None:
         """Raises BadRequestError for another method, or if a page of another site may have sent the request."""
@@ -112,6 +112,7 @@ async def _body(head: bytes, reader: asyncio.StreamReader) -> dict[str, Any]:
     return msgspec.json.decode(data, type=dict[str, Any]) if data else {}
 
 
-def _encoded(status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
+def encoded(status: int, body: bytes, kind: str = "text/plain; charset=utf-8", *, with_body: bool = True) -> bytes:
+    """Returns an HTTP response without headers for browsers; `kind` is its content type."""
     head = f"HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
+    return head.encode() + (body if with_body else b"")

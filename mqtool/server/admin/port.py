@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from mqtool.formats.config_files import split_topic_group
 from mqtool.formats.topics import RETRY_PREFIX, is_system_topic
-from mqtool.server.admin.endpoints import Endpoints
+from mqtool.server.admin.endpoints import Endpoints, encoded
 from mqtool.server.admin.site import Site
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
@@ -220,10 +220,7 @@ class AdminHttp:
             status, kind, shown = 404, _TEXT, "".join(f"{name}\n" for name in self._pages)
         else:
             status, kind, shown = page()
-        data = shown.encode("utf-8", "replace")
-        reply = f"HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n"
-        reply += "Connection: close\r\n\r\n"
-        return reply.encode() + (b"" if method == "HEAD" else data)
+        return encoded(status, shown.encode("utf-8", "replace"), kind, with_body=method != "HEAD")
 
 
 def _readiness(broker: Broker) -> _Page:

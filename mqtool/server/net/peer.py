@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -37,6 +37,8 @@ class Limits(Struct, frozen=True):
     connections: int = 20_000  # maximum number of connections; further ones are closed at once
 
 
+T = TypeVar("T")
+
 Answer = Command | None
 Handler = Callable[[Command, "Peer"], Awaitable[Answer] | Answer]
 Guard = Callable[[Command, "Peer"], Answer]
@@ -55,6 +57,11 @@ _WATCHED = 64 << 10
 """Size in bytes from which an incomplete frame counts towards the common limit; smaller ones are not worth counting."""
 
 log = logging.getLogger(__name__)
+
+
+async def awaited(value: Awaitable[T] | T) -> T:
+    """Returns a value, or the result of an awaitable."""
+    return await value if isinstance(value, Awaitable) else value
 
 
 class OtherProtocol(Protocol):

@@ -68,6 +68,11 @@ class SendHeader(NamedTuple):
     batch: bool
 
 
+def topic_in(command: Command) -> str:
+    """Returns the topic that the header of a request names, of whatever code; "" for none."""
+    return command.fields.get("topic") or command.fields.get(V2["topic"], "")
+
+
 def header_of(command: Command) -> SendHeader:
     """Parses the header of a send request; raises RefusalError if a field is missing, or is not a number.
 
@@ -330,8 +335,8 @@ def _add_light_queue(sent: SentProperties, topic: str) -> None:
 def _convert_delivery_time(sent: SentProperties, clock: ServerClock) -> None:
     """Converts a delivery time of the producer's clock, which a test does not advance, to one of the broker's."""
     due = sent.get(properties.TIMER_DELIVER_MS) or ""
-    if due.isdecimal() and clock.moved(int(due)) != int(due):
-        sent.put(properties.TIMER_DELIVER_MS, str(clock.moved(int(due))))
+    if due.isdecimal() and (moved := clock.moved(int(due))) != int(due):
+        sent.put(properties.TIMER_DELIVER_MS, str(moved))
 
 
 def _queue_by_priority(sent: SentProperties, queue_id: int, config: TopicConfig) -> int:
