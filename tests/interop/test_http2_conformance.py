@@ -48,7 +48,7 @@ class Answers:
         self.waiting.pop(stream_id, None)
 
     def terminated(self, _code):
-        self.transport.close()
+        """Goes on until the client closes the connection."""
 
 
 class Answering(asyncio.Protocol):

@@ -297,11 +297,9 @@ class Http2Connection:
                 self._pump(call)
 
     def terminated(self, code: int) -> None:
-        """Ends all calls after the client said that it sends no more."""
+        """Notes why the client ends the connection; calls that it has begun are still answered (RFC 9113, 6.8)."""
         if code:
             _LOG.info("client ends the connection peer=%s code=%s", self.peer.address, code)
-        self.lost()
-        self.peer.close()
 
     def _begin(self, call: Call) -> None:
         """Selects the handler of a call."""

@@ -75,7 +75,7 @@ class StreamEvents(Protocol):
         """More may be sent on a stream; 0 means on every stream."""
 
     def terminated(self, code: int) -> None:
-        """The client has ended the connection, with an `ErrorCode`."""
+        """The client begins no more streams and will close the connection; `code` is an `ErrorCode`."""
 
 
 class _OffenceError(Exception):
@@ -347,7 +347,6 @@ class Http2Session:
     def _take_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id or len(payload) < 8:
             raise _OffenceError(ErrorCode.PROTOCOL_ERROR, f"GOAWAY of {len(payload)} bytes on stream {stream_id}")
-        self._is_closed = True
         self._owner.terminated(int.from_bytes(payload[4:8], "big"))
 
     def _take_window(self, _flags: int, stream_id: int, payload: bytes) -> None:

@@ -139,6 +139,7 @@ def test_light_queues_and_positions_are_kept_when_unknown_topics_are_cleaned(tmp
     with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
         client.put("Par", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%abc"})
         client.put("Unknown", b"x")
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
         for topic in ("%LMQ%abc", "Unknown"):
             assert client.call(15, consumerGroup="%LMQ%abc", topic=topic, queueId=0, commitOffset=1).code == 0
         server.call(lambda: server.broker.topics.table.pop("Unknown"))

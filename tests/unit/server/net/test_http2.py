@@ -557,33 +557,21 @@ def test_the_end_of_a_stream_may_end_another_call_of_a_lost_connection():
 
 
 @pytest.mark.parametrize("code", [0, 11], ids=["cleanly", "with an error"])
-def test_a_client_that_says_goodbye_is_closed_with_its_calls_and_its_error_is_logged(code, caplog):
+def test_calls_go_on_after_a_client_said_goodbye_and_its_error_is_logged(code, caplog):
     caplog.set_level("INFO")
 
-    async def main():
-        exchange = Watched()
-        exchange.open(b"one")
-        exchange.client.close_connection(error_code=code)
-        exchange.pass_on()
-        assert exchange.peer.is_closed
-        assert exchange.streams[0].was_closed == 1
-
-    asyncio.run(main())
-    assert ("client ends the connection peer=nowhere:1" in caplog.text) is bool(code)
-
-
-def test_data_in_the_same_read_as_a_goodbye_is_ignored():
     async def main():
         exchange = Watched()
         stream = exchange.open(b"one")
         exchange.client.send_data(stream, framed(b"two"))
         data = exchange.client.data_to_send()
-        exchange.client.close_connection()
+        exchange.client.close_connection(error_code=code)
         exchange.server.receive(exchange.client.data_to_send() + data)
-        assert exchange.streams[0].messages == [b"one"]
-        assert exchange.server.buffered == 0
+        assert exchange.streams[0].messages == [b"one", b"two"]
+        assert not exchange.peer.is_closed
 
     asyncio.run(main())
+    assert ("client ends the connection peer=nowhere:1" in caplog.text) is bool(code)
 
 
 def test_a_call_whose_deadline_passes_is_given_up_even_if_its_client_does_not_read():

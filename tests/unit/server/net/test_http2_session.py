@@ -226,14 +226,15 @@ def test_an_answer_before_the_end_of_its_request_asks_the_client_to_stop():
     assert pair.owner.bodies[stream] == b""
 
 
-def test_the_end_of_a_connection_is_said_once_and_what_follows_is_ignored():
-    pair = Pair()
-    pair.begin()
-    data = pair.client.data_to_send()
-    pair.client.close_connection(7)
-    pair.session.receive(pair.client.data_to_send() + data)
-    assert pair.owner.events == [("terminated", 7)]
-    assert pair.session.kept == 0
+def test_a_client_that_ends_the_connection_is_still_answered():
+    client = Raw(opened=True)
+    client.session.receive(frame(h.GOAWAY, 0, 0, number(0) + number(7)) + frame(h.PING, 0, 0, b"12345678"))
+    assert client.owner.events[-1] == ("terminated", 7)
+    assert client.session.send_answer(1, FIRST, b"body", LAST)
+    assert [kind for kind, _, _ in client.frames()] == [h.PING, h.HEADERS, h.DATA, h.HEADERS]
+
+
+def test_what_follows_the_end_of_a_connection_by_the_server_is_ignored():
     ours = Raw(opened=True)
     ours.session.close()
     ours.session.close()
