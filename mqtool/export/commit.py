@@ -261,15 +261,21 @@ def _state_file(url: str) -> tuple[Target, str]:
 
 
 def starting_state(last: Manifest | None, saved: State | None, state_url: str | None, url: str) -> State:
-    """Returns the state from which a run continues: that of the directory's last commit, or else of the state file.
+    """Returns the state from which a run continues: that of the directory's last commit, or a new one.
 
     The commit is written first, so a run that ended between the two is not lost. If the state file names a later
     commit, the directory is an older copy and lacks rows. They are exported again, under a later sequence number: a
     table's catalogue outside the directory may know the lost one. Raises ExportError if there is an export but no state
-    was requested, or the state belongs to another export.
+    was requested, or the state is that of another export, or of one that is not there.
     """
+    if last is None and saved is not None:
+        raise ExportError(
+            f"contains no export, but the state {state_url} continues one of {saved.sequence} run(s); name its "
+            "directory, which keeps _mqtool/, or export everything again with another --state",
+            url,
+        )
     if last is None:
-        return saved or State(secrets.token_hex(8), 0, {})
+        return State(secrets.token_hex(8), 0, {})
     if state_url is None:
         raise ExportError(
             "contains an export already; add --state to append new messages to it, or choose another directory", url

@@ -4,6 +4,7 @@ Parameters and results are values that JSON has. Everything here must be used in
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from copy import copy
 from datetime import datetime
@@ -14,11 +15,9 @@ from msgspec.structs import asdict
 from mqtool.engine import MessageStore
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, policy_from_config
 from mqtool.errors import UsageError
-from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.faults import Fault, Faults, code_named
+from mqtool.server.faults import Fault, Faults, Request, code_named
 from mqtool.server.net.peer import Peer
-from mqtool.server.request_log import Request, RequestLog
 from mqtool.store.log.json_rows import row_of
 from mqtool.store.log.message import Message
 from mqtool.store.store import open_store
@@ -29,25 +28,34 @@ _MAX_DAYS = 36_500
 class Controls:
     """The controls of one server that was opened with a clock."""
 
-    def __init__(self, faults: Faults, peers: Callable[[], Iterable[Peer]]) -> None:
-        """`peers` returns the connections of clients to the broker."""
-        self._faults, self._peers = faults, peers
+    def __init__(self, faults: Faults, peers: Callable[[], Iterable[Peer]], changing: asyncio.Lock) -> None:
+        """`peers` returns the connections of clients to the broker; `changing` is held while its files change."""
+        self._faults, self._peers, self._changing = faults, peers, changing
         self._service: BrokerService
-        self._log: RequestLog | None
 
-    def serve(self, service: BrokerService, log: RequestLog | None) -> None:
-        """Controls another broker from now on, whose requests are in `log`."""
-        self._service, self._log = service, log
+    def serve(self, service: BrokerService) -> None:
+        """Controls another broker from now on."""
+        self._service = service
 
     def now(self) -> int:
         """Returns the time of the broker, in ms since epoch."""
         return self._service.broker.clock.now()
 
-    async def messages(self, topic: str) -> list[dict[str, Any]]:
-        """Returns the messages of a topic, in the order of the log, as rows of `mqtool dump`."""
-        loop = asyncio.get_running_loop()
-        messages = await loop.run_in_executor(None, messages_of, self._service.broker, topic)
-        return [row_of(message, "text") for message in messages]
+    async def messages(self, topic: str) -> list[Message]:
+        """Returns the messages of a topic, in the order of the log."""
+        broker = self._service.broker
+
+        def read() -> list[Message]:
+            with open_store(broker.root, broker.settings.store_config()) as store:
+                items = store.messages(topics=[topic], inner_batches=True)
+                return [item for item in items if isinstance(item, Message)]
+
+        async with self._changing:
+            return await asyncio.get_running_loop().run_in_executor(None, read)
+
+    async def rows(self, topic: str) -> list[dict[str, Any]]:
+        """Returns the messages of a topic as `mqtool dump` prints them."""
+        return [row_of(message, "text") for message in await self.messages(topic)]
 
     def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """Returns the offsets that a group has committed, by topic and queue id."""
@@ -56,7 +64,7 @@ class Controls:
 
     def requests(self) -> list[Request]:
         """Returns the last requests of clients since the start, a reset or a restore."""
-        return [] if self._log is None else [copy(request) for request in self._log.requests]
+        return list(map(copy, self._faults.requests))
 
     async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> int:
         """Advances the clock; returns the new time, in ms since epoch, when what became due is done.
@@ -78,15 +86,18 @@ class Controls:
         return self.now()
 
     def fail(
-        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str = "SYSTEM_BUSY", topic: str | None = None
+        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str | int = "SYSTEM_BUSY", topic: str | None = None
     ) -> None:
         """Refuses the next requests: sends; pulls, pops and receives; acknowledgements and commits of offsets.
 
         They are refused with a response code, given by its name or number, and are not executed. With a topic, only
-        requests for it count. Raises UsageError if there is no such code, or it is not that of a refusal.
+        requests for it count. Raises UsageError for a count below 0, or a code that is not that of a refusal.
         """
-        name = code_named(code).name
+        name = code_named(str(code)).name
         counts = {"send": send, "pull": pull, "ack": ack}
+        for kind, left in counts.items():
+            if left < 0 or left != int(left):
+                raise UsageError(f"{kind}: expected a number of requests, found {left}")
         self._faults.planned += [Fault(kind, left, name, topic) for kind, left in counts.items() if left > 0]
 
     def faults(self) -> list[dict[str, object]]:
@@ -108,8 +119,10 @@ class Controls:
         self._faults.running.set()
 
     def delay(self, ms: float) -> None:
-        """Handles each request so many milliseconds late, by the machine's clock."""
-        self._faults.delay_ms = max(0.0, ms)
+        """Handles each request so many milliseconds late, by the machine's clock; raises UsageError if negative."""
+        if not 0 <= ms < math.inf:
+            raise UsageError(f"ms: expected 0 or more, found {ms!r}")
+        self._faults.delay_ms = ms
 
     def drop_connections(self) -> int:
         """Closes all connections to the broker without an answer to open requests; returns how many."""
@@ -117,13 +130,6 @@ class Controls:
         for peer in dropped:
             peer.abort("a test asked for it")
         return len(dropped)
-
-
-def messages_of(broker: Broker, topic: str) -> list[Message]:
-    """Returns the messages of a topic, in the order of the log."""
-    with open_store(broker.root, broker.settings.store_config()) as store:
-        items = store.messages(topics=[topic], inner_batches=True)
-        return [item for item in items if isinstance(item, Message)]
 
 
 def _expire(store: MessageStore, policy: RetentionPolicy, before: int, now: int) -> None:

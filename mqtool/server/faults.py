@@ -1,9 +1,10 @@
-"""Faults that a test asks for: requests that are refused, or answered late, the same for clients of both protocols.
+"""Requests to a test server: the list of them, and faults, by which they are refused or answered late.
 
-Must be used in the event loop's thread.
+The same for clients of both protocols. Must be used in the event loop's thread.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -13,19 +14,21 @@ from mqtool.engine.clock import SystemClock
 from mqtool.errors import UsageError
 from mqtool.protocol.command import STORED_CODES, Command, ResponseCode
 from mqtool.protocol.command import RequestCode as R
-from mqtool.server.broker.send.send_message import topic_in
+from mqtool.server.broker.send.send_message import V2, topic_in
 from mqtool.server.net.peer import Answer, Handler, Peer, awaited, not_supported
 
 T = TypeVar("T")
 
 _STEP_S = 0.02
-
+_KEPT = 10_000
+_GROUPS = ("consumerGroup", "producerGroup", "group", V2["group"])
 _CODES = {
     "send": (R.SEND_MESSAGE, R.SEND_MESSAGE_V2, R.SEND_BATCH_MESSAGE),
     "pull": (R.PULL_MESSAGE, R.LITE_PULL_MESSAGE, R.POP_MESSAGE, R.POP_LITE_MESSAGE),
     "ack": (R.ACK_MESSAGE, R.BATCH_ACK_MESSAGE, R.UPDATE_CONSUMER_OFFSET),
 }
-_KINDS: dict[int, str] = {code: kind for kind, codes in _CODES.items() for code in codes}
+_NAMES = {code.value: code.name for code in R}
+_KINDS = {code.name: kind for kind, codes in _CODES.items() for code in codes}
 
 
 class Fault(Struct):
@@ -35,6 +38,16 @@ class Fault(Struct):
     left: int
     code: str  # name of a response code
     topic: str | None
+
+
+class Request(Struct):
+    """A request of a client."""
+
+    code: str  # name of its code; of a gRPC client, that of a request that does the same, or else the name of the RPC
+    topic: str  # and group: those that it names, else ""
+    group: str
+    client: str  # "host:port" of the connection
+    outcome: str = ""  # name of the answer's code, and its remark; "" until it is answered
 
 
 def code_named(name: str) -> ResponseCode:
@@ -49,13 +62,12 @@ def code_named(name: str) -> ResponseCode:
 
 
 class Faults:
-    """The faults of one server; `handlers` are those of its requests."""
+    """The requests and the faults of one server; `handlers` are those of its remoting requests."""
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
+        self.requests: deque[Request] = deque(maxlen=_KEPT)  # the last ones, in the order of arrival
         self.planned: list[Fault] = []
         self.delay_ms = 0.0
-        # called with request code, topic, connection and the name of the response code
-        self.on_refusal: Callable[[int, str, Peer, str], None] = lambda *_: None
         self.running = asyncio.Event()  # cleared to keep requests waiting
         self.running.set()
         self._handlers = handlers
@@ -66,29 +78,34 @@ class Faults:
         def handle() -> Awaitable[Answer] | Answer:
             return self._handlers.get(command.code, not_supported)(command, peer)  # a reset replaces handlers
 
-        return self.around(command.code, topic_in(command), peer, handle, command.reply)
+        names = (name for name in _GROUPS if name in command.fields)
+        code = _NAMES.get(command.code, f"code {command.code}")
+        request = Request(code, topic_in(command), command.fields.get(next(names, ""), ""), peer.address)
+        return self.answer(request, handle, command.reply, _outcome)
 
-    def around(
+    def answer(
         self,
-        code: int,
-        topic: str,
-        peer: Peer,
+        request: Request,
         handle: Callable[[], Awaitable[T] | T],
         refuse: Callable[[ResponseCode, str], T],
+        outcome: Callable[[T], str],
     ) -> Awaitable[T] | T:
-        """Returns the answer to a request: that of `handle`, or of `refuse` with a response code and a remark.
+        """Returns the answer to a request: that of `handle`, or of `refuse` with a response code and a remark."""
+        self.requests.append(request)
 
-        `code` is that of the request, or of one that does the same as an RPC.
-        """
+        def begin() -> Awaitable[T] | T:
+            fault = self._next(_KINDS.get(request.code, ""), request.topic)
+            return handle() if fault is None else refuse(code_named(fault.code), f"{fault.code}, as a test asked")
 
-        def answer() -> Awaitable[T] | T:
-            fault = self._next(_KINDS.get(code, ""), topic)
-            if fault is None:
-                return handle()
-            self.on_refusal(code, topic, peer, fault.code)
-            return refuse(code_named(fault.code), f"{fault.code}, as a test asked")
+        def noted(answer: T) -> T:
+            request.outcome = outcome(answer)
+            return answer
 
-        return answer() if self.running.is_set() and not self.delay_ms else self._later(answer)
+        async def later(answer: Awaitable[T]) -> T:
+            return noted(await answer)
+
+        answer = begin() if self.running.is_set() and not self.delay_ms else self._later(begin)
+        return later(answer) if isinstance(answer, Awaitable) else noted(answer)
 
     def _next(self, kind: str, topic: str) -> Fault | None:
         fault = next((item for item in self.planned if item.kind == kind and item.topic in (None, topic)), None)
@@ -98,9 +115,14 @@ class Faults:
                 self.planned.remove(fault)
         return fault
 
-    async def _later(self, answer: Callable[[], Awaitable[T] | T]) -> T:
+    async def _later(self, begin: Callable[[], Awaitable[T] | T]) -> T:
         await self.running.wait()
         begun = SystemClock.monotonic()
         while (rest := begun + self.delay_ms / 1000 - SystemClock.monotonic()) > 0:
             await asyncio.sleep(min(rest, _STEP_S))  # a test may end the delay meanwhile
-        return await awaited(answer())
+        return await awaited(begin())
+
+
+def _outcome(answer: Answer) -> str:
+    """Returns what to say of an answer; None has been written already, or is not wanted."""
+    return "SUCCESS" if answer is None else answer.outcome

@@ -13,7 +13,7 @@ import logging
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +27,7 @@ from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store, opt
 from mqtool.engine.retention.rules import policy_from_config
 from mqtool.engine.start.detect import options_for, options_of_new_store
 from mqtool.errors import NotAStoreError, UsageError
+from mqtool.formats import hosts
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import ON_THE_WIRE, Release
 from mqtool.protocol.command import Command
@@ -63,7 +64,6 @@ from mqtool.server.net.connections import (
 from mqtool.server.net.peer import Answer, Endpoint, Handler, OtherProtocol, Peer, awaited, not_supported
 from mqtool.server.net.tls import self_signed_context, server_context
 from mqtool.server.replication import HaListener
-from mqtool.server.request_log import RequestLog
 from mqtool.server.routes import Registration as NearRegistration
 from mqtool.store.config.broker_config import BrokerConfig
 from mqtool.store.store import Store
@@ -157,10 +157,10 @@ class Server:
         self.service: BrokerService
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
+        self._reopening = asyncio.Lock()
         self._faults = Faults(self._handlers)
-        self.controls = Controls(
-            self._faults, lambda: [peer for listener in self._listeners for peer in listener.peers]
-        )
+        peers = lambda: [peer for listener in self._listeners for peer in listener.peers]  # noqa: E731
+        self.controls = Controls(self._faults, peers, self._reopening)
         own = options.certificate
         self._tls = server_context(own, options.key) if own is not None else self_signed_context
         self._auth_options = options_of(options.config, options.acl)
@@ -174,7 +174,6 @@ class Server:
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
         self._endpoint: GrpcEndpoint | None = None
-        self._reopening = asyncio.Lock()
         self._is_open = True
 
     async def start(self) -> None:
@@ -223,6 +222,7 @@ class Server:
         """
         async with self._reopening:
             before, clients, ready = self._near_registration(), self.broker.clients, self._hold()
+            self._faults.requests.clear()
             try:
                 await self._close_all()
                 self._is_open = False
@@ -306,13 +306,6 @@ class Server:
         clock, policy = options.clock, policy_from_config(options.config)
         files = MovedFiles(clock) if clock is not None else None
         self._store = open_store(options.store, shape, policy=policy, clock=clock, files=files)
-        if options.seed is not None:
-            from mqtool.ingest.seed import append_seed  # noqa: PLC0415 - its libraries are slow to import
-
-            with ExitStack() as opened:
-                opened.callback(self._store.close)
-                append_seed(self._store, options.seed, options.topics)
-                opened.pop_all()
         return self._store
 
     def _check_accounts(self, release: Release) -> None:
@@ -369,11 +362,16 @@ class Server:
         }
         if options.read_only:
             settings.values["brokerPermission"] = "4"
+        if options.seed is not None and isinstance(messages, MessageStore):
+            from mqtool.ingest.seed import append_seed  # noqa: PLC0415 - its libraries are slow to import
+
+            host = hosts.build(Host(address_of(options.advertised), int(settings.values["listenPort"])))
+            await asyncio.to_thread(append_seed, messages, options.seed, options.topics, host)
         self.service = BrokerService(
             messages, settings, self.addresses["broker"], fast_sends=options.fast_sends, clock=options.clock
         )
-        self.broker, log = self.service.broker, RequestLog() if options.clock is not None else None
-        self.controls.serve(self.service, log)
+        self.broker = self.service.broker
+        self.controls.serve(self.service)
         if clients is not None:
             self.broker.clients.adopt(clients)
         started.push_async_callback(self.service.stop)
@@ -389,12 +387,7 @@ class Server:
         await self.service.start()
         self.service.tasks.spawn(self._registration.run())
         users = AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None)
-        handlers = {**self.service.handlers(), **service.table((users,))}
-        self._handlers |= handlers if log is None else log.recorded(handlers)
-        if log is not None:
-            self._faults.on_refusal = log.add_refusal
-            if self.service.fast_sends is not None:
-                log.record_puts(self.service.fast_sends)
+        self._handlers |= {**self.service.handlers(), **service.table((users,))}
         if self._endpoint is not None:
             self._endpoint.serve(self.service)
         if self._admin is not None:
@@ -574,15 +567,16 @@ class Server:
 
 
 def run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
-    """Serves until SIGTERM or SIGINT, then shuts down cleanly; calls `ready` with the addresses at the start."""
+    """Serves until SIGTERM, SIGINT or SIGHUP, then shuts down cleanly; `ready` gets the addresses at the start."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(options, ready))
 
 
 async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            loop.add_signal_handler(number, stopped.set)
     async with Server(options) as server:
         gc.freeze()  # these objects live as long as the server; exempt them from collections
         ready(dict(server.addresses))

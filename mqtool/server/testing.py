@@ -24,12 +24,13 @@ from mqtool.errors import UsageError
 from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.clock import ServerClock
-from mqtool.server.controls import Controls, messages_of
+from mqtool.server.controls import Controls
+from mqtool.server.faults import Request
 from mqtool.server.net import loop_factory
-from mqtool.server.request_log import Request
 from mqtool.server.scratch import new_directory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.config.broker_config import BrokerConfig
+from mqtool.store.config.broker_keys import unread_keys
 from mqtool.store.files import copy_tree
 from mqtool.store.log.message import Message
 
@@ -52,14 +53,21 @@ class MqServer:
         broker_address: "host:port" of the broker; the same port.
     """
 
-    def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str) -> None:
+    def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str | int | bool) -> None:
         """Creates a server; `start` starts it. Without a root of the store, it is in a temporary directory.
 
-        `fast_sends` is as in `ServeOptions`; `settings` are keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
+        `fast_sends` is as in `ServeOptions`; `settings` are keys of a broker.conf, such as `fileReservedTime=24`.
+        Raises UsageError for a key that no broker reads.
         """
+        for unread in unread_keys(settings):
+            raise UsageError(str(unread))
         self._given = store
         self._fast_sends = fast_sends
-        self._settings: Mapping[str, str] = {"enablePropertyFilter": "true", "recallMessageEnable": "true", **settings}
+        given = {
+            key: str(value).lower() if value is True or value is False else str(value)
+            for key, value in settings.items()
+        }
+        self._settings: Mapping[str, str] = {"enablePropertyFilter": "true", "recallMessageEnable": "true", **given}
         self._ports = (0, 0)
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
@@ -154,7 +162,7 @@ class MqServer:
 
     def messages(self, topic: str) -> list[Message]:
         """Returns the messages of a topic, in the order of the log; moves no offset."""
-        return messages_of(self.broker, topic)
+        return self.run(self.controls.messages(topic))
 
     def wait_for(self, topic: str, count: int = 1, timeout: float = 10.0) -> list[Message]:
         """Returns the messages of a topic as soon as there are `count`; raises TimeoutError after `timeout` seconds."""
@@ -191,7 +199,7 @@ class MqServer:
         self.run(self._server.reopen(change))
 
     def fail(
-        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str = "SYSTEM_BUSY", topic: str | None = None
+        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str | int = "SYSTEM_BUSY", topic: str | None = None
     ) -> None:
         """Refuses the next requests, as `Controls.fail` does."""
         self.call(lambda: self.controls.fail(send=send, pull=pull, ack=ack, code=code, topic=topic))

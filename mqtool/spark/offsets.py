@@ -13,7 +13,6 @@ from mqtool.store.store import Store
 LATEST, EARLIEST = -1, -2
 WORDS = {"startingOffsets": ("earliest", "latest"), "endingOffsets": ("latest",)}
 """Words that may be given in place of JSON."""
-DEFAULTS = {"startingOffsets": "earliest", "endingOffsets": "latest"}
 _FLAT = 8
 
 Place = tuple[str, str, int]

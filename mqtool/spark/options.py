@@ -18,7 +18,7 @@ from mqtool.export.schema import ALL_COLUMNS, BY_NAME, Body, ReadRequest, Table,
 from mqtool.export.sources import Source, resolve
 from mqtool.scan.messages import Where
 from mqtool.spark.kafka import KAFKA, VIEW, source_of_column
-from mqtool.spark.offsets import DEFAULTS, EARLIEST, LATEST, WORDS, QueueBounds, between, both
+from mqtool.spark.offsets import EARLIEST, LATEST, WORDS, QueueBounds, between, both
 from mqtool.store.log.selection import Selection
 
 FORMAT = "rocketmq-store"
@@ -236,7 +236,7 @@ class _Values:
 
     def require_one_of(self, names: tuple[str, ...], what: str) -> None:
         """Raises UsageError if two options say where to begin or end; offsets and times of the log may be combined."""
-        given = [name for name in names if self.has(name) and self._given[name.lower()].lower() != DEFAULTS.get(name)]
+        given = [name for name in names if self.has(name)]
         if len(given) > 1 and given != list(names[:2]):
             raise UsageError(f"options {given[0]!r} and {given[1]!r} both say where to {what}; leave one out")
 

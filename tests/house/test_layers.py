@@ -207,7 +207,7 @@ def test_a_walk_is_put_together_in_one_place():
 
 ROOMS_OF_SERVER = (
     *("clock", "net", "routes", "namesrv", "producer", "replication", "mirror"),
-    *("broker", "auth", "faults", "grpc", "request_log", "controls", "admin"),
+    *("broker", "auth", "faults", "grpc", "controls", "admin"),
 )
 
 

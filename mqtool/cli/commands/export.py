@@ -186,13 +186,20 @@ UntilOption = Annotated[
 
 _WEEK = 7 * 86400.0
 """Seconds; the system cannot wait for any number of them."""
-_MAX_WAIT = 300.0
+_EVERY, _MAX_WAIT = 5.0, 300.0
 FollowOption = Annotated[
     bool, option("--follow", panel=INCREMENTAL, help="Repeat the export until Ctrl-C or SIGTERM. Needs --state.")
 ]
 EveryOption = Annotated[
-    float,
-    option("--every", metavar="SECONDS", panel=INCREMENTAL, min=0.1, max=_WEEK, help="Pause between runs of --follow."),
+    float | None,
+    option(
+        "--every",
+        metavar="SECONDS",
+        panel=INCREMENTAL,
+        min=0.1,
+        max=_WEEK,
+        help=f"Pause between runs of --follow; {_EVERY:.0f} by default.",
+    ),
 ]
 MinBytesOption = Annotated[
     str | None,
@@ -225,7 +232,7 @@ def export(
     max_messages: MaxMessagesOption = None,
     until: UntilOption = None,
     follow: FollowOption = False,
-    every: EveryOption = 5.0,
+    every: EveryOption = None,
     min_bytes: MinBytesOption = None,
     max_wait: MaxWaitOption = None,
     include: IncludeOption = Include.COMMITTED,
@@ -261,8 +268,8 @@ def export(
     limits = (max_bytes, max_messages, until)
     options = _Options(state, rewind, include, columns, body, redact, mode, filters, *files, workers, config, *limits)
     where = on_spark(spark, master, conf)
-    if not follow and (min_bytes, max_wait) != (None, None):
-        raise UsageError("--min-bytes and --max-wait say when to export again; add --follow")
+    if not follow and (every, min_bytes, max_wait) != (None, None, None):
+        raise UsageError("--every, --min-bytes and --max-wait say when to export again; add --follow")
     kind = _sibling(stores[0]) if len(stores) == 1 else None
     if kind is not None:
         if options != _Options():
@@ -285,7 +292,7 @@ def export(
         runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
         shown.push(_note_kept)
         if follow:
-            return _follow(ctx.obj, request, runner, every, _patience(min_bytes, max_wait), output_format)
+            return _follow(ctx.obj, request, runner, every or _EVERY, _patience(min_bytes, max_wait), output_format)
         result = export_messages(request, runner, move)
     return _print(ctx.obj, request, result, output_format)
 

@@ -10,7 +10,7 @@ as JSON, or a line of text that says what is wrong.
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -69,7 +69,7 @@ class Endpoints:
             _Route("POST", "/resume", controls.resume),
             _Route("POST", "/delay", controls.delay),
             _Route("POST", "/connections/drop", controls.drop_connections),
-            _Route("GET", "/topics/{topic}/messages", controls.messages),
+            _Route("GET", "/topics/{topic}/messages", controls.rows),
             _Route("GET", "/groups/{group}/offsets", controls.offsets),
             _Route("GET", "/requests", controls.requests),
             *(_Route("POST", path, function) for path, function in more.items()),
@@ -80,7 +80,7 @@ class Endpoints:
         try:
             request = parse(head)
             routes = {route.method: route for route in self._routes if route.match(request.path) is not None}
-            if not routes:
+            if not routes and request.method in ("GET", "HEAD"):
                 return None
             self._check(head, request, routes)
             route = routes[request.method]
@@ -92,12 +92,17 @@ class Endpoints:
         except (MqtoolError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             return encoded(400, f"{error}\n".encode())
 
-    def _check(self, head: bytes, request: Request, methods: Iterable[str]) -> None:
-        """Raises BadRequestError for another method, or if a page of another site may have sent the request."""
+    def _check(self, head: bytes, request: Request, methods: Collection[str]) -> None:
+        """Raises BadRequestError for another path or method, or if a page of another site may have sent the request."""
+        if not methods:
+            paths = ", ".join(dict.fromkeys(route.path for route in self._routes))
+            raise BadRequestError(404, f"expected one of {paths}, found {request.path}")
         if request.method not in methods:
             raise BadRequestError(405, f"expected {' or '.join(methods)}, found {request.method}")
         if _ORIGIN.search(head) or not is_own_host(request.host, self._names):
-            raise BadRequestError(403, "test endpoints answer no requests of web pages, and none for other hosts")
+            raise BadRequestError(
+                403, "test endpoints answer no web pages, and no host but localhost, --advertise and IP addresses"
+            )
 
 
 async def _body(head: bytes, reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -233,10 +233,12 @@ class TopicTable(ConfigTable[TopicConfig]):
 
 
 def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
-    """Returns a topic that accepts messages of one type; raises UsageError if there is no such type, or name."""
+    """Returns a topic that accepts messages of one type; raises UsageError for an invalid name, type or number."""
     problem = attributes.topic_problem(name)
     if problem is not None:
         raise UsageError(f"topic {name!r}: {problem}")
+    if not 1 <= queues <= MAX_QUEUES:
+        raise UsageError(f"queues of topic {name}: expected 1 to {MAX_QUEUES}, found {queues}")
     if message_type not in MESSAGE_TYPES:
         expected = ", ".join(MESSAGE_TYPES)
         raise UsageError(f"message type of topic {name}: expected one of {expected}, found {message_type!r}")

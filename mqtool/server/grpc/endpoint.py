@@ -28,7 +28,7 @@ from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.messages import parsed_records
 from mqtool.server.broker.pull import SUBSCRIPTION, SUSPEND
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.faults import Faults
+from mqtool.server.faults import Faults, Request
 from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S, Check, Client, Clients
 from mqtool.server.grpc.consuming import Consuming
 from mqtool.server.grpc.core import OK, Core, StatusError, duration_ms, refused, time_ms
@@ -318,9 +318,7 @@ class GrpcEndpoint:
             "SyncLiteSubscription": clients.sync_lite,
             "RecallMessage": producing.recall,
         }
-        if faults is not None:
-            unary = {name: with_faults(faults, name, handler) for name, handler in unary.items()}
-        calls = {_SERVICE + name: answering(name, handler, check) for name, handler in unary.items()}
+        calls = {_SERVICE + name: answering(name, handler, check, faults) for name, handler in unary.items()}
         polls = frozenset({_SERVICE + "ReceiveMessage", _SERVICE + "PullMessage"})
         self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry}, polls)
 
@@ -401,34 +399,40 @@ class GrpcEndpoint:
         queue.broker.endpoints.CopyFrom(endpoints)
 
 
-_FAULTY: dict[str, tuple[int, Callable[[Any], str]]] = {
-    "SendMessage": (
-        RequestCode.SEND_MESSAGE_V2,
-        lambda request: next((message.topic.name for message in request.messages), ""),
-    ),
-    "ReceiveMessage": (RequestCode.POP_MESSAGE, lambda request: request.message_queue.topic.name),
-    "PullMessage": (RequestCode.PULL_MESSAGE, lambda request: request.message_queue.topic.name),
-    "AckMessage": (RequestCode.ACK_MESSAGE, lambda request: request.topic.name),
-    "UpdateOffset": (RequestCode.UPDATE_CONSUMER_OFFSET, lambda request: request.message_queue.topic.name),
+_SAME = {
+    "SendMessage": RequestCode.SEND_MESSAGE_V2,
+    "ReceiveMessage": RequestCode.POP_MESSAGE,
+    "PullMessage": RequestCode.PULL_MESSAGE,
+    "AckMessage": RequestCode.ACK_MESSAGE,
+    "UpdateOffset": RequestCode.UPDATE_CONSUMER_OFFSET,
 }
-"""By RPC: the code of a request that does the same, and the topic of a call."""
+"""Remoting requests that do the same as an RPC."""
 
 
 def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
-    """Returns the handler of an RPC with the faults that a test asks for."""
-    code, topic_of = _FAULTY.get(name, (0, lambda _request: ""))
-    answer = getattr(s, f"{name}Response")
+    """Returns the handler of an RPC that lists its calls, with the faults that a test asks for."""
+    answer, code = getattr(s, f"{name}Response"), _SAME[name].name if name in _SAME else name
 
-    def refuse(code: ResponseCode, remark: str) -> bytes:
+    def refuse(code: ResponseCode, remark: str) -> Result:
         return bytes(answer(status=refused(RefusalError(code, remark)).status).SerializeToString())
 
+    def outcome(result: Result) -> str:
+        parts = map(answer.FromString, [result] if isinstance(result, bytes) else result)
+        status = next(part.status for part in parts if part.HasField("status"))
+        return ": ".join(filter(None, (d.Code.Name(status.code), status.message)))
+
     def handle(call: Call, request: Any) -> Awaitable[Result] | Result:
-        return faults.around(code, topic_of(request), call.peer, lambda: handler(call, request), refuse)
+        about = next(iter(getattr(request, "messages", ())), getattr(request, "message_queue", request))
+        topic, group = (
+            getattr(one, "name", "") for one in (getattr(about, "topic", ""), getattr(request, "group", ""))
+        )
+        called = Request(code, topic, group, call.peer.address)
+        return faults.answer(called, lambda: handler(call, request), refuse, outcome)
 
     return handle
 
 
-def answering(name: str, handler: RpcHandler, check: Check | None = None) -> Handler:
+def answering(name: str, handler: RpcHandler, check: Check | None = None, faults: Faults | None = None) -> Handler:
     """Wraps the handler of an RPC: parses its requests, and turns a StatusError into an answer with this status.
 
     A future that the handler returns must end with an answer. `check` is called before; it raises StatusError.
@@ -444,9 +448,8 @@ def answering(name: str, handler: RpcHandler, check: Check | None = None) -> Han
         except StatusError as error:
             return failed(error)
 
-    def handle(call: Call, data: bytes) -> Awaitable[Result] | Result:
+    def begin(call: Call, request: Any) -> Awaitable[Result] | Result:
         try:
-            request = parse(data)
             if check is not None:
                 check(call, request)
             if b"x-mq-client-id" not in call.headers:
@@ -454,10 +457,17 @@ def answering(name: str, handler: RpcHandler, check: Check | None = None) -> Han
             result = handler(call, request)
         except StatusError as error:
             return failed(error)
-        except DecodeError as error:
-            raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
         if isinstance(result, asyncio.Future):  # a future never ends with StatusError
             return result
         return later(result) if isinstance(result, Awaitable) else result
+
+    answered = begin if faults is None else with_faults(faults, name, begin)
+
+    def handle(call: Call, data: bytes) -> Awaitable[Result] | Result:
+        try:
+            request = parse(data)
+        except DecodeError as error:
+            raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
+        return answered(call, request)
 
     return handle

@@ -232,11 +232,18 @@ def test_a_lost_state_file_is_made_again_from_the_directory(growing):
     assert load_state(str(growing.state)).sequence == 2
 
 
-def test_a_directory_that_is_emptied_between_runs_gets_only_what_is_new(growing):
+def test_the_state_of_an_export_that_is_not_there_is_refused_and_kept(growing, tmp_path):
     growing.grow(10)
     growing.export()
-    shutil.rmtree(growing.target)
+    before = growing.state.read_bytes()
+    growing.target.rename(tmp_path / "away")
     growing.grow(20)
+    with pytest.raises(ExportError, match=r"contains no export, but the state .*/lake\.state continues one of 1 run"):
+        growing.export()
+    assert growing.state.read_bytes() == before
+    shutil.rmtree(growing.target)
+    growing.target.mkdir()
+    (tmp_path / "away" / "_mqtool").rename(growing.target / "_mqtool")  # the files may be moved to another place
     growing.export()
     assert growing.rows() == EXPECTED[10:20]
 

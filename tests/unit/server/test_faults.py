@@ -68,6 +68,9 @@ def test_calls_of_grpc_fail_alike(server):
         assert code(refused[0]) == "TOO_MANY_REQUESTS"
         (message, *_) = consumer.receive("G", "T")
         assert [code(consumer.ack("G", "T", message)) for _ in range(2)] == ["TOO_MANY_REQUESTS", "OK"]
+        listed = [request for request in server.requests() if request.code == "ACK_MESSAGE"]
+        assert [(request.topic, request.group) for request in listed] == [("T", "G")] * 2
+        assert [request.outcome.partition(":")[0] for request in listed] == ["TOO_MANY_REQUESTS", "OK"]
 
 
 @pytest.mark.parametrize("name", ["SUCCESS", "FLUSH_DISK_TIMEOUT", "BUSY", "99999"])
@@ -78,9 +81,28 @@ def test_a_code_that_is_not_one_of_a_refusal_is_told(server, name):
         server.fail(send=1, code=name)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda server: server.fail(send=1.5),
+        lambda server: server.fail(ack=-1),
+        lambda server: server.delay(float("nan")),
+        lambda server: server.create_topic("U", queues=0),
+        lambda _: MqServer(flushDiskTpye="SYNC_FLUSH"),
+    ],
+    ids=["half a request", "a negative count", "no number", "no queue", "an unknown key"],
+)
+def test_a_wrong_value_is_refused(server, change):
+    with pytest.raises(UsageError, match=r"expected (0 or more|a number|1 to)|did you mean flushDiskType"):
+        change(server)
+    assert server.call(server.controls.faults) == []
+
+
 def test_a_paused_broker_answers_when_it_is_resumed(server, client):
     server.pause()
     asked = client.send_pull("T", 0, 99)
+    until(lambda: server.requests()[-1].code == "PULL_MESSAGE")
+    assert server.requests()[-1].outcome == ""
     with GrpcClient(server.endpoints) as caller:
         answers = []
         waiting = threading.Thread(target=lambda: answers.append(caller.send("T", b"waits")))

@@ -78,9 +78,11 @@ def test_requests_are_listed_with_their_outcome(fast):
             server.fail(send=2)
             assert client.put("Orders").code == 2
             other.send("Orders", b"x")
-            assert [(request.code, request.outcome) for request in server.requests()[-2:]] == [
-                ("SEND_MESSAGE_V2", "SYSTEM_BUSY")
-            ] * 2
+            both = [(request.code, request.topic, request.group, request.outcome) for request in server.requests()[-2:]]
+            assert both == [
+                ("SEND_MESSAGE_V2", "Orders", "P", "SYSTEM_BUSY: SYSTEM_BUSY, as a test asked"),
+                ("SEND_MESSAGE_V2", "Orders", "", "TOO_MANY_REQUESTS: CODE: 2  DESC: SYSTEM_BUSY, as a test asked"),
+            ]
         server.reset()
         assert server.requests() == []
 
@@ -104,6 +106,13 @@ def test_every_language_looks_and_resets_over_http(tmp_path, temporary):
             assert [request["code"] for request in ask(admin, "/requests")] == ["SEND_MESSAGE_V2"]
             client.call(25, b"", group="G", topic="Orders", queueId=0)
             assert ask(admin, "/groups/G/offsets") == {}
+            assert rows[0]["store_host"] == addresses["broker"]
+            assert ask(admin, "/faults?send=1&code=2", "POST") is None
+            assert [fault["code"] for fault in ask(admin, "/faults")] == ["SYSTEM_BUSY"]
+            with pytest.raises(urllib.error.HTTPError, match="404") as error:
+                ask(admin, "/fault", "POST")
+            assert error.value.read().startswith(b"expected one of /clock, ")
+            ask(admin, "/faults", "DELETE")
             if not temporary:
                 with pytest.raises(urllib.error.HTTPError, match="400") as error:
                     ask(admin, "/reset", "POST")

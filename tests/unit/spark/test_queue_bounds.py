@@ -174,8 +174,10 @@ def test_of_a_log_without_queues_the_latest_is_unknown_and_the_rest_is_read(tmp_
 
 
 def test_words_for_everything_bound_nothing():
-    words = {"startingOffsets": "Earliest", "endingOffsets": "LATEST", "startTime": "5"}
+    words = {"startingOffsets": "Earliest", "endingOffsets": "LATEST"}
     assert len(rows_of(f"b={STORE}", topic="Orders", **words)) == len(ORDERS)
+    with pytest.raises(UsageError, match="'startTime' and 'startingOffsets' both say where to begin"):
+        rows_of(f"b={STORE}", topic="Orders", startTime="5", **words)
 
 
 @pytest.mark.parametrize("options", [{}, {"where": "topic = 'Orders'", "trust": "queues"}])

@@ -49,4 +49,4 @@ def test_every_test_can_have_an_empty_broker(mqtool_server):
     assert message.body == b"only this one"
     assert receive(mqtool_server.endpoints, "Orders", "Shipping", 1) == [b"only this one"]
     [sent] = [request for request in mqtool_server.requests() if request.code == "SEND_MESSAGE_V2"]
-    assert (sent.topic, sent.outcome) == ("Orders", "SUCCESS")
+    assert (sent.topic, sent.outcome) == ("Orders", "OK")
