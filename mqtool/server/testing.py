@@ -13,9 +13,10 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,7 +26,6 @@ from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.clock import ServerClock
 from mqtool.server.controls import Controls
-from mqtool.server.faults import Request
 from mqtool.server.net import loop_factory
 from mqtool.server.scratch import new_directory
 from mqtool.server.serve import ServeOptions, Server
@@ -38,9 +38,20 @@ if TYPE_CHECKING:
     from mqtool.server.broker.broker import Broker
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _START_S = 60.0
 _POLL_S = 0.02
+
+
+def _controlled(function: Callable[Concatenate[Controls, P], T]) -> Callable[Concatenate["MqServer", P], T]:
+    """Makes a function of `Controls` a method of `MqServer`."""
+
+    @wraps(function)
+    def call(server: "MqServer", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return server.call(lambda: function(server.controls, *args, **kwargs))
+
+    return call
 
 
 class MqServer:
@@ -173,13 +184,14 @@ class MqServer:
             time.sleep(_POLL_S)
         return messages
 
-    def offsets(self, group: str) -> dict[str, dict[int, int]]:
-        """Returns the offsets that a group has committed, by topic and queue id."""
-        return self.call(lambda: self.controls.offsets(group))
-
-    def requests(self) -> list[Request]:
-        """Returns the last requests of clients since the start, a reset or a restore, in the order of arrival."""
-        return self.call(self.controls.requests)
+    offsets = _controlled(Controls.offsets)
+    requests = _controlled(Controls.requests)
+    fail = _controlled(Controls.fail)
+    clear_faults = _controlled(Controls.clear_faults)
+    pause = _controlled(Controls.pause)
+    resume = _controlled(Controls.resume)
+    delay = _controlled(Controls.delay)
+    drop_connections = _controlled(Controls.drop_connections)
 
     def snapshot(self) -> Path:
         """Copies the store, for `restore`; the copy is deleted when the server stops."""
@@ -197,28 +209,6 @@ class MqServer:
             copy_tree(snapshot, self.store)
 
         self.run(self._server.reopen(change))
-
-    def fail(
-        self, *, send: int = 0, pull: int = 0, ack: int = 0, code: str | int = "SYSTEM_BUSY", topic: str | None = None
-    ) -> None:
-        """Refuses the next requests, as `Controls.fail` does."""
-        self.call(lambda: self.controls.fail(send=send, pull=pull, ack=ack, code=code, topic=topic))
-
-    def pause(self) -> None:
-        """Answers no request until `resume`; clients can still connect."""
-        self.call(self.controls.pause)
-
-    def resume(self) -> None:
-        """Answers the requests that arrived since `pause`."""
-        self.call(self.controls.resume)
-
-    def delay(self, ms: float) -> None:
-        """Handles each request so many milliseconds late, by the machine's clock."""
-        self.call(lambda: self.controls.delay(ms))
-
-    def drop_connections(self) -> int:
-        """Closes all connections to the broker; returns how many."""
-        return self.call(self.controls.drop_connections)
 
     def restart(self) -> None:
         """Shuts down cleanly, then serves the same store at the same addresses again."""

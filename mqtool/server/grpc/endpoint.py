@@ -424,7 +424,7 @@ def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
     def handle(call: Call, request: Any) -> Awaitable[Result] | Result:
         about = next(iter(getattr(request, "messages", ())), getattr(request, "message_queue", request))
         topic, group = (
-            getattr(one, "name", "") for one in (getattr(about, "topic", ""), getattr(request, "group", ""))
+            getattr(resource, "name", "") for resource in (getattr(about, "topic", ""), getattr(request, "group", ""))
         )
         called = Request(code, topic, group, call.peer.address)
         return faults.answer(called, lambda: handler(call, request), refuse, outcome)

@@ -26,7 +26,7 @@ def shared():
 @pytest.fixture
 def server(shared):
     yield shared
-    shared.call(shared.controls.clear_faults)
+    shared.clear_faults()
 
 
 @pytest.fixture
