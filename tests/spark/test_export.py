@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import CorruptionError, UnavailableError, UsageError
 from mqtool.export import run
+from mqtool.export.limits import Limits
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plain import export
 from mqtool.export.run import ExportRequest
@@ -50,7 +51,8 @@ def test_an_incremental_export_may_go_on_with_either(spark, tmp_path):
     store, ends = copy_store(name, tmp_path), lake.record_ends(name)
     wanted = {"read": ALL, "state": str(tmp_path / "state")}
     lake.grow(name, store, ends[49])
-    export_on(spark, f"b={store}", tmp_path / "lake", **wanted)
+    limited = export_on(spark, f"b={store}", tmp_path / "lake", limits=Limits(max_messages=20), **wanted)
+    assert (limited.manifest.totals["rows"]["messages"], limited.left) == (20, ends[49] - ends[19])
     lake.grow(name, store, ends[99])
     lake.run_export(f"b={store}", tmp_path / "lake", **wanted)
     lake.grow(name, store, ends[-1])
