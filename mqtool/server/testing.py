@@ -187,6 +187,7 @@ class MqServer:
     offsets = _controlled(Controls.offsets)
     requests = _controlled(Controls.requests)
     fail = _controlled(Controls.fail)
+    faults = _controlled(Controls.faults)
     clear_faults = _controlled(Controls.clear_faults)
     pause = _controlled(Controls.pause)
     resume = _controlled(Controls.resume)
