@@ -206,7 +206,16 @@ def test_a_memory_without_room_is_not_used(tmp_path, monkeypatch):
     assert created.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture
+def _hang_up():
+    """A process that is started here gets SIGHUP; under nohup it would ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_hang_up")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_temporary_store_is_gone_after_a_signal(tmp_path, number):
     words = [sys.executable, "-m", "mqtool", "serve", "--temporary", "--port", "0", "--namesrv-port", "0"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
