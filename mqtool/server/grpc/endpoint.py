@@ -419,7 +419,7 @@ def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
     def outcome(result: Result) -> str:
         parts = map(answer.FromString, [result] if isinstance(result, bytes) else result)
         status = next(part.status for part in parts if part.HasField("status"))
-        return ": ".join(filter(None, (d.Code.Name(status.code), status.message)))
+        return "OK" if status.code == d.OK else f"{d.Code.Name(status.code)}: {status.message}"
 
     def handle(call: Call, request: Any) -> Awaitable[Result] | Result:
         about = next(iter(getattr(request, "messages", ())), getattr(request, "message_queue", request))
