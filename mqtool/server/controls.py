@@ -63,7 +63,7 @@ class Controls:
         return {topic: offsets.of(group, topic) for topic, name in offsets.pairs() if name == group}
 
     def requests(self) -> list[Request]:
-        """Returns the last requests of clients since the start, a reset or a restore."""
+        """Returns the last 10,000 requests of clients since the start or a reset, in the order of arrival."""
         return list(map(copy, self._faults.requests))
 
     async def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> int:
@@ -73,12 +73,12 @@ class Controls:
         Expired files are deleted if the hour for it has passed (deleteWhen). Raises UsageError if the clock would go
         back.
         """
-        ms = round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+        ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
         if not 0 <= ms <= _MAX_DAYS * 24 * HOUR_MS:
             raise UsageError(f"expected to advance by 0 seconds to {_MAX_DAYS} days, found {ms / 1000:g} seconds")
         broker, before = self._service.broker, self.now()
         await self._service.settle()  # what was sent before is seen by what is due
-        broker.clock.advance(ms)
+        broker.clock.advance(round(ms))
         await self._service.settle()
         if isinstance(broker.messages, MessageStore):
             policy = policy_from_config(broker.settings.store_config())
@@ -96,7 +96,7 @@ class Controls:
         name = code_named(str(code)).name
         counts = {"send": send, "pull": pull, "ack": ack}
         for kind, left in counts.items():
-            if left < 0 or left != int(left):
+            if not left >= 0 or left % 1 != 0:
                 raise UsageError(f"{kind}: expected a number of requests, found {left}")
         self._faults.planned += [Fault(kind, left, name, topic) for kind, left in counts.items() if left > 0]
 
@@ -106,9 +106,7 @@ class Controls:
 
     def clear_faults(self) -> None:
         """Ends all faults: those of `fail`, `pause` and `delay`."""
-        self._faults.planned.clear()
-        self._faults.delay_ms = 0
-        self.resume()
+        self._faults.clear()
 
     def pause(self) -> None:
         """Answers no request until `resume`; clients can still connect."""

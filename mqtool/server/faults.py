@@ -64,19 +64,23 @@ def code_named(name: str) -> ResponseCode:
 class Faults:
     """The requests and the faults of one server; `handlers` are those of its remoting requests."""
 
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, handlers: Mapping[int, Handler], check: Callable[[Command, Peer], Answer]) -> None:
+        """`check` returns the refusal of a remoting request that its client may not send, else None."""
         self.requests: deque[Request] = deque(maxlen=_KEPT)  # the last ones, in the order of arrival
         self.planned: list[Fault] = []
         self.delay_ms = 0.0
         self.running = asyncio.Event()  # cleared to keep requests waiting
         self.running.set()
-        self._handlers = handlers
+        self._handlers, self._check = handlers, check
+        self._resets = 0
 
     def handle(self, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         """Handles a request of a remoting client."""
 
         def handle() -> Awaitable[Answer] | Answer:
-            return self._handlers.get(command.code, not_supported)(command, peer)  # a reset replaces handlers
+            refusal = self._check(command, peer)
+            handler = self._handlers.get(command.code, not_supported)  # a reset replaces handlers
+            return handler(command, peer) if refusal is None else refusal
 
         names = (name for name in _GROUPS if name in command.fields)
         code = _NAMES.get(command.code, f"code {command.code}")
@@ -92,8 +96,11 @@ class Faults:
     ) -> Awaitable[T] | T:
         """Returns the answer to a request: that of `handle`, or of `refuse` with a response code and a remark."""
         self.requests.append(request)
+        resets = self._resets
 
         def begin() -> Awaitable[T] | T:
+            if resets != self._resets:
+                return refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "sent before the reset that a test asked for")
             fault = self._next(_KINDS.get(request.code, ""), request.topic)
             return handle() if fault is None else refuse(code_named(fault.code), f"{fault.code}, as a test asked")
 
@@ -106,6 +113,18 @@ class Faults:
 
         answer = begin() if self.running.is_set() and not self.delay_ms else self._later(begin)
         return later(answer) if isinstance(answer, Awaitable) else noted(answer)
+
+    def reset(self) -> None:
+        """Ends all faults, and refuses the requests that wait for their end."""
+        self._resets += 1
+        self.clear()
+        self.requests.clear()
+
+    def clear(self) -> None:
+        """Ends all faults."""
+        self.planned.clear()
+        self.delay_ms = 0.0
+        self.running.set()
 
     def _next(self, kind: str, topic: str) -> Fault | None:
         fault = next((item for item in self.planned if item.kind == kind and item.topic in (None, topic)), None)

@@ -1,5 +1,6 @@
 """Directories of stores that are deleted at the end: in memory, if there is a file system for it with enough room."""
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -11,9 +12,16 @@ _ROOM = 1 << 30
 
 
 def new_directory() -> Path:
-    """Creates a directory that only this user can read; the caller deletes it."""
+    """Creates a directory that only this user can read; the caller deletes it, or the end of the process."""
     try:
         fits = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM
     except OSError:
         fits = False
-    return Path(tempfile.mkdtemp(prefix="mqtool-server-", dir=_MEMORY if fits else None))
+    directory = Path(tempfile.mkdtemp(prefix="mqtool-server-", dir=_MEMORY if fits else None))
+    atexit.register(_delete, directory, os.getpid())
+    return directory
+
+
+def _delete(directory: Path, process: int) -> None:
+    if os.getpid() == process:  # not that of a child, whose end it is
+        shutil.rmtree(directory, ignore_errors=True)

@@ -158,7 +158,7 @@ class Server:
         self._store: MessageStore | Store
         self._handlers: dict[int, Handler] = {}
         self._reopening = asyncio.Lock()
-        self._faults = Faults(self._handlers)
+        self._faults = Faults(self._handlers, self._check)
         peers = lambda: [peer for listener in self._listeners for peer in listener.peers]  # noqa: E731
         self.controls = Controls(self._faults, peers, self._reopening)
         own = options.certificate
@@ -205,7 +205,7 @@ class Server:
             if self.options.clock is not None:
                 self.options.clock.reset()
 
-        self.controls.clear_faults()
+        self._faults.reset()
         await self.reopen(empty)
 
     async def advertise(self, address: str) -> None:
@@ -222,7 +222,6 @@ class Server:
         """
         async with self._reopening:
             before, clients, ready = self._near_registration(), self.broker.clients, self._hold()
-            self._faults.requests.clear()
             try:
                 await self._close_all()
                 self._is_open = False
@@ -365,7 +364,7 @@ class Server:
         if options.seed is not None and isinstance(messages, MessageStore):
             from mqtool.ingest.seed import append_seed  # noqa: PLC0415 - its libraries are slow to import
 
-            host = hosts.build(Host(address_of(options.advertised), int(settings.values["listenPort"])))
+            host = hosts.build(Host(address_of(options.advertised), options.advertised_port or self._port))
             await asyncio.to_thread(append_seed, messages, options.seed, options.topics, host)
         self.service = BrokerService(
             messages, settings, self.addresses["broker"], fast_sends=options.fast_sends, clock=options.clock
@@ -478,7 +477,7 @@ class Server:
             port,
             {} if has_faults else self._handlers,
             self._faults.handle if has_faults else not_supported,
-            guard=self._check if self._is_guarded else None,
+            guard=self._check if self._is_guarded and not has_faults else None,
             tls=self._tls,
             tls_mode=self.options.tls_mode,
             opened=self._opened,
@@ -545,7 +544,7 @@ class Server:
 
     async def stop(self, grace: float = 10.0) -> None:
         """Shuts down cleanly: answers requests in progress for `grace` seconds, makes tables and messages durable."""
-        self.controls.clear_faults()
+        self._faults.clear()
         self.broker.retire()
         await self._stop_listeners(grace)
         if self._admin is not None:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from mqtool.engine.clock import SystemClock
 from mqtool.errors import UsageError
-from mqtool.server.broker.attributes import BIND_TOPIC
+from mqtool.server.broker.attributes import BIND_TOPIC, group_problem
 from mqtool.server.broker.topics import default_group, typed_topic
 from mqtool.server.clock import ServerClock
 from mqtool.server.controls import Controls
@@ -72,7 +72,7 @@ class MqServer:
         """
         for unread in unread_keys(settings):
             raise UsageError(str(unread))
-        self._given = store
+        self._given = None if store is None else Path(store)
         self._fast_sends = fast_sends
         given = {
             key: str(value).lower() if value is True or value is False else str(value)
@@ -102,6 +102,8 @@ class MqServer:
 
     def start(self) -> None:
         """Starts the server; returns when clients are served, or raises the error of the start."""
+        if self._thread is not None:
+            raise UsageError("the server is started already")
         self._loop = loop_factory()()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtool-server", daemon=True)
         self._thread.start()
@@ -159,11 +161,16 @@ class MqServer:
         """Creates or changes a consumer group; a group that is not created here has the defaults.
 
         With `fifo` it consumes in order. A message becomes a dead letter after `max_retries` redeliveries. It consumes
-        the lite topics of `lite_topic`, a topic of type LITE; this needs `enableLmq` and `enableMultiDispatch`.
+        the lite topics of `lite_topic`, a topic of type LITE; this needs `enableLmq` and `enableMultiDispatch`. Raises
+        UsageError for an invalid name or number.
         """
+        if (problem := group_problem(group)) is not None:
+            raise UsageError(f"group {group!r}: {problem}")
+        if not 0 <= max_retries < 1 << 31 or max_retries % 1 != 0:
+            raise UsageError(f"max_retries of group {group}: expected 0 to {(1 << 31) - 1}, found {max_retries}")
         attributes = {BIND_TOPIC: lite_topic} if lite_topic else {}
         config = replace(
-            default_group(group), consume_message_orderly=fifo, retry_max_times=max_retries, attributes=attributes
+            default_group(group), consume_message_orderly=bool(fifo), retry_max_times=max_retries, attributes=attributes
         )
         self.call(lambda: self.broker.groups.put(config))
 
@@ -202,8 +209,8 @@ class MqServer:
 
     def restore(self, snapshot: Path) -> None:
         """Restores topics, groups, messages and offsets of a snapshot of this server; clients stay connected."""
-        if snapshot not in self._copies:
-            raise UsageError(f"{snapshot}: expected a snapshot of this server")
+        if snapshot not in self._copies or not snapshot.is_dir():
+            raise UsageError(f"{snapshot}: expected a snapshot of this server since its start")
 
         def change() -> None:
             shutil.rmtree(self.store)
@@ -233,6 +240,7 @@ class MqServer:
         created = [self._directory] if self._given is None and self._directory is not None else []
         for directory in created + self._copies:
             shutil.rmtree(directory, ignore_errors=True)
+        self._copies.clear()
 
     def __enter__(self) -> Self:
         self.start()

@@ -63,7 +63,7 @@ CASES = {
         ["salvage", EQUEUE, "-o", NEW, "--compact"],
         "leave --with, --compact, --without-topic, --map and --skip-unreadable out: a store of kind equeue has none",
     ),
-    "serving nothing": (["serve"], "name the store: mqtool serve DIR"),
+    "serving nothing": (["serve"], "expected a store, or --temporary in its place"),
     "tests on every address": (["serve", NEW, "--test", "--host", "0.0.0.0"], f"{OPEN} --host 0.0.0.0; add --yes"),
     "tests at a name": (
         ["serve", NEW, "--test", "--advertise", "broker:10911"],

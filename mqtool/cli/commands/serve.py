@@ -244,7 +244,7 @@ def serve(
 
     root = store or store_option
     if (root is None) is not temporary:
-        raise typer.BadParameter("name the store: mqtool serve DIR; or give --temporary in its place")
+        raise typer.BadParameter("expected a store, or --temporary in its place, and not both: mqtool serve DIR")
     if read_only and (temporary or seed):
         raise UsageError("--read-only: writes nothing, so it takes neither --temporary nor --seed")
     if root is not None and root.is_file():

@@ -237,7 +237,7 @@ def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
     problem = attributes.topic_problem(name)
     if problem is not None:
         raise UsageError(f"topic {name!r}: {problem}")
-    if not 1 <= queues <= MAX_QUEUES:
+    if not 1 <= queues <= MAX_QUEUES or queues % 1 != 0:
         raise UsageError(f"queues of topic {name}: expected 1 to {MAX_QUEUES}, found {queues}")
     if message_type not in MESSAGE_TYPES:
         expected = ", ".join(MESSAGE_TYPES)

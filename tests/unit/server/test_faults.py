@@ -1,8 +1,13 @@
 """Faults that a test asks for, as clients of both protocols see them."""
 
+import os
+import shutil
 import struct
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -88,13 +93,34 @@ def test_a_code_that_is_not_one_of_a_refusal_is_told(server, name):
         lambda server: server.fail(send=1.5),
         lambda server: server.fail(ack=-1),
         lambda server: server.delay(float("nan")),
+        lambda server: server.fail(pull=float("nan")),
+        lambda server: server.clock.advance(hours=float("inf")),
         lambda server: server.create_topic("U", queues=0),
+        lambda server: server.create_topic("U", queues=1.5),
+        lambda server: server.create_group("a b"),
+        lambda server: server.create_group("G", max_retries=10**12),
+        lambda server: server.start(),
+        lambda server: server.restore(Path("/nowhere")),
         lambda _: MqServer(flushDiskTpye="SYNC_FLUSH"),
     ],
-    ids=["half a request", "a negative count", "no number", "no queue", "an unknown key"],
+    ids=[
+        "half a request",
+        "a negative count",
+        "a delay that is no number",
+        "a count that is no number",
+        "an endless time",
+        "no queue",
+        "half a queue",
+        "a group with a space",
+        "too many retries",
+        "a second start",
+        "no snapshot",
+        "an unknown key",
+    ],
 )
 def test_a_wrong_value_is_refused(server, change):
-    with pytest.raises(UsageError, match=r"expected (0 or more|a number|1 to)|did you mean flushDiskType"):
+    reasons = r"expected (0 or more|a number|1 to|to advance|0 to|a snapshot)|group|already|did you mean flushDiskType"
+    with pytest.raises(UsageError, match=reasons):
         change(server)
     assert server.call(server.controls.faults) == []
 
@@ -137,9 +163,17 @@ def test_a_reset_ends_all_faults(server, client):
     server.fail(send=1)
     server.delay(60_000)
     server.pause()
-    server.reset()
+    with Client(server.broker_address) as other:
+        waiting = other.send_pull("T", 0, 0)
+        until(lambda: server.requests()[-1].code == "PULL_MESSAGE")
+        server.reset()
+        refused = other.answer(waiting)
+    assert (refused.code, refused.remark) == (3, "sent before the reset that a test asked for")
     assert client.put("T").code == 0
     until(lambda: client.pull("T").code == 0)
+    before = len(server.requests())
+    server.snapshot()
+    assert len(server.requests()) == before
 
 
 def test_a_request_that_waits_is_answered_when_the_delay_ends_and_by_the_broker_of_then(server, client):
@@ -162,3 +196,28 @@ def test_a_paused_server_stops_at_once():
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 0.9
+
+
+def test_requests_that_are_refused_for_their_signature_are_listed():
+    with MqServer(authenticationEnabled=True) as server, Client(server.broker_address) as client:
+        assert client.put("T").code == 16
+        [request] = server.requests()
+        assert (request.code, request.outcome) == ("SEND_MESSAGE_V2", "NO_PERMISSION: username cannot be null.")
+
+
+def test_a_snapshot_that_is_gone_is_not_restored():
+    with MqServer() as server, Client(server.broker_address) as client:
+        assert client.put("T", b"kept").code == 0
+        snapshot = server.snapshot()
+        shutil.rmtree(snapshot)
+        with pytest.raises(UsageError, match="expected a snapshot of this server since its start"):
+            server.restore(snapshot)
+        assert [message.body for message in server.wait_for("T")] == [b"kept"]
+
+
+def test_a_server_that_is_never_stopped_leaves_no_store(tmp_path):
+    script = "from mqtool.server.testing import MqServer\ns = MqServer()\ns.start()\nprint(s.store)"
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True
+    )
+    assert not Path(ran.stdout.decode().strip()).exists()
