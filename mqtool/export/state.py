@@ -53,10 +53,10 @@ def _digest(store: Store, offset: int, count: int) -> str:
     return hashlib.blake2b(store.commit_log.read(offset, count), digest_size=16).hexdigest()
 
 
-def check_mark(store: Store, mark: Mark, end: int) -> int:
+def check_mark(store: Store, mark: Mark, end: int, remedy: str = _REMEDY) -> int:
     """Returns the physical offset from which to continue: the mark's, or the log's first if that is larger.
 
-    Raises ExportError if the log, which has this end now, ends before the mark, or is another log.
+    Raises ExportError, with a remedy, if the log, which has this end now, ends before the mark, or is another log.
     """
     log = store.commit_log
     if log.min_offset >= mark.offset and log.segments:
@@ -64,7 +64,7 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
     if end < mark.offset:
         raise ExportError(
             f"the log is shorter than at the last export: exported up to physical offset {mark.offset}, it now ends "
-            f"at {end}. Was it cut by a recovery, or replaced? {_REMEDY}",
+            f"at {end}. Was it cut by a recovery, or replaced? {remedy}",
             store.path,
         )
     index = log.segment_at(mark.offset - 1)
@@ -81,7 +81,7 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
         if base is not None and _digest(store, at, count) != digest:
             raise ExportError(
                 f"the log is not the one that was exported: {what} (physical offset {at}) have changed. It was cut "
-                f"back below {mark.offset} and written on, or replaced. {_REMEDY}",
+                f"back below {mark.offset} and written on, or replaced. {remedy}",
                 store.path,
             )
     return mark.offset

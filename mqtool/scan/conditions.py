@@ -304,7 +304,9 @@ class _Operand(Struct, frozen=True):
         return Parsed(_SIGNS[sign](self.expression, constant), facts)
 
     def like(self, pattern: str) -> Parsed:
-        """Returns LIKE a pattern, in which a backslash takes the next character as it is."""
+        """Returns LIKE a pattern; raises UsageError unless %, _ or a backslash follows each backslash in it."""
+        if re.search(r"(?<!\\)(\\\\)*\\(?![%_\\])", pattern):
+            raise UsageError(f"LIKE {pattern!r}: expected %, _ or a backslash after the backslash")
         prefix = re.split(r"[%_\\]", pattern, maxsplit=1)[0]
         facts = NO_FACTS
         if prefix and prefix[-1] not in ("\ud7ff", "\U0010ffff"):  # there is a character that follows

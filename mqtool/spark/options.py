@@ -107,6 +107,8 @@ class SourceOptions(Struct, frozen=True):
         """Returns the options; raises UsageError if they suit only a batch query."""
         if self.end is not None:
             raise UsageError(f"option {self.end.option!r}: a stream has no end; leave it out")
+        if (self.read.selection.end, self.read.selection.end_time) != (None, None):
+            raise UsageError("options 'endOffset', 'endTime', 'endingTimestamp': a stream has no end; leave them out")
         return self
 
     def for_batch(self) -> "SourceOptions":

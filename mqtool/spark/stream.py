@@ -139,7 +139,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns where reading continues, after checking that the log is still the same."""
         mark = _mark(position)
         if mark is not None:
-            at = check_mark(store, mark, end)
+            at = check_mark(store, mark, end, "Begin with a new checkpoint")
             self._require_unexpired(store, mark.offset, at)
             return at
         at = store.commit_log.min_offset

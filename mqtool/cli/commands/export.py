@@ -268,6 +268,8 @@ def export(
     limits = (max_bytes, max_messages, until)
     options = _Options(state, rewind, include, columns, body, redact, mode, filters, *files, workers, config, *limits)
     where = on_spark(spark, master, conf)
+    if follow and until is not None:
+        raise UsageError("--until ends a run, and --follow repeats it; leave one out")
     if not follow and (every, min_bytes, max_wait) != (None, None, None):
         raise UsageError("--every, --min-bytes and --max-wait say when to export again; add --follow")
     kind = _sibling(stores[0]) if len(stores) == 1 else None

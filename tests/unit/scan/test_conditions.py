@@ -127,6 +127,8 @@ def test_times_may_be_milliseconds():
         ("topic = ", r"expected a value for topic \(string\) at character 9, found the end"),
         ("topic LIKES 'a%'", "expected a comparison, IN, BETWEEN, LIKE or IS at character 7, found 'LIKES'"),
         ("queue_id LIKE '1%'", "expected a comparison, IN, BETWEEN, LIKE or IS at character 10, found 'LIKE'"),
+        (r"topic LIKE '\O%'", "expected %, _ or a backslash after the backslash"),
+        (r"topic LIKE 'a\\\'", "expected %, _ or a backslash after the backslash"),
         ("topic LIKE 5", r"expected a value for topic \(string\) at character 12, found '5'"),
         ("properties = 'a'", "column 'properties' cannot be compared in a condition"),
         ("properties[x] = 'a'", "expected a name in quotes at character 12, found 'x'"),

@@ -296,5 +296,8 @@ def test_a_limit_of_messages_counts_those_that_are_selected(growing):
 
 
 def test_a_stream_has_no_end():
+    for name in ("endOffset", "endTime", "endingTimestamp"):
+        with pytest.raises(UsageError, match=f"'{name}'.*: a stream has no end"):
+            stream_of(STORE, **{name: "5"})
     with pytest.raises(UsageError, match="option 'endingOffsets': a stream has no end; leave it out"):
         parse({"path": STORE, "endingOffsets": json.dumps(FOUR)}).for_stream()
