@@ -22,10 +22,8 @@ from mqtool.server.net.peer import awaited
 
 _BODY_S = 10.0
 _MAX_BODY = 1 << 20
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
-_HAS_BODY = re.compile(rb"\r\n(content-length|transfer-encoding):", re.IGNORECASE)
+_MAX_DIGITS = 9
 _DEFAULT = {inspect.Parameter.empty: msgspec.NODEFAULT}
-_ORIGIN = re.compile(rb"\r\norigin:", re.IGNORECASE)
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -82,34 +80,34 @@ class Endpoints:
             routes = {route.method: route for route in self._routes if route.match(request.path) is not None}
             if not routes and request.method in ("GET", "HEAD"):
                 return None
-            self._check(head, request, routes)
+            self._check(request, routes)
             route = routes[request.method]
             place = route.match(request.path) or {}
-            result = await route.call({**request.fields, **await _body(head, reader), **place})
+            result = await route.call({**request.fields, **await _body(request.headers, reader), **place})
             return encoded(200, msgspec.json.encode(result) + b"\n", "application/json")
         except BadRequestError as error:
             return encoded(error.status, f"{error}\n".encode())
         except (MqtoolError, msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             return encoded(400, f"{error}\n".encode())
 
-    def _check(self, head: bytes, request: Request, methods: Collection[str]) -> None:
+    def _check(self, request: Request, methods: Collection[str]) -> None:
         """Raises BadRequestError for another path or method, or if a page of another site may have sent the request."""
         if not methods:
             paths = ", ".join(dict.fromkeys(route.path for route in self._routes))
             raise BadRequestError(404, f"expected one of {paths}, found {request.path}")
         if request.method not in methods:
             raise BadRequestError(405, f"expected {' or '.join(methods)}, found {request.method}")
-        if _ORIGIN.search(head) or not is_own_host(request.host, self._names):
+        if "origin" in request.headers or not is_own_host(request.headers.get("host"), self._names):
             raise BadRequestError(
                 403, "test endpoints answer no web pages, and no host but localhost, --advertise and IP addresses"
             )
 
 
-async def _body(head: bytes, reader: asyncio.StreamReader) -> dict[str, Any]:
-    header = _LENGTH.search(head)
-    if header is None and _HAS_BODY.search(head):
-        raise BadRequestError(411, "expected the size of the body as Content-Length, of at most nine digits")
-    length = int(header[1]) if header else 0
+async def _body(headers: Mapping[str, str], reader: asyncio.StreamReader) -> dict[str, Any]:
+    size = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not size.isdecimal() or len(size) > _MAX_DIGITS:
+        raise BadRequestError(411, f"expected the size of the body as Content-Length, of at most {_MAX_DIGITS} digits")
+    length = int(size)
     if length > _MAX_BODY:
         raise BadRequestError(413, f"expected a body of at most {_MAX_BODY} bytes, found {length}")
     async with asyncio.timeout(_BODY_S):

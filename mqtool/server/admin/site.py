@@ -85,12 +85,12 @@ class BadRequestError(Exception):
 
 
 class Request(Struct, frozen=True):
-    """A request: method, path, query fields, and the Host header."""
+    """A request: method, path, query fields, and headers by their names in lower case."""
 
     method: str
     path: str
     fields: dict[str, str]
-    host: str | None
+    headers: dict[str, str]
 
 
 class Reply(NamedTuple):
@@ -128,10 +128,10 @@ def parse(head: bytes) -> Request:
     if len(reason[1]) > LONGEST_TARGET:
         raise BadRequestError(414, f"expected a target of at most {LONGEST_TARGET} bytes, found {len(reason[1])}")
     path, _, query = reason[1].partition("?")
-    hosts = [value.strip() for name, _, value in (line.partition(":") for line in lines) if name.lower() == "host"]
-    if len(hosts) > 1:
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    if [name for name, _ in headers].count("host") > 1:
         raise BadRequestError(400, "expected one Host, found several")
-    return Request(reason[0], unquote(path), _fields(query), hosts[0] if hosts else None)
+    return Request(reason[0], unquote(path), _fields(query), dict(headers))
 
 
 def _fields(query: str) -> dict[str, str]:
@@ -372,7 +372,7 @@ class Site:
     async def _reply(self, request: Request) -> Reply:
         if request.method not in ("GET", "HEAD"):
             raise BadRequestError(405, "This page is read-only; use GET")
-        if not is_own_host(request.host, self._access.names):
+        if not is_own_host(request.headers.get("host"), self._access.names):
             raise BadRequestError(
                 421, "The Host of this request is not a name of this server; set one with --advertise"
             )
