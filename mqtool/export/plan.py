@@ -141,7 +141,7 @@ def plan_store(
 
 
 def cut_plan(plan: StorePlan, cuts: Cuts, size: int | None, end: int | None = None) -> StorePlan:
-    """Cuts the spans of a plan into parts of about `size` bytes; None to leave each whole.
+    """Cuts the spans of a plan into parts of about `size` bytes, or leaves them whole if it is None.
 
     The plan then ends at a physical offset at which a record begins or a file ends; None for its own end.
     """

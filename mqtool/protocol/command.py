@@ -297,6 +297,14 @@ STORED_CODES = frozenset(
 """Codes of sends whose message is stored; they differ only in durability (MQClientAPIImpl.processSendResponse)."""
 
 
+def name_of(codes: type[RequestCode | ResponseCode], code: int) -> str:
+    """Returns the name of a code; "code N" of an unknown one."""
+    try:
+        return codes(code).name
+    except ValueError:
+        return f"code {code}"
+
+
 class Serialization(IntEnum):
     """Encoding of a header, as the frame's prefix states it."""
 
@@ -327,10 +335,7 @@ class Command(Struct):
     @property
     def outcome(self) -> str:
         """Code and remark of an answer, in words."""
-        try:
-            name = ResponseCode(self.code).name
-        except ValueError:
-            name = f"code {self.code}"
+        name = name_of(ResponseCode, self.code)
         words = " ".join((self.remark or "").split())
         return f"{name}: {words}" if words else name
 

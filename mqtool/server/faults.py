@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mqtool.engine.clock import SystemClock
 from mqtool.errors import UsageError
-from mqtool.protocol.command import STORED_CODES, Command, ResponseCode
+from mqtool.protocol.command import STORED_CODES, Command, ResponseCode, name_of
 from mqtool.protocol.command import RequestCode as R
 from mqtool.server.broker.send.send_message import V2, topic_in
 from mqtool.server.net.peer import Answer, Handler, Peer, awaited, not_supported
@@ -27,7 +27,6 @@ _CODES = {
     "pull": (R.PULL_MESSAGE, R.LITE_PULL_MESSAGE, R.POP_MESSAGE, R.POP_LITE_MESSAGE),
     "ack": (R.ACK_MESSAGE, R.BATCH_ACK_MESSAGE, R.UPDATE_CONSUMER_OFFSET),
 }
-_NAMES = {code.value: code.name for code in R}
 _KINDS = {code.name: kind for kind, codes in _CODES.items() for code in codes}
 
 
@@ -82,9 +81,8 @@ class Faults:
             handler = self._handlers.get(command.code, not_supported)  # a reset replaces handlers
             return handler(command, peer) if refusal is None else refusal
 
-        names = (name for name in _GROUPS if name in command.fields)
-        code = _NAMES.get(command.code, f"code {command.code}")
-        request = Request(code, topic_in(command), command.fields.get(next(names, ""), ""), peer.address)
+        group = next((command.fields[name] for name in _GROUPS if name in command.fields), "")
+        request = Request(name_of(R, command.code), topic_in(command), group, peer.address)
         return self.answer(request, handle, command.reply, _outcome)
 
     def answer(

@@ -27,7 +27,6 @@ from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store, opt
 from mqtool.engine.retention.rules import policy_from_config
 from mqtool.engine.start.detect import options_for, options_of_new_store
 from mqtool.errors import NotAStoreError, UsageError
-from mqtool.formats import hosts
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import ON_THE_WIRE, Release
 from mqtool.protocol.command import Command
@@ -39,7 +38,7 @@ from mqtool.server.auth.admin import AuthAdmin
 from mqtool.server.auth.guard import Auth, signing
 from mqtool.server.auth.tables import open_tables, options_of, own_user
 from mqtool.server.broker import service
-from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.broker import Broker, host_of
 from mqtool.server.broker.clients import Clients
 from mqtool.server.broker.config import BrokerSettings
 from mqtool.server.broker.messages import ReadOnlyMessages
@@ -364,7 +363,7 @@ class Server:
         if options.seed is not None and isinstance(messages, MessageStore):
             from mqtool.ingest.seed import append_seed  # noqa: PLC0415 - its libraries are slow to import
 
-            host = hosts.build(Host(address_of(options.advertised), options.advertised_port or self._port))
+            host = host_of(self.addresses["broker"], messages.options.store_host)
             await asyncio.to_thread(append_seed, messages, options.seed, options.topics, host)
         self.service = BrokerService(
             messages, settings, self.addresses["broker"], fast_sends=options.fast_sends, clock=options.clock

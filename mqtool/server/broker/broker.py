@@ -56,7 +56,7 @@ class Broker:
         self.messages, self.settings, self.address = store, settings, address
         self.clock = clock or ServerClock()
         self.root: Path = store.path
-        self.store_host = _host_of(address, store.options.store_host)
+        self.store_host = host_of(address, store.options.store_host)
         self.release = store.options.release
         self.version = ON_THE_WIRE[self.release]
         self.is_writable = isinstance(store, MessageStore)
@@ -297,7 +297,7 @@ class RequestProcessor:
         return {code: getattr(self, name) for name, codes in marked for code in codes}
 
 
-def _host_of(address: str, resolved: Host) -> bytes:
+def host_of(address: str, resolved: Host) -> bytes:
     """Returns an address in the form of records; `resolved` has the IP address of a host name."""
     try:
         return hosts.build(hosts.parse_text(address))

@@ -400,24 +400,27 @@ class GrpcEndpoint:
 
 
 _SAME = {
-    "SendMessage": RequestCode.SEND_MESSAGE_V2,
-    "ReceiveMessage": RequestCode.POP_MESSAGE,
-    "PullMessage": RequestCode.PULL_MESSAGE,
-    "AckMessage": RequestCode.ACK_MESSAGE,
-    "UpdateOffset": RequestCode.UPDATE_CONSUMER_OFFSET,
+    "SendMessage": RequestCode.SEND_MESSAGE_V2.name,
+    "ReceiveMessage": RequestCode.POP_MESSAGE.name,
+    "PullMessage": RequestCode.PULL_MESSAGE.name,
+    "AckMessage": RequestCode.ACK_MESSAGE.name,
+    "UpdateOffset": RequestCode.UPDATE_CONSUMER_OFFSET.name,
 }
-"""Remoting requests that do the same as an RPC."""
+"""Names of the remoting requests that do the same as an RPC."""
 
 
-def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
-    """Returns the handler of an RPC that lists its calls, with the faults that a test asks for."""
-    answer, code = getattr(s, f"{name}Response"), _SAME[name].name if name in _SAME else name
+def _with_faults(faults: Faults, name: str, handler: RpcHandler, failed: Callable[[StatusError], bytes]) -> RpcHandler:
+    """Returns the handler of an RPC that lists its calls, with the faults that a test asks for.
+
+    `failed` returns the answer to a call that ends with an error.
+    """
+    parse = getattr(s, f"{name}Response").FromString
 
     def refuse(code: ResponseCode, remark: str) -> Result:
-        return bytes(answer(status=refused(RefusalError(code, remark)).status).SerializeToString())
+        return failed(refused(RefusalError(code, remark)))
 
     def outcome(result: Result) -> str:
-        parts = map(answer.FromString, [result] if isinstance(result, bytes) else result)
+        parts = map(parse, [result] if isinstance(result, bytes) else result)
         status = next(part.status for part in parts if part.HasField("status"))
         return "OK" if status.code == d.OK else f"{d.Code.Name(status.code)}: {status.message}"
 
@@ -426,7 +429,7 @@ def with_faults(faults: Faults, name: str, handler: RpcHandler) -> RpcHandler:
         topic, group = (
             getattr(resource, "name", "") for resource in (getattr(about, "topic", ""), getattr(request, "group", ""))
         )
-        called = Request(code, topic, group, call.peer.address)
+        called = Request(_SAME.get(name, name), topic, group, call.peer.address)
         return faults.answer(called, lambda: handler(call, request), refuse, outcome)
 
     return handle
@@ -461,7 +464,7 @@ def answering(name: str, handler: RpcHandler, check: Check | None = None, faults
             return result
         return later(result) if isinstance(result, Awaitable) else result
 
-    answered = begin if faults is None else with_faults(faults, name, begin)
+    answered = begin if faults is None else _with_faults(faults, name, begin, failed)
 
     def handle(call: Call, data: bytes) -> Awaitable[Result] | Result:
         try:

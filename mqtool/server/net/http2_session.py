@@ -157,7 +157,7 @@ class Http2Session:
                 self._kept = data
                 return
             self._has_preface, position = True, len(PREFACE)
-        while size - position >= _HEADER and not self._is_closed:
+        while size - position >= _HEADER:
             high, low, kind, flags, stream_id = _FRAME.unpack_from(data, position)
             length = high << 8 | low
             if length > MAX_FRAME:
@@ -167,7 +167,7 @@ class Http2Session:
                 break
             self._take(kind, flags, stream_id & _31_BITS, data[position + _HEADER : end])
             position = end
-        self._kept = b"" if self._is_closed else data[position:]
+        self._kept = data[position:]
 
     def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if self._block and (kind != CONTINUATION or stream_id != self._block[0]):

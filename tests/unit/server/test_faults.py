@@ -88,26 +88,29 @@ def test_a_code_that_is_not_one_of_a_refusal_is_told(server, name):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "reason"),
     [
-        lambda server: server.fail(send=1.5),
-        lambda server: server.fail(ack=-1),
-        lambda server: server.delay(float("nan")),
-        lambda server: server.fail(pull=float("nan")),
-        lambda server: server.clock.advance(hours=float("inf")),
-        lambda server: server.create_topic("U", queues=0),
-        lambda server: server.create_topic("U", queues=1.5),
-        lambda server: server.create_group("a b"),
-        lambda server: server.create_group("G", max_retries=10**12),
-        lambda server: server.start(),
-        lambda server: server.restore(Path("/nowhere")),
-        lambda _: MqServer(flushDiskTpye="SYNC_FLUSH"),
+        (lambda server: server.fail(send=1.5), "send: expected a number of requests, found 1.5"),
+        (lambda server: server.fail(ack=-1), "ack: expected a number of requests, found -1"),
+        (lambda server: server.fail(pull=float("nan")), "pull: expected a number of requests, found nan"),
+        (lambda server: server.delay(float("nan")), "ms: expected 0 or more, found nan"),
+        (lambda server: server.clock.advance(hours=float("inf")), "expected to advance by .*, found inf seconds"),
+        (lambda server: server.create_topic("U", queues=0), "queues of topic U: expected 1 to 65536, found 0"),
+        (lambda server: server.create_topic("U", queues=1.5), "queues of topic U: expected 1 to 65536, found 1.5"),
+        (lambda server: server.create_group("a b"), "group 'a b': "),
+        (
+            lambda server: server.create_group("G", max_retries=1 << 31),
+            "max_retries of group G: expected 0 to 2147483647",
+        ),
+        (lambda server: server.start(), "the server is started already"),
+        (lambda server: server.restore(Path("/nowhere")), "/nowhere: expected a snapshot of this server"),
+        (lambda _: MqServer(flushDiskTpye="SYNC_FLUSH"), "did you mean flushDiskType"),
     ],
     ids=[
         "half a request",
         "a negative count",
-        "a delay that is no number",
         "a count that is no number",
+        "a delay that is no number",
         "an endless time",
         "no queue",
         "half a queue",
@@ -118,9 +121,8 @@ def test_a_code_that_is_not_one_of_a_refusal_is_told(server, name):
         "an unknown key",
     ],
 )
-def test_a_wrong_value_is_refused(server, change):
-    reasons = r"expected (0 or more|a number|1 to|to advance|0 to|a snapshot)|group|already|did you mean flushDiskType"
-    with pytest.raises(UsageError, match=reasons):
+def test_a_wrong_value_is_refused(server, change, reason):
+    with pytest.raises(UsageError, match=reason):
         change(server)
     assert server.call(server.controls.faults) == []
 
